@@ -1,0 +1,67 @@
+//! `metaData`: identity, schema, partitioning and properties of the table.
+//!
+//! PROTOCOL.md: "Change Metadata".
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::schema::{StructType, json};
+
+/// The table's metadata. The last one in the log holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Unique id of the table, a GUID.
+    pub id: String,
+    /// Name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Description for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Encoding of the data files, always Parquet.
+    #[serde(default)]
+    pub format: Format,
+    /// The schema as JSON text.
+    pub schema_string: String,
+    /// Names of the partition columns, in order.
+    #[serde(default)]
+    pub partition_columns: Vec<String>,
+    /// Milliseconds since the epoch when the table was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_time: Option<i64>,
+    /// Table properties.
+    #[serde(default, deserialize_with = "super::json::text_map")]
+    pub configuration: BTreeMap<String, String>,
+}
+
+/// Encoding of the data files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Format {
+    /// `parquet`
+    pub provider: String,
+    /// Always empty in practice.
+    #[serde(default, deserialize_with = "super::json::text_map")]
+    pub options: BTreeMap<String, String>,
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Self { provider: "parquet".to_owned(), options: BTreeMap::new() }
+    }
+}
+
+impl Metadata {
+    /// Parses the schema and checks that the partition columns are in it.
+    pub fn schema(&self) -> Result<StructType> {
+        let schema = json::parse(&self.schema_string)?;
+        for name in &self.partition_columns {
+            if !schema.fields.iter().any(|f| &f.name == name) && schema.field(name).is_none() {
+                return Err(Error::corrupt(format!("the partition column `{name}` is not in the schema")));
+            }
+        }
+        Ok(schema)
+    }
+}

@@ -1,0 +1,186 @@
+//! The one error type, shaped by what the caller can do next.
+//!
+//! An [`Error`] is a [`Kind`] plus a message for a person and the place it happened (table, log version, file).
+//! Decisions are made on the kind, never on the text. Adding a kind is justified only when a caller would act
+//! differently on it. Credentials must never be put into a message: locations are rendered without user info or query.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::conflict::Conflict;
+
+/// Result with deltic's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by what a caller does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The table, version or file does not exist: create it, or ask for another.
+    NotFound,
+    /// The table needs these features (or this operation needs something) that deltic does not have.
+    Unsupported {
+        /// Names as they stand in the table's protocol, or a short name of the missing ability.
+        features: Vec<String>,
+    },
+    /// Bytes in storage violate the protocol: repair or restore the table.
+    Corrupt,
+    /// The caller's input is wrong: change the call.
+    Invalid,
+    /// Another commit won and this one may not follow it: re-read and decide again.
+    Conflict(Conflict),
+    /// The store failed.
+    Storage {
+        /// Whether trying the same call again may succeed.
+        retryable: bool,
+    },
+    /// A defect in deltic.
+    Internal,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    message: String,
+    table: Option<String>,
+    version: Option<u64>,
+    path: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// Why an operation failed, and where. One pointer wide.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+impl Error {
+    /// An error of `kind` with a message that says what was wrong and what to do.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), table: None, version: None, path: None, source: None }))
+    }
+
+    /// Nothing there.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, message)
+    }
+
+    /// Bytes from storage that violate the protocol.
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(Kind::Corrupt, message)
+    }
+
+    /// The caller's mistake.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, message)
+    }
+
+    /// Something deltic does not do, by its name.
+    pub fn unsupported(feature: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Kind::Unsupported { features: vec![feature.into()] }, message)
+    }
+
+    /// The store failed.
+    pub fn storage(retryable: bool, message: impl Into<String>) -> Self {
+        Self::new(Kind::Storage { retryable }, message)
+    }
+
+    /// A defect in deltic.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, message)
+    }
+
+    /// Adds the table's location, unless one is known already.
+    #[must_use]
+    pub fn in_table(mut self, table: impl Into<String>) -> Self {
+        self.0.table.get_or_insert_with(|| table.into());
+        self
+    }
+
+    /// Adds the log version, unless one is known already.
+    #[must_use]
+    pub fn at_version(mut self, version: u64) -> Self {
+        self.0.version.get_or_insert(version);
+        self
+    }
+
+    /// Adds the file, unless one is known already.
+    #[must_use]
+    pub fn in_file(mut self, path: impl Into<String>) -> Self {
+        self.0.path.get_or_insert_with(|| path.into());
+        self
+    }
+
+    /// Adds the underlying error.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> &Kind {
+        &self.0.kind
+    }
+
+    /// The message alone, without place and cause.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The table's location, when known.
+    pub fn table(&self) -> Option<&str> {
+        self.0.table.as_deref()
+    }
+
+    /// The log version, when known.
+    pub fn version(&self) -> Option<u64> {
+        self.0.version
+    }
+
+    /// The file, relative to the table or absolute, when known.
+    pub fn path(&self) -> Option<&str> {
+        self.0.path.as_deref()
+    }
+
+    /// Whether this is [`Kind::NotFound`].
+    pub fn is_not_found(&self) -> bool {
+        self.0.kind == Kind::NotFound
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let e = &self.0;
+        f.write_str(&e.message)?;
+        let mut place = Vec::new();
+        if let Some(table) = &e.table {
+            place.push(format!("table {table}"));
+        }
+        if let Some(version) = e.version {
+            place.push(format!("version {version}"));
+        }
+        if let Some(path) = &e.path {
+            place.push(format!("file {path}"));
+        }
+        if !place.is_empty() {
+            write!(f, " [{}]", place.join(", "))?;
+        }
+        if let Some(source) = &e.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|s| s as _)
+    }
+}
+
+impl From<arrow_schema::ArrowError> for Error {
+    /// Arrow kernels fail only on what deltic handed them, so an unexplained failure is a defect.
+    /// Call sites that decode untrusted bytes map the error to [`Kind::Corrupt`] themselves.
+    fn from(source: arrow_schema::ArrowError) -> Self {
+        Self::internal("an Arrow kernel failed").caused_by(source)
+    }
+}

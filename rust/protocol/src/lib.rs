@@ -1,0 +1,23 @@
+//! What the bytes of a Delta table mean.
+//!
+//! Pure and synchronous: no I/O, no async, no clock, no randomness, no Python. Every decision deltic takes about a
+//! table (which files define a version, which actions are live, what a predicate can skip, whether a commit may
+//! follow another) is a function in here, over data that somebody else moved.
+//!
+//! Modules depend on each other in one direction only, in this order: `error`, `schema`, `scalar`, `predicate`,
+//! `action`, then `feature`, `property`, `log`, `deletion_vector`, `stats`, then `replay` and `prune`, then
+//! `conflict`. A test reads the imports and fails on one that climbs.
+
+pub mod action;
+pub mod conflict;
+pub mod deletion_vector;
+pub mod error;
+pub mod feature;
+pub mod log;
+pub mod predicate;
+pub mod property;
+pub mod prune;
+pub mod replay;
+pub mod scalar;
+pub mod schema;
+pub mod stats;

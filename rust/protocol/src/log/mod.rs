@@ -1,0 +1,6 @@
+//! `_delta_log`: what its file names mean, which of them define a version, and the two small files beside them.
+
+pub mod crc;
+pub mod hint;
+pub mod name;
+pub mod segment;

@@ -1,0 +1,166 @@
+//! Table types to Arrow types and back.
+//!
+//! One Arrow type per table type: text is `Utf8`, instants are microseconds (`UTC` or no zone), decimals are
+//! `Decimal128`, variants are struct<metadata: binary, value: binary>. Towards the table everything that converts
+//! without loss is accepted; the rest is refused with what to cast it to.
+//!
+//! PROTOCOL.md: "Primitive Types".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
+use serde_json::{Map, Value};
+
+use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType};
+use crate::error::{Error, Result};
+
+/// The Arrow schema in which rows of `schema` are handed out.
+pub fn to_arrow_schema(schema: &StructType) -> Schema {
+    Schema::new(to_arrow_fields(schema))
+}
+
+/// The fields of [`to_arrow_schema`].
+pub fn to_arrow_fields(schema: &StructType) -> Fields {
+    schema.fields.iter().map(to_arrow_field).collect()
+}
+
+/// One field with its name, nullability and column metadata.
+pub fn to_arrow_field(field: &StructField) -> Field {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut metadata: HashMap<String, String> =
+        field.metadata.iter().map(|(key, value)| (key.clone(), text(value))).collect();
+    if let DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }) = &field.data_type {
+        metadata.insert("delta.type".to_owned(), field.data_type.to_string());
+    }
+    Field::new(&field.name, to_arrow_type(&field.data_type), field.nullable).with_metadata(metadata)
+}
+
+/// The Arrow type of values of `data_type`.
+pub fn to_arrow_type(data_type: &DataType) -> ArrowType {
+    match data_type {
+        DataType::Primitive(p) => primitive_to_arrow(p),
+        DataType::Struct(s) => ArrowType::Struct(to_arrow_fields(s)),
+        DataType::Array(a) => {
+            ArrowType::List(Arc::new(Field::new("element", to_arrow_type(&a.element), a.contains_null)))
+        }
+        DataType::Map(m) => {
+            let entries = Fields::from(vec![
+                Field::new("key", to_arrow_type(&m.key), false),
+                Field::new("value", to_arrow_type(&m.value), m.value_contains_null),
+            ]);
+            ArrowType::Map(Arc::new(Field::new("key_value", ArrowType::Struct(entries), false)), false)
+        }
+        DataType::Variant => ArrowType::Struct(Fields::from(vec![
+            Field::new("metadata", ArrowType::Binary, false),
+            Field::new("value", ArrowType::Binary, false),
+        ])),
+    }
+}
+
+fn primitive_to_arrow(primitive: &PrimitiveType) -> ArrowType {
+    match primitive {
+        PrimitiveType::String => ArrowType::Utf8,
+        PrimitiveType::Long => ArrowType::Int64,
+        PrimitiveType::Integer => ArrowType::Int32,
+        PrimitiveType::Short => ArrowType::Int16,
+        PrimitiveType::Byte => ArrowType::Int8,
+        PrimitiveType::Float => ArrowType::Float32,
+        PrimitiveType::Double => ArrowType::Float64,
+        PrimitiveType::Decimal { precision, scale } => ArrowType::Decimal128(*precision, scale.cast_signed()),
+        PrimitiveType::Boolean => ArrowType::Boolean,
+        PrimitiveType::Binary | PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. } => ArrowType::Binary,
+        PrimitiveType::Date => ArrowType::Date32,
+        PrimitiveType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        PrimitiveType::TimestampNtz => ArrowType::Timestamp(TimeUnit::Microsecond, None),
+        PrimitiveType::Void => ArrowType::Null,
+    }
+}
+
+/// The table schema that holds rows of an Arrow schema, or [`Kind::Invalid`](crate::error::Kind::Invalid) with
+/// what to cast.
+pub fn from_arrow_schema(schema: &Schema) -> Result<StructType> {
+    from_arrow_fields(schema.fields())
+}
+
+fn from_arrow_fields(fields: &Fields) -> Result<StructType> {
+    fields.iter().map(|f| from_arrow_field(f)).collect::<Result<_>>().map(StructType::new)
+}
+
+fn from_arrow_field(field: &Field) -> Result<StructField> {
+    let foreign = |key: &str| key.starts_with("PARQUET:") || key.starts_with("ARROW:");
+    let metadata: Map<String, Value> = field
+        .metadata()
+        .iter()
+        .filter(|(key, _)| !foreign(key))
+        .map(|(key, value)| {
+            let number = key.starts_with("delta.columnMapping.id").then(|| value.parse::<i64>().ok()).flatten();
+            (key.clone(), number.map_or_else(|| Value::String(value.clone()), Value::from))
+        })
+        .collect();
+    Ok(StructField {
+        name: field.name().clone(),
+        data_type: from_arrow_type(field.data_type(), field.name())?,
+        nullable: field.is_nullable(),
+        metadata,
+    })
+}
+
+fn from_arrow_type(arrow: &ArrowType, name: &str) -> Result<DataType> {
+    let refuse = |advice: &str| {
+        Err(Error::invalid(format!("column `{name}` has the Arrow type {arrow}, which Delta cannot hold; {advice}")))
+    };
+    let primitive = match arrow {
+        ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => PrimitiveType::String,
+        ArrowType::Int64 | ArrowType::UInt32 => PrimitiveType::Long,
+        ArrowType::Int32 | ArrowType::UInt16 => PrimitiveType::Integer,
+        ArrowType::Int16 | ArrowType::UInt8 => PrimitiveType::Short,
+        ArrowType::Int8 => PrimitiveType::Byte,
+        ArrowType::Float16 | ArrowType::Float32 => PrimitiveType::Float,
+        ArrowType::Float64 => PrimitiveType::Double,
+        ArrowType::Boolean => PrimitiveType::Boolean,
+        ArrowType::Binary | ArrowType::LargeBinary | ArrowType::BinaryView | ArrowType::FixedSizeBinary(_) => {
+            PrimitiveType::Binary
+        }
+        ArrowType::Date32 => PrimitiveType::Date,
+        ArrowType::Timestamp(_, Some(_)) => PrimitiveType::Timestamp,
+        ArrowType::Timestamp(_, None) => PrimitiveType::TimestampNtz,
+        ArrowType::Decimal32(p, s) | ArrowType::Decimal64(p, s) | ArrowType::Decimal128(p, s) => {
+            match u8::try_from(*s) {
+                Ok(scale) if scale <= *p => PrimitiveType::Decimal { precision: *p, scale },
+                _ => return refuse("cast it to a decimal with a scale between 0 and its precision"),
+            }
+        }
+        ArrowType::Dictionary(_, value) => return from_arrow_type(value, name),
+        ArrowType::RunEndEncoded(_, value) => return from_arrow_type(value.data_type(), name),
+        ArrowType::Struct(fields) => return Ok(DataType::Struct(Arc::new(from_arrow_fields(fields)?))),
+        ArrowType::List(element)
+        | ArrowType::LargeList(element)
+        | ArrowType::ListView(element)
+        | ArrowType::LargeListView(element)
+        | ArrowType::FixedSizeList(element, _) => {
+            let contains_null = element.is_nullable();
+            let element = from_arrow_type(element.data_type(), name)?;
+            return Ok(DataType::Array(Arc::new(ArrayType { element, contains_null })));
+        }
+        ArrowType::Map(entries, _) => match entries.data_type() {
+            ArrowType::Struct(fields) if fields.len() == 2 => {
+                return Ok(DataType::Map(Arc::new(MapType {
+                    key: from_arrow_type(fields[0].data_type(), name)?,
+                    value: from_arrow_type(fields[1].data_type(), name)?,
+                    value_contains_null: fields[1].is_nullable(),
+                })));
+            }
+            _ => return refuse("its entries are not key and value"),
+        },
+        ArrowType::UInt64 => return refuse("cast it to int64 or decimal128(20, 0)"),
+        ArrowType::Date64 => return refuse("cast it to date32 or to a timestamp"),
+        ArrowType::Time32(_) | ArrowType::Time64(_) | ArrowType::Duration(_) | ArrowType::Interval(_) => {
+            return refuse("cast it to int64, to a timestamp or to a string");
+        }
+        ArrowType::Decimal256(..) => return refuse("cast it to decimal128 with at most 38 digits"),
+        ArrowType::Null => return refuse("give the column a type"),
+        ArrowType::Union(..) => return refuse("split it into one column per member"),
+    };
+    Ok(DataType::Primitive(primitive))
+}

@@ -1,0 +1,167 @@
+//! `schemaString` to [`StructType`] and back.
+//!
+//! The text comes from storage: nesting deeper than [`MAX_DEPTH`], unknown types and missing members are
+//! [`Kind::Corrupt`](crate::error::Kind::Corrupt) with the path of the field; nothing recurses without a limit.
+//! Printing what was parsed gives the same schema back (`properties::schema_json_round_trips`).
+//!
+//! PROTOCOL.md: "Schema Serialization Format".
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType};
+use crate::error::{Error, Result};
+
+/// How deep a schema may nest. Engines give up far earlier.
+pub const MAX_DEPTH: usize = 64;
+
+/// Reads a `schemaString`.
+pub fn parse(text: &str) -> Result<StructType> {
+    // serde_json itself refuses nesting beyond 128, before any of our own recursion starts.
+    let value: Value =
+        serde_json::from_str(text).map_err(|e| Error::corrupt("the schemaString is not JSON").caused_by(e))?;
+    match parse_type(&value, "", 0)? {
+        DataType::Struct(s) => Ok(Arc::unwrap_or_clone(s)),
+        other => Err(Error::corrupt(format!("the schemaString is a {other}, not a struct"))),
+    }
+}
+
+/// Prints a `schemaString`.
+pub fn print(schema: &StructType) -> String {
+    struct_value(schema).to_string()
+}
+
+fn parse_type(value: &Value, path: &str, depth: usize) -> Result<DataType> {
+    if depth > MAX_DEPTH {
+        return Err(Error::corrupt(format!("the schema nests deeper than {MAX_DEPTH} levels at `{path}`")));
+    }
+    match value {
+        Value::String(name) => parse_name(name, path),
+        Value::Object(map) => match map.get("type").and_then(Value::as_str) {
+            Some("struct") => Ok(DataType::Struct(Arc::new(parse_struct(map, path, depth)?))),
+            Some("array") => Ok(DataType::Array(Arc::new(ArrayType {
+                element: parse_type(member(map, "elementType", path)?, &join(path, "element"), depth + 1)?,
+                contains_null: map.get("containsNull").and_then(Value::as_bool).unwrap_or(true),
+            }))),
+            Some("map") => Ok(DataType::Map(Arc::new(MapType {
+                key: parse_type(member(map, "keyType", path)?, &join(path, "key"), depth + 1)?,
+                value: parse_type(member(map, "valueType", path)?, &join(path, "value"), depth + 1)?,
+                value_contains_null: map.get("valueContainsNull").and_then(Value::as_bool).unwrap_or(true),
+            }))),
+            // Some writers wrap a primitive: {"type": "integer"}.
+            Some(name) => parse_name(name, path),
+            None => Err(Error::corrupt(format!("the type of `{path}` in the schema has no name"))),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            Err(Error::corrupt(format!("the type of `{path}` in the schema is neither a name nor an object")))
+        }
+    }
+}
+
+fn parse_struct(map: &Map<String, Value>, path: &str, depth: usize) -> Result<StructType> {
+    let fields = member(map, "fields", path)?
+        .as_array()
+        .ok_or_else(|| Error::corrupt(format!("`fields` of the struct `{path}` in the schema is not an array")))?;
+    let parse_field = |field: &Value| -> Result<StructField> {
+        let field = field
+            .as_object()
+            .ok_or_else(|| Error::corrupt(format!("a field of the struct `{path}` in the schema is not an object")))?;
+        let name = member(field, "name", path)?
+            .as_str()
+            .ok_or_else(|| Error::corrupt(format!("a field of `{path}` in the schema has a name that is no text")))?;
+        let path = join(path, name);
+        Ok(StructField {
+            name: name.to_owned(),
+            data_type: parse_type(member(field, "type", &path)?, &path, depth + 1)?,
+            nullable: field.get("nullable").and_then(Value::as_bool).unwrap_or(true),
+            metadata: field.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default(),
+        })
+    };
+    fields.iter().map(parse_field).collect::<Result<_>>().map(StructType::new)
+}
+
+fn parse_name(name: &str, path: &str) -> Result<DataType> {
+    let lower = name.trim().to_ascii_lowercase();
+    let primitive = match lower.as_str() {
+        "string" => PrimitiveType::String,
+        "long" | "bigint" => PrimitiveType::Long,
+        "integer" | "int" => PrimitiveType::Integer,
+        "short" | "smallint" => PrimitiveType::Short,
+        "byte" | "tinyint" => PrimitiveType::Byte,
+        "float" => PrimitiveType::Float,
+        "double" => PrimitiveType::Double,
+        "boolean" => PrimitiveType::Boolean,
+        "binary" => PrimitiveType::Binary,
+        "date" => PrimitiveType::Date,
+        "timestamp" => PrimitiveType::Timestamp,
+        "timestamp_ntz" => PrimitiveType::TimestampNtz,
+        "void" | "null" => PrimitiveType::Void,
+        "variant" => return Ok(DataType::Variant),
+        "decimal" => PrimitiveType::Decimal { precision: 10, scale: 0 },
+        _ => parse_parametrised(name.trim(), &lower).ok_or_else(|| {
+            Error::unsupported(
+                format!("type {name}"),
+                format!(
+                    "column `{path}` has the type `{name}`, which deltic does not know; read it with another client"
+                ),
+            )
+        })?,
+    };
+    Ok(DataType::Primitive(primitive))
+}
+
+/// `decimal(p,s)`, `char(n)`, `varchar(n)`, `geometry(crs)`, `geography(crs, algorithm)`.
+fn parse_parametrised(name: &str, lower: &str) -> Option<PrimitiveType> {
+    let (head, _) = lower.split_once('(').unwrap_or((lower, ""));
+    let arguments = name.split_once('(').map(|(_, rest)| rest.strip_suffix(')')).unwrap_or(Some(""))?;
+    let mut arguments = arguments.split(',').map(str::trim);
+    match head.trim() {
+        "decimal" => {
+            let precision: u8 = arguments.next()?.parse().ok()?;
+            let scale: u8 = arguments.next().unwrap_or("0").parse().ok()?;
+            ((1..=38).contains(&precision) && scale <= precision).then_some(PrimitiveType::Decimal { precision, scale })
+        }
+        "char" | "varchar" => Some(PrimitiveType::String),
+        "geometry" => Some(PrimitiveType::Geometry { crs: or_crs84(arguments.next()) }),
+        "geography" => Some(PrimitiveType::Geography {
+            crs: or_crs84(arguments.next()),
+            algorithm: arguments.next().unwrap_or("spherical").to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+fn or_crs84(crs: Option<&str>) -> String {
+    crs.filter(|c| !c.is_empty()).unwrap_or("OGC:CRS84").to_owned()
+}
+
+fn member<'a>(map: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a Value> {
+    map.get(key).ok_or_else(|| Error::corrupt(format!("`{key}` is missing at `{path}` in the schema")))
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn struct_value(schema: &StructType) -> Value {
+    let fields = schema.fields.iter().map(
+        |f| json!({"name": f.name, "type": type_value(&f.data_type), "nullable": f.nullable, "metadata": f.metadata}),
+    );
+    json!({"type": "struct", "fields": fields.collect::<Vec<_>>()})
+}
+
+fn type_value(data_type: &DataType) -> Value {
+    match data_type {
+        DataType::Primitive(p) => Value::String(p.to_string()),
+        DataType::Variant => Value::String("variant".to_owned()),
+        DataType::Struct(s) => struct_value(s),
+        DataType::Array(a) => {
+            json!({"type": "array", "elementType": type_value(&a.element), "containsNull": a.contains_null})
+        }
+        DataType::Map(m) => json!({
+            "type": "map", "keyType": type_value(&m.key), "valueType": type_value(&m.value),
+            "valueContainsNull": m.value_contains_null,
+        }),
+    }
+}

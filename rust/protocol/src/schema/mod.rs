@@ -1,0 +1,8 @@
+//! Table schemas: the types, their JSON form, their Arrow form and their physical names.
+
+pub mod arrow;
+pub mod json;
+pub mod mapping;
+mod types;
+
+pub use types::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType};

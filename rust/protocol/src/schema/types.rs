@@ -1,0 +1,213 @@
+//! The table schema's types, as PROTOCOL.md names them.
+//!
+//! Plain immutable data. Parsing and printing is in `json`, Arrow in `arrow`, physical names in `mapping`.
+//!
+//! PROTOCOL.md: "Schema Serialization Format".
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+/// A type without children.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PrimitiveType {
+    /// UTF-8 text.
+    String,
+    /// 64-bit signed integer.
+    Long,
+    /// 32-bit signed integer.
+    Integer,
+    /// 16-bit signed integer.
+    Short,
+    /// 8-bit signed integer.
+    Byte,
+    /// 32-bit float.
+    Float,
+    /// 64-bit float.
+    Double,
+    /// Fixed point: precision 1 to 38, scale 0 to precision.
+    Decimal {
+        /// Total digits.
+        precision: u8,
+        /// Digits after the point.
+        scale: u8,
+    },
+    /// True or false.
+    Boolean,
+    /// Bytes.
+    Binary,
+    /// Days since 1970-01-01, no zone.
+    Date,
+    /// Microseconds since the epoch, UTC-adjusted.
+    Timestamp,
+    /// Microseconds since 1970-01-01T00:00:00 of no particular zone (feature `timestampNtz`).
+    TimestampNtz,
+    /// Always null; never stored in data files.
+    Void,
+    /// Well-known-binary geometry with its coordinate reference system (feature `geospatial`).
+    Geometry {
+        /// As written in the schema, e.g. `OGC:CRS84`.
+        crs: String,
+    },
+    /// Well-known-binary geography with its coordinate reference system and edge algorithm (feature `geospatial`).
+    Geography {
+        /// As written in the schema, e.g. `OGC:CRS84`.
+        crs: String,
+        /// As written in the schema, e.g. `spherical`.
+        algorithm: String,
+    },
+}
+
+/// Any type of a column or of something inside one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DataType {
+    /// A type without children.
+    Primitive(PrimitiveType),
+    /// Named fields.
+    Struct(Arc<StructType>),
+    /// Elements of one type.
+    Array(Arc<ArrayType>),
+    /// Key-value pairs.
+    Map(Arc<MapType>),
+    /// Semi-structured value, stored as struct<metadata, value> (feature `variantType`).
+    Variant,
+}
+
+/// Named fields, in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StructType {
+    /// The fields in order.
+    pub fields: Vec<StructField>,
+}
+
+/// One named field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StructField {
+    /// Logical name.
+    pub name: String,
+    /// Type of the values.
+    pub data_type: DataType,
+    /// Whether values may be null.
+    pub nullable: bool,
+    /// Column metadata: column mapping, type changes, generation expressions, comments.
+    pub metadata: Map<String, Value>,
+}
+
+/// Elements of one type.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayType {
+    /// Type of the elements.
+    pub element: DataType,
+    /// Whether elements may be null.
+    pub contains_null: bool,
+}
+
+/// Key-value pairs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MapType {
+    /// Type of the keys, never null.
+    pub key: DataType,
+    /// Type of the values.
+    pub value: DataType,
+    /// Whether values may be null.
+    pub value_contains_null: bool,
+}
+
+impl StructType {
+    /// A struct of these fields.
+    pub fn new(fields: Vec<StructField>) -> Self {
+        Self { fields }
+    }
+
+    /// The field called `name`: exact spelling first, else the only one that differs in case.
+    pub fn field(&self, name: &str) -> Option<&StructField> {
+        self.index_of(name).and_then(|i| self.fields.get(i))
+    }
+
+    /// Position of [`StructType::field`].
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        if let Some(i) = self.fields.iter().position(|f| f.name == name) {
+            return Some(i);
+        }
+        let lower = name.to_lowercase();
+        let mut hits = self.fields.iter().enumerate().filter(|(_, f)| f.name.to_lowercase() == lower);
+        match (hits.next(), hits.next()) {
+            (Some((i, _)), None) => Some(i),
+            _ => None,
+        }
+    }
+}
+
+impl StructField {
+    /// A field without metadata.
+    pub fn new(name: impl Into<String>, data_type: DataType, nullable: bool) -> Self {
+        Self { name: name.into(), data_type, nullable, metadata: Map::new() }
+    }
+}
+
+impl DataType {
+    /// `string`.
+    pub const STRING: Self = Self::Primitive(PrimitiveType::String);
+    /// `long`.
+    pub const LONG: Self = Self::Primitive(PrimitiveType::Long);
+    /// `integer`.
+    pub const INTEGER: Self = Self::Primitive(PrimitiveType::Integer);
+    /// `double`.
+    pub const DOUBLE: Self = Self::Primitive(PrimitiveType::Double);
+    /// `boolean`.
+    pub const BOOLEAN: Self = Self::Primitive(PrimitiveType::Boolean);
+    /// `date`.
+    pub const DATE: Self = Self::Primitive(PrimitiveType::Date);
+    /// `timestamp`.
+    pub const TIMESTAMP: Self = Self::Primitive(PrimitiveType::Timestamp);
+
+    /// The primitive inside, if it is one.
+    pub fn as_primitive(&self) -> Option<&PrimitiveType> {
+        match self {
+            Self::Primitive(p) => Some(p),
+            Self::Struct(_) | Self::Array(_) | Self::Map(_) | Self::Variant => None,
+        }
+    }
+}
+
+impl fmt::Display for PrimitiveType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String => f.write_str("string"),
+            Self::Long => f.write_str("long"),
+            Self::Integer => f.write_str("integer"),
+            Self::Short => f.write_str("short"),
+            Self::Byte => f.write_str("byte"),
+            Self::Float => f.write_str("float"),
+            Self::Double => f.write_str("double"),
+            Self::Decimal { precision, scale } => write!(f, "decimal({precision},{scale})"),
+            Self::Boolean => f.write_str("boolean"),
+            Self::Binary => f.write_str("binary"),
+            Self::Date => f.write_str("date"),
+            Self::Timestamp => f.write_str("timestamp"),
+            Self::TimestampNtz => f.write_str("timestamp_ntz"),
+            Self::Void => f.write_str("void"),
+            Self::Geometry { crs } => write!(f, "geometry({crs})"),
+            Self::Geography { crs, algorithm } => write!(f, "geography({crs}, {algorithm})"),
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Primitive(p) => p.fmt(f),
+            Self::Struct(s) => {
+                f.write_str("struct<")?;
+                for (i, field) in s.fields.iter().enumerate() {
+                    write!(f, "{}{}: {}", if i > 0 { ", " } else { "" }, field.name, field.data_type)?;
+                }
+                f.write_str(">")
+            }
+            Self::Array(a) => write!(f, "array<{}>", a.element),
+            Self::Map(m) => write!(f, "map<{}, {}>", m.key, m.value),
+            Self::Variant => f.write_str("variant"),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Checkpoints: reading and writing them.
+
+pub mod read;
+pub mod write;

@@ -1,0 +1,12 @@
+//! Errors of the layer that does I/O: the protocol's [`Error`], and how foreign errors become one.
+
+use parquet::errors::ParquetError;
+
+pub use deltic_protocol::error::{Error, Kind, Result};
+
+/// A Parquet file that cannot be decoded is corrupt, wherever it came from.
+pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
+    Error::corrupt("the Parquet file cannot be decoded; restore it, or remove it from the table")
+        .in_file(path)
+        .caused_by(source)
+}

@@ -1,0 +1,4 @@
+//! Reading a snapshot: planning which files, and reading their rows.
+
+pub mod plan;
+pub mod read;

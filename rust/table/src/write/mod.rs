@@ -1,0 +1,5 @@
+//! Writing data files: splitting by partition, naming, encoding.
+
+pub mod layout;
+pub mod partition;
+pub mod writer;
