@@ -1,0 +1,12 @@
+//! Behaviour of `deltic-protocol`, one module per boundary, in one binary (linking is the slow part).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod action;
+mod deletion_vector;
+mod feature;
+mod log;
+mod predicate;
+mod prune;
+mod scalar;
+mod schema;
+mod stats;
