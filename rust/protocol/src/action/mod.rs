@@ -4,6 +4,7 @@
 
 pub mod batch;
 mod checkpoint;
+mod columns;
 mod commit;
 mod file;
 pub mod json;
