@@ -10,6 +10,7 @@ mod file;
 pub mod json;
 mod metadata;
 mod protocol;
+pub mod rows;
 
 pub use checkpoint::{CheckpointMetadata, Sidecar};
 pub use commit::{CommitInfo, DomainMetadata, Txn};
