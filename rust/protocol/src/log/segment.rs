@@ -102,8 +102,8 @@ impl Segment {
 
         let checkpoint = checkpoints.range(..=version).next_back().map(|(_, candidate)| candidate.clone());
         let first = checkpoint.as_ref().map_or(0, |c| c.version.saturating_add(1));
-        let tail = cover(&files, first, version, use_compaction).map_err(|missing| {
-            match oldest(&commits, &checkpoints) {
+        let tail =
+            cover(&files, first, version, use_compaction).map_err(|missing| match oldest(&commits, &checkpoints) {
                 Some(oldest) if missing == 0 && oldest > version => Error::not_found(format!(
                     "version {version} is no longer in the log; the table has versions {oldest} to {latest}"
                 )),
@@ -115,13 +115,12 @@ impl Segment {
                         None => ", and no complete checkpoint after it".to_owned(),
                     }
                 )),
-            }
-        })?;
+            })?;
 
         let checksum_from = checkpoint.as_ref().map_or(0, |c| c.version);
-        let checksum = files.iter().filter(
-            |f| matches!(f.name, LogName::Checksum { version: v } if (checksum_from..=version).contains(&v)),
-        );
+        let checksum = files
+            .iter()
+            .filter(|f| matches!(f.name, LogName::Checksum { version: v } if (checksum_from..=version).contains(&v)));
         Ok(Self {
             version,
             checksum: checksum.max_by_key(|f| f.name.version()).map(|f| (*f).clone()),
