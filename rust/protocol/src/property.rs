@@ -102,6 +102,11 @@ impl<'a> Properties<'a> {
         self.0.get(key).map(String::as_str)
     }
 
+    /// The keys that are set.
+    pub fn keys(self) -> impl Iterator<Item = &'a str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// `delta.checkpointInterval`: commits between checkpoints (10).
     pub fn checkpoint_interval(self) -> Result<u64> {
         self.read("delta.checkpointInterval", positive).map(|n| n.unwrap_or(10))
