@@ -149,7 +149,8 @@ impl ArrowStream {
             State::Here(reader) => Ok(reader),
             State::Given => {
                 *state = State::Given;
-                Err(Error::invalid("this stream has been read already; a stream can be read once, make a new one").into())
+                Err(Error::invalid("this stream has been read already; a stream can be read once, make a new one")
+                    .into())
             }
             State::Awaited => {
                 *state = State::Awaited;
@@ -172,8 +173,7 @@ impl ArrowStream {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyCapsule>> {
         let _ = requested_schema; // The interface lets a producer keep to its own types.
-        let stream = FFI_ArrowArrayStream::new(Box::new(ForConsumers(self.take()?)));
-        Ok(PyCapsule::new_with_value(py, stream, STREAM_CAPSULE)?)
+        Ok(PyCapsule::new_with_value(py, self.take()?.into_ffi(), STREAM_CAPSULE)?)
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>> {
@@ -221,6 +221,11 @@ impl BatchReader {
         &self.schema
     }
 
+    /// The C struct that consumers pull from; its callbacks never touch Python.
+    pub(super) fn into_ffi(self) -> FFI_ArrowArrayStream {
+        FFI_ArrowArrayStream::new(Box::new(ForConsumers(self)))
+    }
+
     /// The next batch. Blocks this thread, on which Python need not be attached.
     pub(super) fn pull(&mut self) -> Option<std::result::Result<RecordBatch, Error>> {
         if !self.runtime.is_of_this_process() {
@@ -235,7 +240,9 @@ impl BatchReader {
             Source::Open(stream) => stream,
             Source::Ended => return None,
             Source::Failed => {
-                return Some(Err(Error::invalid("this stream has failed before; what follows is lost, make a new one")));
+                return Some(Err(Error::invalid(
+                    "this stream has failed before; what follows is lost, make a new one",
+                )));
             }
         };
         let batch = match AssertUnwindSafe(stream.next()).catch_unwind().await {
@@ -323,4 +330,73 @@ fn columns_text(schema: &Schema) -> String {
         columns.push(format!("and {hidden} more"));
     }
     columns.join(", ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub(super) mod tests {
+    use arrow_array::record_batch;
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+
+    /// A reader of `batches` in announced `schema`.
+    pub(in crate::arrow) fn reader(
+        schema: &SchemaRef,
+        batches: impl Iterator<Item = std::result::Result<RecordBatch, Error>> + Send + 'static,
+    ) -> BatchReader {
+        let source = Source::Open(futures::stream::iter(batches).boxed());
+        BatchReader { schema: Arc::clone(schema), source, runtime: Runtime::start().unwrap() }
+    }
+
+    pub(in crate::arrow) fn numbers() -> RecordBatch {
+        record_batch!(("id", Int64, [Some(1), None, Some(3)])).unwrap()
+    }
+
+    /// What each pull of a consumer gives, up to the end.
+    fn outcome(reader: BatchReader) -> Vec<String> {
+        let shown = ForConsumers(reader).map(|batch| match batch {
+            Ok(batch) => format!("{} rows", batch.num_rows()),
+            Err(error) => error.to_string(),
+        });
+        shown.take(3).collect()
+    }
+
+    #[test]
+    fn batches_take_the_announced_names_and_keep_their_types() {
+        let announced = Arc::new(Schema::new(vec![Field::new("other", DataType::Int64, true)]));
+        let batch = ForConsumers(reader(&announced, [Ok(numbers())].into_iter())).next().unwrap().unwrap();
+        assert_eq!(batch.schema(), announced);
+
+        for wrong in [Field::new("id", DataType::Int32, true), Field::new("id", DataType::Int64, false)] {
+            let announced = Arc::new(Schema::new(vec![wrong]));
+            let shown = outcome(reader(&announced, [Ok(numbers()), Ok(numbers())].into_iter()));
+            assert!(shown[0].contains("DelticError: a batch differs from the schema of its stream"), "{shown:?}");
+            assert!(shown[1].contains("has failed before"), "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_ends_the_stream() {
+        let mut pulled = 0;
+        let batches = std::iter::from_fn(move || {
+            pulled += 1;
+            if pulled == 2 {
+                panic!("lost the thread");
+            }
+            Some(Ok(numbers()))
+        });
+        let shown = outcome(reader(&numbers().schema(), batches));
+        assert_eq!(shown[0], "3 rows");
+        assert!(shown[1].contains("a reader panicked: lost the thread"), "{shown:?}");
+        assert!(shown[2].contains("has failed before"), "{shown:?}");
+    }
+
+    #[test]
+    fn wide_schemas_are_abridged() {
+        let field = |i: usize| Field::new(format!("c{i}"), DataType::Int64, true);
+        let wide = Schema::new((0..22).map(field).collect::<Vec<_>>());
+        assert!(columns_text(&wide).ends_with("c19: Int64, and 2 more"));
+        assert_eq!(columns_text(&Schema::new(vec![field(0)])), "c0: Int64");
+    }
 }

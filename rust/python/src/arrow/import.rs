@@ -185,7 +185,8 @@ fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
         // SAFETY: not null, NUL-terminated, and valid until the next call on the stream; copied before that.
         Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     });
-    let text = text.filter(|text| !text.is_empty()).unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
+    let text =
+        text.filter(|text| !text.is_empty()).unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
     Error::invalid(format!("the data could not be read: {text}"))
 }
 
@@ -215,9 +216,7 @@ fn import_field(schema: &FFI_ArrowSchema) -> Imported<Field> {
 
 fn to_schema(field: &Field) -> Imported<SchemaRef> {
     match field.data_type() {
-        DataType::Struct(fields) => {
-            Ok(Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone())))
-        }
+        DataType::Struct(fields) => Ok(Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone()))),
         other => Err(Error::invalid(format!("expected rows with named columns, got a single column of type {other}"))),
     }
 }
@@ -256,7 +255,10 @@ fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> Imported<Bound<'py, PyCapsule>
 fn pointer_in<T>(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Imported<NonNull<T>> {
     let pointer = capsule.pointer_checked(Some(name)).map(NonNull::cast::<T>);
     pointer.ok().filter(|pointer| pointer.is_aligned()).ok_or_else(|| {
-        Error::invalid(format!("expected a capsule named `{}`; the library that made it is at fault", name.to_string_lossy()))
+        Error::invalid(format!(
+            "expected a capsule named `{}`; the library that made it is at fault",
+            name.to_string_lossy()
+        ))
     })
 }
 
@@ -269,4 +271,83 @@ fn field_of(capsule: &Bound<'_, PyCapsule>) -> Imported<Field> {
 
 fn type_text(object: &Bound<'_, PyAny>) -> String {
     object.get_type().fully_qualified_name().map_or_else(|_| "this object".to_owned(), |name| format!("a `{name}`"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::{RecordBatchIterator, record_batch};
+    use arrow_buffer::NullBuffer;
+    use arrow_schema::Fields;
+
+    use super::super::export::tests::{numbers, reader};
+    use super::*;
+
+    /// The error of reading `batches` that claim to be of `announced`.
+    fn refusal(announced: Fields, batches: Vec<RecordBatch>) -> String {
+        let announced = Arc::new(Schema::new(announced));
+        let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), announced);
+        let mut stream = ImportedStream::from_ffi(FFI_ArrowArrayStream::new(Box::new(batches))).unwrap();
+        let refusal = stream.pull().unwrap().unwrap_err().to_string();
+        assert!(stream.pull().is_none(), "a failed stream is over");
+        refusal
+    }
+
+    #[test]
+    fn batches_and_errors_cross_and_the_stream_ends() {
+        let batches =
+            [Ok(numbers()), Ok(numbers().slice(1, 2)), Err(Error::corrupt("torn \0 page").in_file("a.parquet"))];
+        let ours = reader(&numbers().schema(), batches.into_iter());
+        let mut stream = ImportedStream::from_ffi(ours.into_ffi()).unwrap();
+        assert_eq!(stream.schema(), &numbers().schema());
+        assert_eq!(stream.pull().unwrap().unwrap(), numbers());
+        assert_eq!(stream.pull().unwrap().unwrap(), numbers().slice(1, 2));
+        let error = stream.pull().unwrap().unwrap_err().to_string();
+        assert!(error.contains("CorruptTableError: torn \u{fffd} page [file a.parquet]"), "{error}");
+        assert!(stream.pull().is_none());
+    }
+
+    #[test]
+    fn own_streams_keep_typed_errors() {
+        let ours = reader(&numbers().schema(), [Err(Error::storage(true, "slow down"))].into_iter());
+        let mut stream = ImportedStream { schema: numbers().schema(), source: Source::Own(ours) };
+        let error = stream.next().unwrap().unwrap_err();
+        assert_eq!(Error::from(error).kind(), &deltic_protocol::error::Kind::Storage { retryable: true });
+    }
+
+    #[test]
+    fn broken_promises_are_errors() {
+        let field = |name: &str, data_type| Arc::new(Field::new(name, data_type, true));
+        let too_few = refusal([field("id", DataType::Int64), field("b", DataType::Int64)].into(), vec![numbers()]);
+        assert!(too_few.contains("not valid"), "{too_few}");
+        let other_layout = refusal([field("id", DataType::Utf8)].into(), vec![numbers()]);
+        assert!(other_layout.contains("not valid"), "{other_layout}");
+        let not_null = refusal([Arc::new(Field::new("id", DataType::Int64, false))].into(), vec![numbers()]);
+        assert!(not_null.contains("non-nullable"), "{not_null}");
+    }
+
+    #[test]
+    fn rows_that_are_null_as_a_whole_are_refused() {
+        let rows = StructArray::from(record_batch!(("id", Int64, [1, 2])).unwrap());
+        let (fields, columns, _) = rows.into_parts();
+        let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
+        let refused = import_batch(FFI_ArrowArray::new(&rows.to_data()), &Arc::new(Schema::new(fields)));
+        assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
+    }
+
+    #[test]
+    fn released_structs_are_refused() {
+        let refused = ImportedStream::from_ffi(FFI_ArrowArrayStream::empty()).err().unwrap();
+        assert!(refused.to_string().contains("consumed already"));
+        assert!(import_field(&FFI_ArrowSchema::empty()).unwrap_err().to_string().contains("consumed already"));
+    }
+
+    #[test]
+    fn blocking_streams_feed_asynchronous_code() {
+        use futures::StreamExt;
+        let runtime = crate::runtime::Runtime::start().unwrap();
+        let ours = reader(&numbers().schema(), [Ok(numbers()), Ok(numbers())].into_iter());
+        let stream = ImportedStream::from_ffi(ours.into_ffi()).unwrap().into_stream();
+        assert_eq!(runtime.wait(stream.collect::<Vec<_>>()).len(), 2);
+    }
 }
