@@ -118,7 +118,8 @@ pub(crate) fn to_arrow(error: Error) -> ArrowError {
         Kind::NotFound => ArrowError::IoError(text, std::io::Error::new(std::io::ErrorKind::NotFound, error)),
         Kind::Storage { .. } => ArrowError::IoError(text, std::io::Error::other(error)),
         Kind::Unsupported { .. } => ArrowError::NotYetImplemented(text),
-        _ => ArrowError::InvalidArgumentError(text),
+        Kind::Invalid => ArrowError::InvalidArgumentError(text),
+        _ => ArrowError::ExternalError(text.into()),
     }
 }
 
@@ -144,19 +145,19 @@ mod tests {
             (
                 Error::corrupt("x").at_version(7),
                 "CorruptTableError",
-                "Invalid argument error: CorruptTableError: x [version 7]",
+                "External error: CorruptTableError: x [version 7]",
             ),
             (Error::invalid("a\0b"), "InvalidInputError", "Invalid argument error: InvalidInputError: a\u{fffd}b"),
             (Error::storage(true, "x"), "StorageError", "Io error: StorageError: x"),
             (
                 Error::new(Kind::Conflict(Conflict::MetadataChanged), "x"),
                 "MetadataChangedError",
-                "Invalid argument error: MetadataChangedError: x",
+                "External error: MetadataChangedError: x",
             ),
             (
                 Error::internal("x"),
                 "DelticError",
-                "Invalid argument error: DelticError: x. This is a defect in deltic, please report it",
+                "External error: DelticError: x. This is a defect in deltic, please report it",
             ),
         ];
         for (error, class, text) in cases {

@@ -31,7 +31,7 @@ use crate::errors::{Result, panic_text};
 
 type Imported<T> = std::result::Result<T, Error>;
 
-/// The schema of anything with `__arrow_c_schema__`: a schema of pyarrow, polars, deltic, or a table of one of them.
+/// The schema of anything with `__arrow_c_schema__`: schemas of pyarrow, polars and deltic have it, and some tables.
 pub(crate) fn schema_from_py(object: &Bound<'_, PyAny>) -> Result<Schema> {
     let Some(capsule) = call(object, intern!(object.py(), "__arrow_c_schema__"))? else {
         let text = format!(
@@ -60,7 +60,9 @@ pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream
         return Ok(py.detach(|| ImportedStream::from_ffi(stream))?);
     }
     if let Some(pair) = call(object, intern!(py, "__arrow_c_array__"))? {
-        let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+        let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract().map_err(|_| {
+            Error::invalid(format!("`__arrow_c_array__` gave {} instead of two capsules", type_text(&pair)))
+        })?;
         let schema = to_schema(&field_of(&capsule_of(&schema)?)?)?;
         let pointer = pointer_in::<FFI_ArrowArray>(&capsule_of(&array)?, ARRAY_CAPSULE)?;
         // SAFETY: as above, for an array.
