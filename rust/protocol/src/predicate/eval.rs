@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use super::ast::Op;
-use super::bind::{BoundPredicate, Column};
+use super::bound::{BoundPredicate, Column};
 use super::compare::{compare_columns, compare_value};
 use crate::error::{Error, Result};
 use crate::schema::DataType;

@@ -3,19 +3,23 @@
 //! A subset of SQL with one parser and one tree: [`Predicate`] is what was typed, [`BoundPredicate`] is checked
 //! against a schema. Only the bound one evaluates rows, prunes containers and decides conflicts.
 
-pub mod ast;
-pub mod bind;
+mod ast;
+mod bind;
+mod bound;
 mod compare;
-pub mod eval;
+mod eval;
 mod fit;
 mod lexer;
-pub mod like;
-pub mod parse;
+mod like;
+mod parse;
 mod resolve;
-pub mod set;
+mod set;
 
 pub use ast::{Name, Op, Operand, Predicate};
-pub use bind::{BoundPredicate, Column};
+pub use bound::{BoundPredicate, Column};
 pub(crate) use compare::{compare_columns, compare_value};
 pub use eval::keep;
-pub use parse::parse;
+pub use like::Pattern;
+pub use parse::{MAX_DEPTH, MAX_LENGTH, parse};
+pub use set::ValueSet;
+pub(crate) use set::partition_point;

@@ -1,7 +1,7 @@
 //! Finds the column a name means: exact spelling first, else the only one that differs in case.
 
 use super::ast::Name;
-use super::bind::Column;
+use super::bound::Column;
 use crate::error::{Error, Result};
 use crate::schema::{DataType, StructType};
 

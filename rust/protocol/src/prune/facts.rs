@@ -13,9 +13,7 @@ use arrow_string::like::starts_with;
 
 use super::Possible;
 use crate::error::{Error, Result};
-use crate::predicate::like::Pattern;
-use crate::predicate::set::{ValueSet, partition_point};
-use crate::predicate::{Column, Op, compare_columns, compare_value};
+use crate::predicate::{Column, Op, Pattern, ValueSet, compare_columns, compare_value, partition_point};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType;
 
