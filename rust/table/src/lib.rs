@@ -3,12 +3,13 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `storage`, then `log_reader` and `checkpoint`, then
+//! Modules depend on each other in one direction only: `error`, `storage`, `footer`, then `log_reader` and `checkpoint`, then
 //! `snapshot`, then `scan` and `write`, then `commit`, `transaction`, `table`. A test reads the imports.
 
 pub mod checkpoint;
 pub mod commit;
 pub mod error;
+pub mod footer;
 pub mod log_reader;
 pub mod scan;
 pub mod snapshot;
