@@ -109,11 +109,6 @@ impl Adapter {
         &self.leaves
     }
 
-    /// Schema of what [`Adapter::adapt`] gives.
-    pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     /// The requested columns, from a batch with just the leaves of [`Adapter::leaves`].
     pub(crate) fn adapt(&self, decoded: &RecordBatch) -> Result<RecordBatch> {
         self.build(decoded.columns(), decoded.num_rows())

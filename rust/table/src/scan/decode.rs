@@ -15,7 +15,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::predicate::bind::BoundPredicate;
+use deltic_protocol::predicate::{self, BoundPredicate};
 use parquet::DecodeResult;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowPredicateFn, ArrowReaderMetadata, RowFilter};
@@ -164,7 +164,8 @@ impl Decoding {
             let (decoded, failure) = (Arc::clone(&decoded), Arc::clone(&failure));
             let keep = move |batch: RecordBatch| -> Result<BooleanArray, ArrowError> {
                 decoded.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-                adapter.adapt(&batch).and_then(|batch| predicate.evaluate(&batch)).map_err(|e| {
+                let condition = adapter.adapt(&batch).and_then(|batch| predicate.evaluate(&batch));
+                condition.map(|condition| predicate::keep(&condition)).map_err(|e| {
                     let message = e.to_string();
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
                     ArrowError::ComputeError(message)
@@ -211,7 +212,7 @@ impl Decoding {
             Filter::Before(..) => Ok(batch),
             Filter::After(predicate) => {
                 self.decoded.fetch_add(decoded.num_rows() as u64, Ordering::Relaxed);
-                let keep = predicate.evaluate(&batch)?;
+                let keep = predicate::keep(&predicate.evaluate(&batch)?);
                 let output: Vec<usize> = (0..self.file.width).collect();
                 Ok(filter_record_batch(&batch.project(&output)?, &keep)?)
             }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::predicate::bind::BoundPredicate;
+use deltic_protocol::predicate::{BoundPredicate, keep};
 use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::StructType;
@@ -140,8 +140,7 @@ impl Scan {
 
 /// Whether a predicate over columns that are the same in all rows of a file is TRUE.
 fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
-    let keep = predicate.evaluate(&adapter.constant(1)?)?;
-    Ok(keep.true_count() == 1)
+    Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
 }
 
 fn plan(
@@ -171,8 +170,8 @@ fn plan(
             }
         } else {
             let bounds = RowGroupBounds::new(&metadata, &scan.table, scan.mapping, constants);
-            let keep = prune::keep(&condition.predicate, &bounds)?;
-            groups.retain(|group| keep.get(*group).copied().unwrap_or(true));
+            let kept = prune::keep(&condition.predicate, &bounds)?;
+            groups.retain(|group| *group >= kept.len() || kept.value(*group));
             filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {
                 output = adapter(&condition.with_output, &condition.with_output_schema)?;
                 Filter::After(Arc::clone(&condition.predicate))

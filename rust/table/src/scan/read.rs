@@ -12,10 +12,10 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::predicate::{bind, parse};
+use deltic_protocol::predicate::parse;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{StructField, StructType, json};
+use deltic_protocol::schema::{DataType, StructField, StructType, json};
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
@@ -104,8 +104,11 @@ fn pick<'a>(table: &StructType, names: impl Iterator<Item = &'a str>) -> Result<
 }
 
 fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Condition> {
-    let predicate = parse::parse(text)?.bind(table)?;
-    let columns = pick(table, predicate.columns().iter().map(String::as_str))?;
+    let predicate = parse(text)?.bind(table)?;
+    let columns = {
+        let needed = predicate.columns();
+        narrow(table, &needed.iter().map(|column| column.path.as_slice()).collect::<Vec<_>>())
+    };
     let mut with_output = output.clone();
     for field in &columns.fields {
         if !output.fields.iter().any(|f| f.name == field.name) {
@@ -119,6 +122,29 @@ fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Cond
         with_output_schema: Arc::new(to_arrow_schema(&with_output)),
         with_output,
     })
+}
+
+/// The part of `columns` that lies on `paths`: of a struct only the fields that are needed.
+fn narrow(columns: &StructType, paths: &[&[String]]) -> StructType {
+    let mut narrowed = StructType::default();
+    for field in &columns.fields {
+        let inside: Vec<&[String]> = paths
+            .iter()
+            .filter_map(|path| path.split_first())
+            .filter(|(first, _)| **first == field.name)
+            .map(|(_, rest)| rest)
+            .collect();
+        let mut field = field.clone();
+        match &field.data_type {
+            _ if inside.is_empty() => continue,
+            DataType::Struct(fields) if inside.iter().all(|rest| !rest.is_empty()) => {
+                field.data_type = DataType::Struct(Arc::new(narrow(fields, &inside)));
+            }
+            _ => {}
+        }
+        narrowed.fields.push(field);
+    }
+    narrowed
 }
 
 enum Reading {
