@@ -1,6 +1,7 @@
 """Where a table is (`Table`) and what it was at one version (`Snapshot`).
 
-A `Table` is a location and a configuration: making one does no I/O, and it travels by pickle. A `Snapshot` never changes.
+A `Table` is a location and a configuration: making one does no I/O, and it travels by pickle. A `Snapshot` never
+changes.
 PROTOCOL.md: "Delta Table Specification", "Action Reconciliation".
 """
 
@@ -175,6 +176,11 @@ class Table:
     def uri(self) -> str:
         """The location, normalised and without credentials."""
         return self._core.uri
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """The store's settings, as given; they may hold credentials."""
+        return None if self._options is None else dict(self._options)
 
     def exists(self) -> bool:
         """Whether the location holds a Delta table: a log with at least one version."""
