@@ -14,7 +14,7 @@ use arrow_select::take::take;
 
 use crate::action::batch::AddBatch;
 use crate::error::{Error, Result};
-use crate::predicate::bind::Column;
+use crate::predicate::Column;
 use crate::prune::Bounds;
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;

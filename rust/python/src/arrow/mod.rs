@@ -12,7 +12,7 @@ mod import;
 use std::ffi::CStr;
 
 pub(crate) use export::{ArrowBatch, ArrowSchema, ArrowStream};
-pub(crate) use import::{ImportedStream, reader_from_py, schema_from_py};
+pub(crate) use import::{reader_from_py, schema_from_py};
 
 const SCHEMA_CAPSULE: &CStr = c"arrow_schema";
 const ARRAY_CAPSULE: &CStr = c"arrow_array";

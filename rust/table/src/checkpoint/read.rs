@@ -109,7 +109,7 @@ impl OpenCheckpoint {
     }
 
     /// The files that were live, batch by batch.
-    pub fn adds(&self, columns: &AddColumns) -> impl Stream<Item = Result<AddBatch>> + Send + 'static {
+    pub fn adds(&self, columns: &AddColumns) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
         let origin = Origin::Checkpoint(self.version);
         let inline: Vec<_> = self.inline.iter().map(|actions| Ok(actions.adds.clone())).collect();
         let mut tasks = Vec::new();
@@ -130,7 +130,7 @@ impl OpenCheckpoint {
     }
 
     /// The tombstones, as the columns of `remove`, batch by batch.
-    pub fn removes(&self) -> impl Stream<Item = Result<(KeyBatch, RecordBatch)>> + Send + 'static {
+    pub fn removes(&self) -> impl Stream<Item = Result<(KeyBatch, RecordBatch)>> + Send + use<> {
         let inline: Vec<_> = self.inline.iter().map(|a| Ok((a.removes.clone(), a.remove_rows.clone()))).collect();
         let tasks: Vec<_> = self
             .parts
@@ -189,8 +189,8 @@ impl Projection {
     fn of(part: &Part, columns: &AddColumns) -> Self {
         let wants_stats = columns.num_records || !columns.stats.is_empty();
         let below = |bound: &str, leaf: &[String]| {
-            let head = ["add", "stats_parsed", bound].iter().map(|s| (*s).to_owned());
-            part.has_leaf(&head.chain(leaf.iter().cloned()).collect::<Vec<_>>())
+            let head = ["add", "stats_parsed", bound].map(str::to_owned);
+            part.has_leaf(&[head.as_slice(), leaf].concat())
         };
         let count = ["add", "stats_parsed", "numRecords"].map(str::to_owned);
         let filled = part.has_leaf(&count) && !part.is_empty_leaf(&count);

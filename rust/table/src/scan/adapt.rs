@@ -156,7 +156,7 @@ impl Adapter {
 /// Where the leaf with this path of logical names stands in a file, if it does and is a primitive.
 pub(crate) fn find_leaf(
     columns: &StructType,
-    path: &[&str],
+    path: &[String],
     mapping: ColumnMapping,
     file: &Fields,
 ) -> Result<Option<Leaf>> {

@@ -14,8 +14,7 @@ use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StructArray};
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
-use deltic_protocol::predicate::bind::{BoundPredicate, Column};
-use deltic_protocol::predicate::parse::parse;
+use deltic_protocol::predicate::{BoundPredicate, Column, parse};
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, StructField};
@@ -79,9 +78,9 @@ impl Pruning {
         for conjunct in parse(filter)?.bind(&shape.schema)?.split_conjuncts() {
             let by_partition = |c: &&Column| c.path.first().is_some_and(|name| shape.is_partition_column(name));
             if conjunct.columns().iter().all(by_partition) {
-                pruning.partition.push(conjunct);
+                pruning.partition.push(conjunct.clone());
             } else {
-                pruning.statistics.push(conjunct);
+                pruning.statistics.push(conjunct.clone());
             }
         }
         Ok(pruning)

@@ -260,13 +260,9 @@ impl DataWriter {
     /// Keeps to the bounds on open files and memory.
     async fn make_room(&mut self) -> Result<()> {
         loop {
-            let open = || self.partitions.iter().filter(|(_, p)| p.file.is_some());
-            if open().count() > MAX_OPEN_FILES {
-                let rested = open().min_by_key(|(_, p)| p.last_used).map(|(key, _)| key.clone());
-                if let Some(key) = rested {
-                    self.end_file(&key).await?;
-                    continue;
-                }
+            if let Some(key) = self.file_too_many() {
+                self.end_file(&key).await?;
+                continue;
             }
             let held: usize = self.partitions.values().map(Partition::memory).sum();
             if held <= MAX_MEMORY {
@@ -277,6 +273,14 @@ impl DataWriter {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// The partition whose file has rested longest, if too many are open. Not part of the loop above, where a borrow of
+    /// the encoders would live on while storage is awaited.
+    fn file_too_many(&self) -> Option<PartitionKey> {
+        let open = || self.partitions.iter().filter(|(_, p)| p.file.is_some());
+        let rested = || open().min_by_key(|(_, p)| p.last_used).map(|(key, _)| key.clone());
+        (open().count() > MAX_OPEN_FILES).then(rested).flatten()
     }
 
     /// Ends the partition's file with everything pending for it.
