@@ -84,7 +84,10 @@ impl Lake {
     }
 
     fn file_in_groups(&mut self, columns: Vec<(&str, ArrayRef)>, rows: usize) -> &mut FileTask {
-        let bytes = encode(&RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap(), rows);
+        let bytes = encode(
+            &RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap(),
+            rows,
+        );
         self.add(&bytes)
     }
 
@@ -242,8 +245,7 @@ fn nested_columns_adapt_at_every_level() {
     );
     let mut lake = Lake::new(&[("s", inner), ("l", &list), ("m", &map), ("after", "integer")]);
     // The file has `x` as an int, an extra field before it, and no `new`.
-    let fields =
-        Fields::from(vec![Field::new("gone", ArrowType::Utf8, true), Field::new("x", ArrowType::Int32, true)]);
+    let fields = Fields::from(vec![Field::new("gone", ArrowType::Utf8, true), Field::new("x", ArrowType::Int32, true)]);
     let structs = StructArray::new(
         fields.clone(),
         vec![strings(["p", "q", "r"]), Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]))],
@@ -252,7 +254,8 @@ fn nested_columns_adapt_at_every_level() {
     let element = Arc::new(Field::new("element", ArrowType::Struct(fields), true));
     let list_type = ArrowType::List(Arc::clone(&element));
     let offsets = arrow_buffer::OffsetBuffer::new(vec![0, 2, 2, 3].into());
-    let lists = ListArray::new(element, offsets.clone(), Arc::new(structs.clone()), Some(vec![true, false, true].into()));
+    let lists =
+        ListArray::new(element, offsets.clone(), Arc::new(structs.clone()), Some(vec![true, false, true].into()));
     let value_fields = Fields::from(vec![Field::new("l", list_type, true)]);
     let entry_fields = Fields::from(vec![
         Field::new("key", ArrowType::Utf8, false),
@@ -296,7 +299,8 @@ fn a_struct_without_any_known_field_keeps_its_nulls() {
 /// The columns `a` and the struct `s` with the field `x`, mapped to physical names and ids.
 fn mapped(mode: &'static str) -> Lake {
     let mut lake = Lake::new(&[]);
-    let metadata = |id: i32, name: &str| json!({"delta.columnMapping.id": id, "delta.columnMapping.physicalName": name});
+    let metadata =
+        |id: i32, name: &str| json!({"delta.columnMapping.id": id, "delta.columnMapping.physicalName": name});
     lake.mapping = mode;
     lake.fields = vec![
         json!({"name": "a", "type": "integer", "nullable": true, "metadata": metadata(1, "col-1")}),
@@ -305,7 +309,9 @@ fn mapped(mode: &'static str) -> Lake {
         json!({"name": "p", "type": "integer", "nullable": true, "metadata": metadata(4, "col-4")}),
     ];
     lake.partitions = vec!["p".to_owned()];
-    let id = |field: Field, id: i32| field.with_metadata(HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_owned(), id.to_string())]));
+    let id = |field: Field, id: i32| {
+        field.with_metadata(HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_owned(), id.to_string())]))
+    };
     // In name mode the ids of the file are misleading, in id mode its names are.
     let (names, ids) = match mode {
         "name" => (["col-1", "col-2", "col-3", "a"], [3, 1, 2, 9]),
@@ -363,7 +369,11 @@ fn narrower_and_older_types_become_the_tables() {
         (Arc::new(BinaryArray::from(vec![&b"caf\xc3\xa9"[..]])), "string", "café"),
         (strings(["ab"]), "binary", "6162"),
         (Arc::new(PrimitiveArray::<TimestampMillisecondType>::from(vec![-1])), "timestamp", "1969-12-31T23:59:59.999Z"),
-        (Arc::new(PrimitiveArray::<TimestampNanosecondType>::from(vec![-1])), "timestamp_ntz", "1969-12-31T23:59:59.999999"),
+        (
+            Arc::new(PrimitiveArray::<TimestampNanosecondType>::from(vec![-1])),
+            "timestamp_ntz",
+            "1969-12-31T23:59:59.999999",
+        ),
         (
             Arc::new(PrimitiveArray::<TimestampMillisecondType>::from(vec![0]).with_timezone("UTC")),
             "timestamp_ntz",
@@ -432,9 +442,9 @@ fn int96_covers_all_years() {
         value
     };
     let values = [
-        int96(2_440_588, 1_000),                  // 1970-01-01
-        int96(5_373_484, 86_399_999_999_000),     // 9999-12-31
-        int96(1_721_426, 0),                      // 0001-01-01
+        int96(2_440_588, 1_000),              // 1970-01-01
+        int96(5_373_484, 86_399_999_999_000), // 9999-12-31
+        int96(1_721_426, 0),                  // 0001-01-01
     ];
     for (data_type, zone) in [("timestamp", "Z"), ("timestamp_ntz", "")] {
         let mut lake = Lake::new(&[("c", data_type)]);
@@ -521,11 +531,7 @@ fn partitioned() -> Lake {
 #[test]
 fn partition_values_come_from_the_log() {
     let lake = partitioned();
-    lake.check(
-        &["p", "n", "d"],
-        None,
-        &["x|1|2024-02-29", "x|2|2024-02-29", "null|1|null", "null|2|null"],
-    );
+    lake.check(&["p", "n", "d"], None, &["x|1|2024-02-29", "x|2|2024-02-29", "null|1|null", "null|2|null"]);
     lake.check(&["d"], None, &["2024-02-29", "2024-02-29", "null", "null"]);
     lake.check(&["n"], Some("p = 'x' and n > 1"), &["2"]);
     lake.check(&["n"], Some("p is null or n = 2"), &["2", "1", "2"]);
@@ -570,7 +576,8 @@ fn the_predicate_is_exact() {
 #[test]
 fn pruned_row_groups_are_not_read() {
     let lake = numbers(4000, 500);
-    let (all, one) = (lake.bytes_read(&["n", "long"], None), lake.bytes_read(&["n", "long"], Some("n >= 700 and n < 710")));
+    let (all, one) =
+        (lake.bytes_read(&["n", "long"], None), lake.bytes_read(&["n", "long"], Some("n >= 700 and n < 710")));
     assert!(all > 2_000_000, "{all}");
     assert!(one < all / 5, "{one} of {all}");
     let expected: Vec<String> = (700..710).map(|n| n.to_string()).collect();
