@@ -7,12 +7,15 @@
 //! its order was not defined, and for values whose order the conversion to the table's type does not keep.
 //! Proved by `read::pruned_row_groups_are_not_read` and `read::pruning_never_changes_the_result`.
 
-use arrow_array::{Array, ArrayRef, UInt64Array};
+use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::Field;
+use deltic_protocol::error::Result;
+use deltic_protocol::predicate::Column;
+use deltic_protocol::prune::Bounds;
 use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
@@ -42,53 +45,37 @@ impl<'a> RowGroupBounds<'a> {
         self.metadata.metadata().row_groups()
     }
 
-    /// Number of row groups.
-    fn count(&self) -> usize {
-        self.row_groups().len()
-    }
-
-    /// The partition value under this path.
-    fn constant(&self, path: &[&str]) -> Option<(&Scalar, &PrimitiveType)> {
-        let [name] = path else { return None };
-        let field = self.table.field(name)?;
-        Some((self.constants.get(&field.name)?, field.data_type.as_primitive()?))
-    }
-
-    /// The type of the leaf under this path.
-    fn primitive(&self, path: &[&str]) -> Option<&'a PrimitiveType> {
-        let (last, parents) = path.split_last()?;
-        let mut columns = self.table;
-        for name in parents {
-            let DataType::Struct(inner) = &columns.field(name)?.data_type else { return None };
-            columns = inner;
+    /// The partition value, the same in all row groups.
+    fn constant(&self, column: &Column) -> Option<&Scalar> {
+        match column.path.as_slice() {
+            [name] => self.constants.get(name),
+            _ => None,
         }
-        columns.field(last)?.data_type.as_primitive()
     }
 
-    fn leaf(&self, path: &[&str]) -> Option<Leaf> {
-        find_leaf(self.table, path, self.mapping, self.metadata.schema().fields()).ok().flatten()
+    /// Where the column stands in the file. One that cannot be read is reported by who reads it.
+    fn leaf(&self, column: &Column) -> Option<Leaf> {
+        find_leaf(self.table, &column.path, self.mapping, self.metadata.schema().fields()).ok().flatten()
     }
 
-    /// Smallest or largest value of each row group in the table's type; null where it is not known.
-    fn extreme(&self, path: &[&str], end: End) -> Option<ArrayRef> {
-        if let Some((value, primitive)) = self.constant(path) {
-            return value.to_array(primitive, self.count()).ok();
+    /// Smallest or largest value of each row group in the table's type.
+    fn extreme(&self, column: &Column, end: End) -> Result<Option<ArrayRef>> {
+        if let Some(value) = self.constant(column) {
+            return value.to_array(column.primitive()?, self.containers()).map(Some);
         }
-        let leaf = self.leaf(path)?;
-        if !leaf.cast.keeps_order() || !self.ordered(&leaf) {
-            return None;
-        }
-        let parquet = self.metadata.parquet_schema();
-        let field = Field::new("leaf", leaf.file_type.clone(), true);
-        let orders = self.metadata.metadata().file_metadata().column_orders().map(Vec::as_slice);
-        let converter =
-            StatisticsConverter::from_column_index(leaf.index, &field, parquet).ok()?.with_column_orders(orders);
-        let values = match end {
-            End::Smallest => converter.row_group_mins(self.row_groups()),
-            End::Largest => converter.row_group_maxes(self.row_groups()),
+        let Some(leaf) = self.leaf(column).filter(|leaf| leaf.cast.keeps_order() && self.ordered(leaf)) else {
+            return Ok(None);
         };
-        let target = to_arrow_type(&DataType::Primitive(self.primitive(path)?.clone()));
-        leaf.cast.apply(&values.ok()?, &target).ok()
+        let file = self.metadata.metadata().file_metadata();
+        let field = Field::new(column.to_string(), leaf.file_type.clone(), true);
+        let values = StatisticsConverter::from_column_index(leaf.index, &field, file.schema_descr())
+            .map(|converter| converter.with_column_orders(file.column_orders().map(Vec::as_slice)))
+            .and_then(|converter| match end {
+                End::Smallest => converter.row_group_mins(self.row_groups()),
+                End::Largest => converter.row_group_maxes(self.row_groups()),
+            });
+        // Bounds that cannot be converted say nothing; the values themselves may still be fine.
+        Ok(values.ok().and_then(|values| leaf.cast.apply(&values, &to_arrow_type(&column.data_type)).ok()))
     }
 
     /// Whether the order behind the bounds is the order of the values.
@@ -121,21 +108,40 @@ impl<'a> RowGroupBounds<'a> {
         };
         defined && (number || !deprecated())
     }
+}
 
-    /// Nulls in each row group, where known.
-    fn nulls(&self, path: &[&str]) -> Option<UInt64Array> {
-        if let Some((value, _)) = self.constant(path) {
-            let all = *value == Scalar::Null;
-            return Some(self.row_groups().iter().map(|group| if all { rows(group) } else { Some(0) }).collect());
-        }
-        let leaf = self.leaf(path)?;
-        let null_count = |group: &RowGroupMetaData| group.columns().get(leaf.index)?.statistics()?.null_count_opt();
-        Some(self.row_groups().iter().map(null_count).collect())
+impl Bounds for RowGroupBounds<'_> {
+    fn containers(&self) -> usize {
+        self.row_groups().len()
     }
 
-    /// Rows in each row group.
-    fn rows(&self) -> UInt64Array {
-        self.row_groups().iter().map(rows).collect()
+    fn min(&self, column: &Column) -> Result<Option<ArrayRef>> {
+        self.extreme(column, End::Smallest)
+    }
+
+    fn max(&self, column: &Column) -> Result<Option<ArrayRef>> {
+        self.extreme(column, End::Largest)
+    }
+
+    fn null_count(&self, column: &Column) -> Result<Option<Int64Array>> {
+        if let Some(value) = self.constant(column) {
+            let nulls = |group: &RowGroupMetaData| if *value == Scalar::Null { group.num_rows() } else { 0 };
+            return Ok(Some(self.row_groups().iter().map(nulls).map(Some).collect()));
+        }
+        let Some(leaf) = self.leaf(column) else { return Ok(None) };
+        let nulls = |group: &RowGroupMetaData| {
+            let nulls = group.columns().get(leaf.index)?.statistics()?.null_count_opt()?;
+            i64::try_from(nulls).ok()
+        };
+        Ok(Some(self.row_groups().iter().map(nulls).collect()))
+    }
+
+    fn row_count(&self) -> Result<Option<Int64Array>> {
+        Ok(Some(self.row_groups().iter().map(|group| Some(group.num_rows())).collect()))
+    }
+
+    fn is_exact(&self, column: &Column) -> bool {
+        self.constant(column).is_some()
     }
 }
 
@@ -143,8 +149,4 @@ impl<'a> RowGroupBounds<'a> {
 enum End {
     Smallest,
     Largest,
-}
-
-fn rows(group: &RowGroupMetaData) -> Option<u64> {
-    u64::try_from(group.num_rows()).ok()
 }
