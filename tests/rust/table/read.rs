@@ -466,8 +466,7 @@ fn int96_covers_all_years() {
 }
 
 #[test]
-fn bounds_of_old_writers_are_not_trusted() {
-    // Values compared as unsigned, as text or as INT96 have bounds only in the deprecated fields or in no order.
+fn int96_is_compared_without_bounds() {
     let mut lake = Lake::new(&[("c", "timestamp")]);
     let mut value = Int96::new();
     value.set_data(0, 0, 2_440_588);
