@@ -596,7 +596,7 @@ fn predicates_reach_into_structs() {
 
 #[test]
 fn deep_nesting_is_read_without_exhausting_the_stack() {
-    let depth = 60;
+    let depth = deltic_protocol::schema::json::MAX_DEPTH - 1;
     let (mut array, mut data_type) = (ints([7]), "\"integer\"".to_owned());
     for _ in 0..depth {
         let field = Arc::new(Field::new("element", array.data_type().clone(), true));
