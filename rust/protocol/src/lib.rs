@@ -5,7 +5,7 @@
 //! follow another) is a function in here, over data that somebody else moved.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `schema`, `scalar`, `predicate`,
-//! `action`, then `feature`, `property`, `log`, `deletion_vector`, `stats`, then `replay` and `prune`, then
+//! `action`, then `property`, `feature`, `log`, `deletion_vector`, `stats`, then `replay` and `prune`, then
 //! `conflict`. A test reads the imports and fails on one that climbs.
 
 pub mod action;

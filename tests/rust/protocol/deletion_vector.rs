@@ -100,6 +100,7 @@ fn written_names_are_read_again() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init)]
 fn kept_ranges() {
     let last_of_bucket = u64::from(u32::MAX);
     for (deleted, rows, expected) in [
