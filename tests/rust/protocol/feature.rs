@@ -556,7 +556,8 @@ mod properties {
                 prop_assert!(write.is_err());
             }
             if let Err(error) = read {
-                prop_assert!(!matches!(error.kind(), Kind::Unsupported { features } if features.is_empty()));
+                let nameless = matches!(error.kind(), Kind::Unsupported { features } if features.is_empty());
+                prop_assert!(!nameless);
             }
         }
 
