@@ -299,16 +299,24 @@ impl DeletionVector {
     }
 }
 
-/// The bytes of a file of vectors, and the place of each: offset and size for its descriptor. `Invalid` when they are
-/// too large for one file.
-pub fn to_file_bytes(vectors: &[DeletionVector]) -> Result<(Vec<u8>, Vec<(i32, i32)>)> {
+/// Where a vector stands in a file, in the terms of its descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Byte position of its size.
+    pub offset: i32,
+    /// Bytes of the vector alone.
+    pub size_in_bytes: i32,
+}
+
+/// The bytes of a file of vectors, and the place of each. `Invalid` when they are too large for one file.
+pub fn to_file_bytes(vectors: &[DeletionVector]) -> Result<(Vec<u8>, Vec<Place>)> {
     let mut file = vec![FILE_VERSION];
     let mut places = Vec::with_capacity(vectors.len());
     for vector in vectors {
         let bytes = vector.to_bytes();
-        let size = size_of_vector(&bytes)?;
-        places.push((size_of_vector(&file)?, size));
-        file.extend_from_slice(&size.to_be_bytes());
+        let size_in_bytes = size_of_vector(&bytes)?;
+        places.push(Place { offset: size_of_vector(&file)?, size_in_bytes });
+        file.extend_from_slice(&size_in_bytes.to_be_bytes());
         file.extend_from_slice(&bytes);
         file.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
     }

@@ -2,7 +2,8 @@
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{
-    DeletionVector, DeletionVectorPath, Source, encode_path, parse_file_region, parse_inline, source, to_file_bytes,
+    DeletionVector, DeletionVectorPath, Place, Source, encode_path, parse_file_region, parse_inline, source,
+    to_file_bytes,
 };
 use deltic_protocol::error::{Error, Kind};
 
@@ -100,6 +101,7 @@ fn written_names_are_read_again() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init)]
 fn kept_ranges() {
     let last_of_bucket = u64::from(u32::MAX);
     for (deleted, rows, expected) in [
@@ -237,9 +239,9 @@ fn regions_of_files() {
     let vectors: Vec<DeletionVector> = vec![[1, 5].into_iter().collect(), (0..100_000).collect()];
     let (file, places) = to_file_bytes(&vectors).unwrap();
     assert_eq!(file[0], 1);
-    for (vector, (offset, size)) in vectors.iter().zip(places) {
+    for (vector, Place { offset, size_in_bytes }) in vectors.iter().zip(places) {
         let count = vector.cardinality().cast_signed();
-        let descriptor = descriptor("p", "memory:///x", Some(offset), size, count);
+        let descriptor = descriptor("p", "memory:///x", Some(offset), size_in_bytes, count);
         let Source::File { offset, length, .. } = source(&descriptor).unwrap() else { panic!("a file") };
         let (from, to) = (usize::try_from(offset).unwrap(), usize::try_from(offset + length).unwrap());
         let region = &file[from..to];
@@ -289,9 +291,9 @@ mod properties {
             prop_assert_eq!(&again, &vector);
             prop_assert!(again.iter().eq(rows.iter().copied()));
             let (file, places) = to_file_bytes(&[DeletionVector::default(), vector.clone()]).unwrap();
-            let (offset, size) = places[1];
+            let Place { offset, size_in_bytes } = places[1];
             let region = &file[usize::try_from(offset).unwrap()..];
-            let stored = descriptor("p", "x", Some(offset), size, vector.cardinality().cast_signed());
+            let stored = descriptor("p", "x", Some(offset), size_in_bytes, vector.cardinality().cast_signed());
             prop_assert_eq!(&parse_file_region(region, &stored).unwrap(), &vector);
         }
 

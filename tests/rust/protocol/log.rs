@@ -248,7 +248,7 @@ fn equal_checkpoints_are_told_apart_by_time() {
     let second = at("00000000-0000-0000-0000-000000000000", 6);
     for listing in [[first.clone(), second.clone()], [second.clone(), first]] {
         let checkpoint = Segment::choose(&listing, None, true).unwrap().checkpoint.unwrap();
-        assert_eq!(checkpoint.files, [second.clone()]);
+        assert_eq!(checkpoint.files, std::slice::from_ref(&second));
         assert!(matches!(checkpoint.kind, CheckpointKind::Uuid(_)));
     }
 }
