@@ -52,6 +52,9 @@ const MAX_PENDING_BATCHES: usize = 64;
 const MAX_PIECE_ROWS: usize = 64 * 1024;
 const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
 
+/// Bytes of an array without its values. It counts when there are many partitions of few rows.
+const ARRAY_OVERHEAD: usize = 256;
+
 /// Files ended at a time when the writer finishes.
 const FINISHING: usize = 32;
 
@@ -172,7 +175,10 @@ impl DataWriter {
         }
         let mut ending = Vec::with_capacity(self.partitions.len());
         for (key, partition) in std::mem::take(&mut self.partitions) {
-            let path = partition.file.as_ref().map_or_else(|| self.name_file(&key), |file| file.path.clone());
+            let path = partition
+                .file
+                .as_ref()
+                .map_or_else(|| name_file(&self.shared, &mut self.files_named, &key), |file| file.path.clone());
             self.stored.push(path.key.clone());
             ending.push(end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition));
         }
@@ -234,9 +240,11 @@ impl DataWriter {
     async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
         let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
         for key in keys {
-            let path = self.name_file(&key);
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
-            let file = partition.file.get_or_insert(OpenFile { path, encoder: None, upload: None });
+            let file = partition.file.get_or_insert_with(|| {
+                let path = name_file(&self.shared, &mut self.files_named, &key);
+                OpenFile { path, encoder: None, upload: None }
+            });
             let job =
                 start_encoding(&self.shared, file.encoder.take(), std::mem::take(&mut partition.pending), end_groups);
             partition.pending_bytes = 0;
@@ -282,20 +290,22 @@ impl DataWriter {
     /// Ends the partition's file with everything pending for it.
     async fn end_file(&mut self, key: &PartitionKey) -> Result<()> {
         let Some(partition) = self.partitions.remove(key) else { return Ok(()) };
-        let path = partition.file.as_ref().map_or_else(|| self.name_file(key), |file| file.path.clone());
+        let path = partition
+            .file
+            .as_ref()
+            .map_or_else(|| name_file(&self.shared, &mut self.files_named, key), |file| file.path.clone());
         self.stored.push(path.key.clone());
         let file = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition).await?;
         self.finished.push(file);
         Ok(())
     }
+}
 
-    fn name_file(&mut self, key: &PartitionKey) -> DataPath {
-        let id = Uuid::new_v4();
-        let prefix = self.shared.random_prefix_length.map(|length| random_prefix(Uuid::new_v4(), length));
-        let name = file_name(self.files_named, id, self.shared.compression.extension());
-        self.files_named += 1;
-        DataPath::new(key, prefix.as_deref(), &name)
-    }
+fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
+    let prefix = shared.random_prefix_length.map(|length| random_prefix(Uuid::new_v4(), length));
+    let name = file_name(*files_named, Uuid::new_v4(), shared.compression.extension());
+    *files_named += 1;
+    DataPath::new(key, prefix.as_deref(), &name)
 }
 
 impl Partition {
@@ -415,12 +425,13 @@ fn pieces(batch: &RecordBatch, target_file_size: u64) -> Vec<RecordBatch> {
     starts.map(|start| batch.slice(start, piece_rows.min(rows - start))).collect()
 }
 
-/// Bytes of the rows themselves, not of larger buffers that they are slices of.
+/// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
 fn memory(batch: &RecordBatch) -> usize {
+    let besides = (batch.num_columns() + 1) * ARRAY_OVERHEAD;
     let column = |array: &Arc<dyn Array>| {
         array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size())
     };
-    batch.columns().iter().map(column).sum()
+    batch.columns().iter().map(column).sum::<usize>() + besides
 }
 
 fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usize>> {
