@@ -36,11 +36,21 @@ use crate::storage::{FileWriter, Storage};
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
 pub type Clock = fn() -> i64;
 
-/// Files open at a time. Each holds an upload, and a column's pages, in memory.
-const MAX_OPEN_FILES: usize = 64;
+/// What a writer may hold at a time, however many partitions there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Files begun and not ended; the one that has rested longest is ended for another. Each has an upload's buffer,
+    /// which `memory` does not count.
+    pub open_files: usize,
+    /// Bytes of rows and encoded pages; the partition with most of them hands its own to storage.
+    pub memory: usize,
+}
 
-/// Bytes held in memory before the largest holders must let go.
-const MAX_MEMORY: usize = 512 * 1024 * 1024;
+impl Default for Limits {
+    fn default() -> Self {
+        Self { open_files: 64, memory: 512 * 1024 * 1024 }
+    }
+}
 
 /// Bytes of a partition that make encoding worth it.
 const WORTH_ENCODING: usize = 4 * 1024 * 1024;
@@ -70,6 +80,7 @@ pub struct DataWriter {
     /// Keys in storage that exist, or may.
     stored: Vec<String>,
     files_named: usize,
+    limits: Limits,
     /// Counts pieces, to know which partition has rested longest.
     now: u64,
     /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
@@ -146,9 +157,17 @@ impl DataWriter {
             finished: Vec::new(),
             stored: Vec::new(),
             files_named: 0,
+            limits: Limits::default(),
             now: 0,
             broken: false,
         })
+    }
+
+    /// Holds no more than this at a time, instead of the default.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Takes in the rows of `batch`, whose columns are the table's in any order.
@@ -265,26 +284,44 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Keeps to the bounds on open files and memory.
+    /// Keeps to the limits.
     async fn make_room(&mut self) -> Result<()> {
-        loop {
-            let open = || self.partitions.iter().filter(|(_, p)| p.file.is_some());
-            if open().count() > MAX_OPEN_FILES {
-                let rested = open().min_by_key(|(_, p)| p.last_used).map(|(key, _)| key.clone());
-                if let Some(key) = rested {
-                    self.end_file(&key).await?;
-                    continue;
-                }
-            }
-            let held: usize = self.partitions.values().map(Partition::memory).sum();
-            if held <= MAX_MEMORY {
-                return Ok(());
-            }
-            match self.partitions.iter().max_by_key(|(_, p)| p.memory()).map(|(key, _)| key.clone()) {
-                Some(key) => self.encode(vec![key], true).await?,
-                None => return Ok(()),
-            }
+        self.end_rested().await?;
+        for keys in self.largest_holders().chunks(self.limits.open_files.max(1)) {
+            self.encode(keys.to_vec(), true).await?;
+            self.end_rested().await?;
         }
+        Ok(())
+    }
+
+    async fn end_rested(&mut self) -> Result<()> {
+        while let Some(key) = self.rested_too_long() {
+            self.end_file(&key).await?;
+        }
+        Ok(())
+    }
+
+    /// The partition whose file has to end, if too many are open.
+    fn rested_too_long(&self) -> Option<PartitionKey> {
+        let open = || self.partitions.iter().filter(|(_, partition)| partition.file.is_some());
+        let is_too_many = open().count() > self.limits.open_files;
+        open().filter(|_| is_too_many).min_by_key(|(_, partition)| partition.last_used).map(|(key, _)| key.clone())
+    }
+
+    /// The partitions that have to let go of their rows: none, or enough that half of the memory is free again.
+    fn largest_holders(&self) -> Vec<PartitionKey> {
+        let mut holders: Vec<(usize, &PartitionKey)> = self.partitions.iter().map(|(k, p)| (p.memory(), k)).collect();
+        let mut held: usize = holders.iter().map(|(bytes, _)| bytes).sum();
+        if held <= self.limits.memory {
+            return Vec::new();
+        }
+        holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let lets_go = |(bytes, key): (usize, &PartitionKey)| {
+            let key = (held > self.limits.memory / 2).then(|| key.clone());
+            held = held.saturating_sub(bytes);
+            key
+        };
+        holders.into_iter().map_while(lets_go).collect()
     }
 
     /// Ends the partition's file with everything pending for it.
