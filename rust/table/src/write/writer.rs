@@ -301,7 +301,8 @@ impl DataWriter {
         Ok(())
     }
 
-    /// The partition whose file has to end, if too many are open.
+    /// The partition whose file has to end, if too many are open. Not part of a loop that awaits storage: there, a
+    /// borrow of the encoders would live on, and the future could not change threads.
     fn rested_too_long(&self) -> Option<PartitionKey> {
         let open = || self.partitions.iter().filter(|(_, partition)| partition.file.is_some());
         let is_too_many = open().count() > self.limits.open_files;

@@ -112,7 +112,7 @@ fn splitting() {
     assert_eq!(string(&[Some(""), Some("x"), None]), "null: [0, 2], x: [1]");
     let doubles =
         |values: &[f64]| split(PrimitiveType::Double, true, Arc::new(Float64Array::from(values.to_vec()))).unwrap();
-    assert_eq!(doubles(&[0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY]), "0: [0, 1], NaN: [2, 3], Infinity: [4]");
+    assert_eq!(doubles(&[0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY]), "0.0: [0, 1], NaN: [2, 3], Infinity: [4]");
 }
 
 #[test]
@@ -121,10 +121,7 @@ fn values_that_the_log_cannot_hold() {
     assert!(refused.contains("`p`") && refused.contains("an empty text is null"), "{refused}");
     let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![b"\xFF".as_slice()]));
     let refused = split(PrimitiveType::Binary, true, bytes).unwrap_err();
-    assert!(refused.contains("`p`") && refused.contains("not UTF-8"), "{refused}");
-    let days: ArrayRef = Arc::new(arrow_array::Date32Array::from(vec![i32::MAX]));
-    let refused = split(PrimitiveType::Date, true, days).unwrap_err();
-    assert!(refused.contains("`p`") && refused.contains("2147483647 days"), "{refused}");
+    assert!(refused.contains("`p`") && refused.contains("UTF-8"), "{refused}");
 }
 
 #[test]
@@ -173,7 +170,7 @@ proptest! {
             let same = if empty { read == Scalar::Null } else { read.to_string() == value.to_string() || read == value };
             prop_assert!(same, "{:?} became {:?}, which is {:?}", value, text, read);
         } else {
-            prop_assert!(matches!(value, Scalar::Date(_) | Scalar::Timestamp(_) | Scalar::TimestampNtz(_)));
+            prop_assert!(matches!(value, Scalar::Binary(_)), "{:?}", value);
         }
     }
 
