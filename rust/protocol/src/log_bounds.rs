@@ -81,9 +81,10 @@ impl TableShape {
     /// `Corrupt` if a value is not of the column's type.
     pub fn partition_values(&self, adds: &AddBatch, name: &str) -> Result<ArrayRef> {
         let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
-        let primitive = field.data_type.as_primitive().ok_or_else(|| {
-            Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type))
-        })?;
+        let primitive = field
+            .data_type
+            .as_primitive()
+            .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?;
         match adds.partition_values() {
             Some(map) => parse_values(map, self.mapping.physical_name(field)?, name, primitive),
             None => Ok(new_null_array(&to_arrow_type(&field.data_type), adds.len())),

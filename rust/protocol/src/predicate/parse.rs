@@ -413,7 +413,7 @@ fn number(digits: &str, negative: bool) -> std::result::Result<Scalar, String> {
         u8::try_from(length).ok().filter(|p| usize::from(*p) <= MAX_DIGITS).ok_or_else(too_long)?.max(scale);
     let value = if negative { -value } else { value };
     Ok(match i64::try_from(value) {
-        Ok(value) if !digits.contains('.') => Scalar::Long(value),
+        Ok(value) if scale == 0 => Scalar::Long(value),
         _ => Scalar::Decimal { value, precision, scale },
     })
 }

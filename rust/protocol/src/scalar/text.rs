@@ -85,12 +85,15 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     for digit in whole.bytes().chain(fraction.bytes()) {
         value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
     }
+    if value == 0 {
+        return Some(0);
+    }
     let mut shift = i32::from(scale).checked_add(exponent)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
-    while shift > 0 && value != 0 {
+    while shift > 0 {
         value = value.checked_mul(10)?;
         shift -= 1;
     }
-    while shift < 0 && value != 0 {
+    while shift < 0 {
         if value % 10 != 0 {
             return None;
         }
