@@ -1,1 +1,264 @@
-//! Not written yet.
+//! Table features: which there are, which deltic reads and writes, and which a new table needs.
+//!
+//! A table may be read when every feature its readers must have is one of ours, and appended to when, besides, nothing
+//! in its protocol, properties or schema asks of a writer what deltic does not do. What a table *uses* is checked
+//! whether or not its protocol allows the use: an honest refusal costs less than a row that breaks a constraint.
+//!
+//! Malformed protocols: features listed below version 3 or 7 are checked like any others; a version 3 or 7 that lists
+//! none hides what it needs and is refused (`Corrupt`); version 3 with writer version below 7 is read, not written.
+//!
+//! Invariants: an unknown feature is never passed over (`feature::properties::unknown_features_are_refused`); a new
+//! table's protocol passes both checks (`feature::properties::new_tables_are_readable_and_writable`).
+//!
+//! PROTOCOL.md: "Table Features", "Requirements for Writers", "Requirements for Readers".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::action::{Metadata, Protocol};
+use crate::error::{Error, Kind, Result};
+use crate::property::{self, Properties};
+use crate::schema::StructType;
+
+mod table;
+mod usage;
+
+pub use table::{FEATURES, Feature, docs_table};
+use table::{Reading, Writing};
+use usage::Table;
+
+/// Newest reader version, the one with named features.
+pub const READER_VERSION: i32 = 3;
+
+/// Newest writer version, the one with named features.
+pub const WRITER_VERSION: i32 = 7;
+
+const FEATURE_PREFIX: &str = "delta.feature.";
+
+/// Properties that bind every writer in a way deltic cannot follow, beside the rules in [`FEATURES`].
+const REFUSED: &[(&str, &str)] = &[
+    ("delta.enableRowTracking", "rowTracking"),
+    ("delta.enableIcebergWriterCompatV1", "icebergWriterCompatV1"),
+    ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
+];
+
+/// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
+const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] = &[
+    ("delta.enableVariantShredding", "variantShredding"),
+    ("delta.enableMaterializePartitionColumnsFeature", "materializePartitionColumns"),
+    ("delta.writePartitionColumnsToParquet", "materializePartitionColumns"),
+    ("delta.compatibility.symlinkFormatManifest.enabled", "symlinkFormatManifest"),
+];
+
+/// The feature of that name, also under the names that stand for it in the wild.
+pub fn find(name: &str) -> Option<&'static Feature> {
+    // Some writers call `timestampNtz` by the name of its type.
+    let name = if name == "timestampWithoutTimezone" { "timestampNtz" } else { name };
+    FEATURES.iter().find(|f| f.name == name)
+}
+
+/// Features that stand in the way, with the reason of each.
+#[derive(Default)]
+struct Refusal(BTreeMap<String, String>);
+
+impl Refusal {
+    fn add(&mut self, name: &str, reason: impl Into<String>) {
+        self.0.entry(name.to_owned()).or_insert_with(|| reason.into());
+    }
+
+    fn verdict(self, what: &str) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<String> = self.0.iter().map(|(name, reason)| format!("`{name}` ({reason})")).collect();
+        let message = format!("deltic cannot {what} this table because of {}", reasons.join(", "));
+        Err(Error::new(Kind::Unsupported { features: self.0.into_keys().collect() }, message))
+    }
+}
+
+/// Refuses tables that deltic cannot read correctly, naming every feature in the way.
+pub fn check_readable(protocol: &Protocol) -> Result<()> {
+    let mut refusal = Refusal::default();
+    if protocol.min_reader_version > READER_VERSION {
+        let version = protocol.min_reader_version;
+        refusal.add(&format!("reader version {version}"), format!("deltic reads up to {READER_VERSION}; upgrade it"));
+    }
+    if protocol.min_reader_version == READER_VERSION && protocol.reader_features.is_none() {
+        return Err(Error::corrupt("the protocol asks for reader version 3 but lists no readerFeatures"));
+    }
+    for name in protocol.reader_features.iter().flatten() {
+        match find(name).map(|f| f.reading) {
+            Some(Reading::Supported | Reading::NotNeeded) => {}
+            Some(Reading::Refused(why)) => refusal.add(name, why),
+            None => refusal.add(name, "not known to this version of deltic; upgrade it"),
+        }
+    }
+    refusal.verdict("read")
+}
+
+/// Refuses tables to which deltic cannot append correctly, naming every feature in the way.
+///
+/// Nullability and `delta.appendOnly` are the writer's own checks: the first needs the rows, the second the operation.
+pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructType) -> Result<()> {
+    check_readable(protocol)?;
+    let version = protocol.min_writer_version;
+    let mut refusal = Refusal::default();
+    if version > WRITER_VERSION {
+        refusal.add(&format!("writer version {version}"), format!("deltic writes up to {WRITER_VERSION}; upgrade it"));
+    }
+    if version == WRITER_VERSION && protocol.writer_features.is_none() {
+        return Err(Error::corrupt("the protocol asks for writer version 7 but lists no writerFeatures"));
+    }
+    if protocol.min_reader_version == READER_VERSION && version < WRITER_VERSION {
+        return Err(Error::corrupt(format!(
+            "the protocol has reader version 3 with writer version {version}, which must be 7"
+        )));
+    }
+    for name in protocol.writer_features.iter().chain(&protocol.reader_features).flatten() {
+        match find(name).map(|f| f.writing) {
+            Some(Writing::Supported | Writing::UnlessUsed(_)) => {}
+            Some(Writing::Refused(why)) => refusal.add(name, why),
+            None => refusal.add(name, "not known to this version of deltic; upgrade it"),
+        }
+    }
+    let listed = listed(protocol);
+    refuse_uses(
+        &listed,
+        Table { properties: Properties::of(metadata), metadata: Some(metadata), schema },
+        &mut refusal,
+    )?;
+    refusal.verdict("write to")?;
+    check_types_are_declared(&listed, schema)
+}
+
+/// Features that the protocol lists for writers or readers, under the names of [`FEATURES`].
+fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
+    let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();
+    names.filter_map(|name| find(name)).map(|f| f.name).collect()
+}
+
+/// Adds every feature that properties or schema use in a way deltic cannot write.
+fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut Refusal) -> Result<()> {
+    for (i, feature) in FEATURES.iter().enumerate() {
+        let Writing::UnlessUsed(rule) = feature.writing else { continue };
+        if !listed.contains(feature.name) {
+            // A preview has the same rule as what became of it. The use is reported under the name the table has for
+            // it, or else under the first.
+            let same = |f: &Feature| f.writing == feature.writing;
+            let named = FEATURES.iter().any(|f| same(f) && listed.contains(f.name));
+            if named || rule.holds_only_where_listed() || FEATURES.iter().take(i).any(same) {
+                continue;
+            }
+        }
+        if let Some(reason) = rule.find(table)? {
+            refusal.add(feature.name, reason);
+        }
+    }
+    refuse_properties(table.properties, REFUSED, refusal)
+}
+
+fn refuse_properties(properties: Properties<'_>, refused: &[(&str, &str)], refusal: &mut Refusal) -> Result<()> {
+    for (key, feature) in refused {
+        if properties.is_true(key)? {
+            refusal.add(feature, format!("`{key}` is true"));
+        }
+    }
+    Ok(())
+}
+
+/// A column of a type that the protocol must allow, and does not, must not get more rows.
+fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType) -> Result<()> {
+    for (feature, column) in usage::type_features(schema) {
+        if !listed.contains(feature) {
+            return Err(Error::corrupt(format!(
+                "column `{column}` has a type that needs the feature `{feature}`, which the protocol does not list; \
+                 add the feature to the table first"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The protocol of a new table with this schema and these properties, as low as it can be.
+///
+/// `Invalid` for properties that do not exist or hold what they cannot ([`property::check_settable`]), `Unsupported`
+/// for those that would make a table deltic cannot write. Versions 1 and 2 unless something needs more; what does is
+/// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
+/// constraints, generated columns and more of every other writer.
+pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
+    property::check_settable(properties)?;
+    let view = Properties::new(properties);
+    let mut refusal = Refusal::default();
+    let mut names: BTreeSet<&'static str> = usage::type_features(schema).into_iter().map(|(name, _)| name).collect();
+    if view.change_data_feed()? || view.is_true("delta.enableChangeDataCapture")? {
+        names.insert("changeDataFeed");
+    }
+    if view.deletion_vectors()? {
+        names.insert("deletionVectors");
+    }
+    if view.checkpoint_policy()? == property::CheckpointPolicy::TwoLevel {
+        names.insert("v2Checkpoint");
+    }
+    for (key, value) in properties {
+        let Some(name) = key.strip_prefix(FEATURE_PREFIX) else { continue };
+        if !matches!(value.to_ascii_lowercase().as_str(), "supported" | "enabled") {
+            return Err(Error::invalid(format!("`{key}` may only be `supported`")));
+        }
+        match find(name) {
+            Some(feature) => drop(names.insert(feature.name)),
+            None => return Err(Error::invalid(format!("`{key}` names a feature that does not exist"))),
+        }
+    }
+    for name in &names {
+        match find(name).map(|f| (f.reading, f.writing)) {
+            Some((Reading::Refused(why), _) | (_, Writing::Refused(why))) => refusal.add(name, why),
+            Some(_) | None => {}
+        }
+    }
+    let listed = names.clone();
+    refuse_uses(&listed, Table { properties: view, metadata: None, schema }, &mut refusal)?;
+    refuse_properties(view, REFUSED_FOR_NEW_TABLES, &mut refusal)?;
+    if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
+        refusal.add("universalFormat", "`delta.universalFormat.enabledFormats` is set");
+    }
+    // A new table may have variant columns, although filling them is for others.
+    refusal.0.remove("variantType");
+    refusal.verdict("create")?;
+    let reader = requested(view, "delta.minReaderVersion", READER_VERSION)?;
+    let writer = requested(view, "delta.minWriterVersion", WRITER_VERSION)?;
+    Ok(protocol_with(names, reader, writer))
+}
+
+/// A version that a caller asks for.
+fn requested(properties: Properties<'_>, key: &str, newest: i32) -> Result<i32> {
+    match properties.get(key).map(|text| text.trim().parse::<i32>()) {
+        None => Ok(1),
+        Some(Ok(version)) if (1..=newest).contains(&version) => Ok(version),
+        Some(_) => Err(Error::invalid(format!("`{key}` must be from 1 to {newest}"))),
+    }
+}
+
+/// The lowest protocol with these features that is not below these versions.
+fn protocol_with(mut names: BTreeSet<&'static str>, min_reader: i32, min_writer: i32) -> Protocol {
+    // Reader version 2 means column mapping, which writers have from version 5 on.
+    let implying = if min_writer == WRITER_VERSION { 2 } else { min_writer.max(if min_reader == 2 { 5 } else { 2 }) };
+    if names.is_empty() && min_reader < READER_VERSION && min_writer < WRITER_VERSION {
+        return Protocol {
+            min_reader_version: min_reader,
+            min_writer_version: implying,
+            reader_features: None,
+            writer_features: None,
+        };
+    }
+    // Versions with lists imply nothing, so the lists name what the lower versions imply.
+    names.extend(FEATURES.iter().filter(|f| f.writer_version.is_some_and(|v| v <= implying)).map(|f| f.name));
+    names.extend((min_reader == 2).then_some("columnMapping"));
+    let is_for_readers = |name: &&&str| find(name).is_some_and(Feature::is_for_readers);
+    let for_readers: Vec<String> = names.iter().filter(is_for_readers).map(|name| (*name).to_owned()).collect();
+    let reader = if for_readers.is_empty() && min_reader < READER_VERSION { 1 } else { READER_VERSION };
+    Protocol {
+        min_reader_version: reader,
+        min_writer_version: WRITER_VERSION,
+        reader_features: (reader == READER_VERSION).then_some(for_readers),
+        writer_features: Some(names.into_iter().map(str::to_owned).collect()),
+    }
+}

@@ -5,7 +5,7 @@
 //! follow another) is a function in here, over data that somebody else moved.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `schema`, `scalar`, `predicate`,
-//! `action`, then `feature`, `property`, `log`, `deletion_vector`, `stats`, then `replay` and `prune`, then
+//! `action`, then `feature`, `property`, `log`, `deletion_vector`, `stats`, then `replay`, `prune` and `log_bounds`, then
 //! `conflict`. A test reads the imports and fails on one that climbs.
 
 pub mod action;
@@ -14,6 +14,7 @@ pub mod deletion_vector;
 pub mod error;
 pub mod feature;
 pub mod log;
+pub mod log_bounds;
 pub mod predicate;
 pub mod property;
 pub mod prune;

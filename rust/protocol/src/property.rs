@@ -1,1 +1,351 @@
-//! Not written yet.
+//! Table properties: which there are, what they may hold, and what holds when they are absent.
+//!
+//! Stored values are read on use: a malformed one is `Corrupt`, names key and value, and stops only what depends on it.
+//! Values a caller wants to set are checked all at once by [`check_settable`], and are `Invalid` instead.
+//!
+//! Not here: what a property demands of the protocol (`feature`).
+//!
+//! Invariant: every property has one row in [`PROPERTIES`], from which documentation and checks follow
+//! (`feature::property_defaults_are_what_the_table_says`).
+//!
+//! PROTOCOL.md: "Table Properties"; the names it leaves to the reference implementation are taken from there.
+
+use std::collections::BTreeMap;
+
+use crate::action::{Metadata, Protocol};
+use crate::error::{Error, Result};
+use crate::schema::mapping::ColumnMapping;
+
+mod column_list;
+mod interval;
+mod table;
+
+pub use interval::parse_interval;
+pub use table::{PROPERTIES, Property, check_settable, docs_table, is_instruction, stored};
+
+const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
+
+/// How much a commit may ignore of what happened since it read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IsolationLevel {
+    /// As if all commits had happened one after the other.
+    #[default]
+    Serializable,
+    /// The same for writes; reads may be older.
+    WriteSerializable,
+    /// Only commits that touch the same files collide.
+    SnapshotIsolation,
+}
+
+/// Which checkpoints a writer should make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CheckpointPolicy {
+    /// One Parquet file.
+    #[default]
+    Classic,
+    /// V2 spec, where the protocol has the feature `v2Checkpoint`.
+    TwoLevel,
+}
+
+/// Compression of the Parquet files a writer makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// None.
+    Uncompressed,
+    /// Snappy.
+    Snappy,
+    /// Gzip.
+    Gzip,
+    /// LZ4 with Hadoop's framing; deprecated.
+    Lz4,
+    /// LZ4 blocks.
+    Lz4Raw,
+    /// Zstandard.
+    #[default]
+    Zstd,
+}
+
+/// Data pages of the Parquet files a writer makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageVersion {
+    /// `1.0.0`
+    #[default]
+    One,
+    /// `2.x.y`
+    Two,
+}
+
+/// Since when commits carry their own time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InCommitTimestamps {
+    /// First version with one and its time; `None` when all versions have one.
+    pub since: Option<(u64, i64)>,
+}
+
+/// Typed view of a table's properties.
+#[derive(Debug, Clone, Copy)]
+pub struct Properties<'a>(&'a BTreeMap<String, String>);
+
+impl<'a> Properties<'a> {
+    /// The properties in a table's metadata.
+    pub fn of(metadata: &'a Metadata) -> Self {
+        Self(&metadata.configuration)
+    }
+
+    /// The properties in a map.
+    pub fn new(configuration: &'a BTreeMap<String, String>) -> Self {
+        Self(configuration)
+    }
+
+    /// The text of a property.
+    pub fn get(self, key: &str) -> Option<&'a str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// The keys that are set.
+    pub fn keys(self) -> impl Iterator<Item = &'a str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// `delta.checkpointInterval`: commits between checkpoints (10).
+    pub fn checkpoint_interval(self) -> Result<u64> {
+        self.read("delta.checkpointInterval", positive).map(|n| n.unwrap_or(10))
+    }
+
+    /// `delta.checkpoint.writeStatsAsJson`: whether checkpoints hold statistics as JSON (true).
+    pub fn checkpoint_write_stats_as_json(self) -> Result<bool> {
+        self.flag("delta.checkpoint.writeStatsAsJson", true)
+    }
+
+    /// `delta.checkpoint.writeStatsAsStruct`: whether checkpoints hold statistics and partition values in columns.
+    ///
+    /// True when absent, as delta-spark has it: the protocol's own default is false, but columns are what lets readers
+    /// plan without parsing, and no reader is harmed by them.
+    pub fn checkpoint_write_stats_as_struct(self) -> Result<bool> {
+        self.flag("delta.checkpoint.writeStatsAsStruct", true)
+    }
+
+    /// `delta.checkpointPolicy` (classic).
+    pub fn checkpoint_policy(self) -> Result<CheckpointPolicy> {
+        self.read("delta.checkpointPolicy", checkpoint_policy).map(Option::unwrap_or_default)
+    }
+
+    /// `delta.dataSkippingNumIndexedCols`: how many leaf columns get statistics (32); `None` for all.
+    pub fn data_skipping_num_indexed_cols(self) -> Result<Option<usize>> {
+        self.read("delta.dataSkippingNumIndexedCols", indexed_columns).map(|n| n.unwrap_or(Some(32)))
+    }
+
+    /// `delta.dataSkippingStatsColumns`: paths of the columns that get statistics, instead of a number of them.
+    pub fn data_skipping_stats_columns(self) -> Result<Option<Vec<Vec<String>>>> {
+        self.read("delta.dataSkippingStatsColumns", column_list::parse)
+    }
+
+    /// `delta.dataSkippingStringPrefixLength`: characters of a string kept in statistics (32).
+    pub fn string_prefix_length(self) -> Result<usize> {
+        let length = self.read("delta.dataSkippingStringPrefixLength", positive)?.unwrap_or(32);
+        Ok(usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
+    /// `delta.deletedFileRetentionDuration`: milliseconds for which removed files are kept (one week).
+    pub fn deleted_file_retention(self) -> Result<i64> {
+        self.interval("delta.deletedFileRetentionDuration", 7 * MILLIS_PER_DAY)
+    }
+
+    /// `delta.logRetentionDuration`: milliseconds for which the log is kept (30 days).
+    pub fn log_retention(self) -> Result<i64> {
+        self.interval("delta.logRetentionDuration", 30 * MILLIS_PER_DAY)
+    }
+
+    /// `delta.enableExpiredLogCleanup`: whether writers may remove expired log files (true).
+    pub fn expired_log_cleanup(self) -> Result<bool> {
+        self.flag("delta.enableExpiredLogCleanup", true)
+    }
+
+    /// `delta.setTransactionRetentionDuration`: milliseconds after which an application's progress is forgotten;
+    /// `None` for never.
+    pub fn set_transaction_retention(self) -> Result<Option<i64>> {
+        self.read("delta.setTransactionRetentionDuration", parse_interval)
+    }
+
+    /// `delta.appendOnly`: whether data may only be added (false).
+    pub fn append_only(self) -> Result<bool> {
+        self.flag("delta.appendOnly", false)
+    }
+
+    /// `delta.isolationLevel` (Serializable).
+    pub fn isolation_level(self) -> Result<IsolationLevel> {
+        self.read("delta.isolationLevel", isolation_level).map(Option::unwrap_or_default)
+    }
+
+    /// `delta.enableChangeDataFeed`: whether rows that change are recorded (false).
+    pub fn change_data_feed(self) -> Result<bool> {
+        self.flag("delta.enableChangeDataFeed", false)
+    }
+
+    /// `delta.enableDeletionVectors`: whether writers may make new deletion vectors (false).
+    pub fn deletion_vectors(self) -> Result<bool> {
+        self.flag("delta.enableDeletionVectors", false)
+    }
+
+    /// `delta.columnMapping.mode`, as far as the protocol supports column mapping; otherwise it is to be ignored.
+    pub fn column_mapping(self, protocol: &Protocol) -> Result<ColumnMapping> {
+        let listed =
+            protocol.reader_features.as_ref().is_some_and(|features| features.iter().any(|f| f == "columnMapping"));
+        if protocol.min_reader_version != 2 && !listed {
+            return Ok(ColumnMapping::None);
+        }
+        self.column_mapping_mode()
+    }
+
+    /// `delta.columnMapping.mode` as it stands (none).
+    pub fn column_mapping_mode(self) -> Result<ColumnMapping> {
+        self.read("delta.columnMapping.mode", column_mapping).map(Option::unwrap_or_default)
+    }
+
+    /// `delta.enableInCommitTimestamps` and since when; `None` when commits carry no time of their own.
+    pub fn in_commit_timestamps(self) -> Result<Option<InCommitTimestamps>> {
+        if !self.flag("delta.enableInCommitTimestamps", false)? {
+            return Ok(None);
+        }
+        let version = self.read("delta.inCommitTimestampEnablementVersion", not_negative)?;
+        let timestamp = self.read("delta.inCommitTimestampEnablementTimestamp", whole)?;
+        match (version, timestamp) {
+            (None, None) => Ok(Some(InCommitTimestamps { since: None })),
+            (Some(version), Some(timestamp)) => Ok(Some(InCommitTimestamps { since: Some((version, timestamp)) })),
+            (Some(_), None) | (None, Some(_)) => Err(Error::corrupt(
+                "of the table properties `delta.inCommitTimestampEnablementVersion` and \
+                 `delta.inCommitTimestampEnablementTimestamp` only one is set",
+            )),
+        }
+    }
+
+    /// `delta.targetFileSize`: bytes a data file should have; `None` leaves it to the writer.
+    pub fn target_file_size(self) -> Result<Option<u64>> {
+        self.read("delta.targetFileSize", byte_size)
+    }
+
+    /// `delta.parquet.compression.codec` (zstd).
+    pub fn compression(self) -> Result<Compression> {
+        self.read("delta.parquet.compression.codec", compression).map(Option::unwrap_or_default)
+    }
+
+    /// `delta.parquet.format.version` (1.0.0).
+    pub fn page_version(self) -> Result<PageVersion> {
+        self.read("delta.parquet.format.version", page_version).map(Option::unwrap_or_default)
+    }
+
+    /// Whether a property is set to true; false when absent.
+    pub fn is_true(self, key: &str) -> Result<bool> {
+        self.flag(key, false)
+    }
+
+    fn flag(self, key: &str, default: bool) -> Result<bool> {
+        self.read(key, flag).map(|value| value.unwrap_or(default))
+    }
+
+    fn interval(self, key: &str, default: i64) -> Result<i64> {
+        self.read(key, parse_interval).map(|value| value.unwrap_or(default))
+    }
+
+    fn read<T>(self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        parse(text).map(Some).map_err(|why| {
+            Error::corrupt(format!("the table property `{key}` is `{}`, which is wrong: {why}", excerpt(text)))
+        })
+    }
+}
+
+/// The beginning of a text that comes from storage or a caller.
+fn excerpt(text: &str) -> String {
+    let mut excerpt: String = text.chars().take(80).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
+    }
+    excerpt
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        t if t.eq_ignore_ascii_case("true") => Ok(true),
+        t if t.eq_ignore_ascii_case("false") => Ok(false),
+        _ => Err("it may be true or false".to_owned()),
+    }
+}
+
+fn whole(text: &str) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| "it must be a whole number".to_owned())
+}
+
+fn not_negative(text: &str) -> Result<u64, String> {
+    whole(text).and_then(|n| u64::try_from(n).map_err(|_| "it may not be negative".to_owned()))
+}
+
+fn positive(text: &str) -> Result<u64, String> {
+    not_negative(text).and_then(|n| if n > 0 { Ok(n) } else { Err("it must be at least 1".to_owned()) })
+}
+
+fn indexed_columns(text: &str) -> Result<Option<usize>, String> {
+    match whole(text)? {
+        -1 => Ok(None),
+        n => usize::try_from(n).map(Some).map_err(|_| "it may be -1 (all columns), 0 or more".to_owned()),
+    }
+}
+
+fn byte_size(text: &str) -> Result<u64, String> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err("it must be a number of bytes, like 104857600 or 100mb".to_owned()),
+    };
+    let size = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).filter(|size| *size > 0);
+    size.ok_or_else(|| "it must be a number of bytes, like 104857600 or 100mb".to_owned())
+}
+
+fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "classic" => Ok(CheckpointPolicy::Classic),
+        "v2" => Ok(CheckpointPolicy::TwoLevel),
+        _ => Err("it may be classic or v2".to_owned()),
+    }
+}
+
+fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "serializable" => Ok(IsolationLevel::Serializable),
+        "writeserializable" => Ok(IsolationLevel::WriteSerializable),
+        "snapshotisolation" => Ok(IsolationLevel::SnapshotIsolation),
+        _ => Err("it may be Serializable, WriteSerializable or SnapshotIsolation".to_owned()),
+    }
+}
+
+fn column_mapping(text: &str) -> Result<ColumnMapping, String> {
+    ColumnMapping::parse(text.trim()).map_err(|_| "it may be none, name or id".to_owned())
+}
+
+fn compression(text: &str) -> Result<Compression, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "uncompressed" | "none" => Ok(Compression::Uncompressed),
+        "snappy" => Ok(Compression::Snappy),
+        "gzip" => Ok(Compression::Gzip),
+        "lz4" => Ok(Compression::Lz4),
+        "lz4_raw" => Ok(Compression::Lz4Raw),
+        "zstd" => Ok(Compression::Zstd),
+        _ => Err("it may be uncompressed, none, snappy, gzip, lz4, lz4_raw or zstd".to_owned()),
+    }
+}
+
+fn page_version(text: &str) -> Result<PageVersion, String> {
+    let wrong = || "it may be 1.0.0 or 2.<minor>.<patch>".to_owned();
+    let mut numbers = text.trim().split('.').map(|n| n.parse::<u32>().ok());
+    match [numbers.next(), numbers.next(), numbers.next(), numbers.next()] {
+        [Some(Some(1)), Some(Some(0)), Some(Some(0)), None] => Ok(PageVersion::One),
+        [Some(Some(2)), Some(Some(_)), Some(Some(_)), None] => Ok(PageVersion::Two),
+        _ => Err(wrong()),
+    }
+}

@@ -1,1 +1,258 @@
-//! Not written yet.
+//! `_last_checkpoint`: the hint where the newest checkpoint is.
+//!
+//! Only a hint. Whatever is wrong with it (text, types, checksum, duplicate keys) it is as if it were not there, and
+//! what it says is believed only after the listing shows the checkpoint.
+//!
+//! Invariants: what is printed parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
+//! panic or recurse beyond [`MAX_DEPTH`] (`log::properties::hostile_bytes`).
+//!
+//! PROTOCOL.md: "Last Checkpoint File", "Last Checkpoint File Schema", "JSON checksum".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use md5::{Digest, Md5};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::name::MAX_VERSION;
+use crate::action::Sidecar;
+
+/// How deep the JSON may nest.
+const MAX_DEPTH: usize = 128;
+
+/// How many times longer than the JSON its canonical form may be. Paths repeat in every leaf below them, so a long key
+/// over a long array would otherwise grow with the square of the file's size.
+const MAX_GROWTH: usize = 64;
+
+const CHECKSUM: &str = "checksum";
+
+/// Where the newest checkpoint is, as the writer of it remembers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastCheckpoint {
+    /// The version the checkpoint holds.
+    pub version: u64,
+    /// Number of actions in it; -1 when unknown.
+    #[serde(default = "unknown")]
+    pub size: i64,
+    /// Number of files, when it is a multi-part one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<u32>,
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_in_bytes: Option<i64>,
+    /// Number of `add` actions in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_of_add_files: Option<i64>,
+    /// Schema of its Parquet files, in the form of a `schemaString` but not quoted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_schema: Option<Value>,
+    /// Free metadata.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, Option<String>>>,
+    /// Contents of a UUID-named checkpoint, copied so that readers need not open it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v2_checkpoint: Option<UuidCheckpointHint>,
+    /// MD5 of the canonical form of the rest. Filled by [`LastCheckpoint::parse`], ignored by
+    /// [`LastCheckpoint::print`], which computes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+}
+
+/// What the hint tells about a UUID-named checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UuidCheckpointHint {
+    /// File name in the log's folder.
+    pub path: String,
+    /// Bytes.
+    pub size_in_bytes: i64,
+    /// Milliseconds since the epoch.
+    pub modification_time: i64,
+    /// Every action that is not about a file; absent when the writer left them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub non_file_actions: Option<Vec<Value>>,
+    /// The sidecars; absent when the writer left them out, empty when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sidecar_files: Option<Vec<Sidecar>>,
+}
+
+fn unknown() -> i64 {
+    -1
+}
+
+impl LastCheckpoint {
+    /// Reads the file. `None` when anything at all is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let hint: Self = serde_json::from_str(text).ok()?;
+        let pairs = canonical_pairs(text)?;
+        let matches = hint.checksum.as_ref().is_none_or(|stored| {
+            // The protocol sorts by path, delta-spark by path and value together, which differs for arrays of more
+            // than ten plain values. Either way the bytes are the ones that were written.
+            [Order::Path, Order::Pair]
+                .into_iter()
+                .any(|order| md5_hex(&join(&pairs, order)).eq_ignore_ascii_case(stored))
+        });
+        (matches && hint.version <= MAX_VERSION).then_some(hint)
+    }
+
+    /// Prints the file with its checksum.
+    pub fn print(&self) -> String {
+        let mut hint = Self { checksum: None, ..self.clone() };
+        let plain = text_of(&hint);
+        hint.checksum = canonical_pairs(&plain).map(|pairs| md5_hex(&join(&pairs, Order::Path)));
+        text_of(&hint)
+    }
+}
+
+fn text_of(hint: &LastCheckpoint) -> String {
+    // Serialising fails only on map keys that are no text, and there are none.
+    serde_json::to_string(hint).unwrap_or_default()
+}
+
+/// The canonical form of a JSON text, over which the checksum goes: `path=value` pairs without the top-level
+/// `checksum`, sorted by path. `None` when it is not JSON, repeats a key or nests too deep.
+pub fn canonical(text: &str) -> Option<String> {
+    canonical_pairs(text).map(|pairs| join(&pairs, Order::Path))
+}
+
+/// The checksum of a JSON text: MD5 of its [`canonical`] form, in lower-case hexadecimal.
+pub fn checksum(text: &str) -> Option<String> {
+    canonical(text).map(|form| md5_hex(&form))
+}
+
+#[derive(Clone, Copy)]
+enum Order {
+    Path,
+    Pair,
+}
+
+fn join(pairs: &[(String, String)], order: Order) -> String {
+    let mut pairs: Vec<(&str, String)> =
+        pairs.iter().map(|(path, value)| (path.as_str(), format!("{path}={value}"))).collect();
+    match order {
+        Order::Path => pairs.sort(),
+        Order::Pair => pairs.sort_by(|a, b| a.1.cmp(&b.1)),
+    }
+    pairs.into_iter().map(|(_, pair)| pair).collect::<Vec<_>>().join(",")
+}
+
+fn md5_hex(text: &str) -> String {
+    Md5::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn canonical_pairs(text: &str) -> Option<Vec<(String, String)>> {
+    let root: &RawValue = serde_json::from_str(text).ok()?;
+    let mut leaves = Leaves { pairs: Vec::new(), budget: text.len().saturating_mul(MAX_GROWTH) };
+    leaves.collect(root, "", 0)?;
+    let checksum = quoted(CHECKSUM);
+    leaves.pairs.retain(|(path, _)| *path != checksum);
+    Some(leaves.pairs)
+}
+
+/// The `path`, `value` pairs found so far, and how many more bytes they may take.
+struct Leaves {
+    pairs: Vec<(String, String)>,
+    budget: usize,
+}
+
+impl Leaves {
+    /// Collects the leaves below `value`. Numbers must keep the text they are written in, hence the raw values.
+    fn collect(&mut self, value: &RawValue, path: &str, depth: usize) -> Option<()> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let below = |segment: &str| if path.is_empty() { segment.to_owned() } else { format!("{path}+{segment}") };
+        match value.get().bytes().next()? {
+            b'{' => {
+                let members: Members<'_> = serde_json::from_str(value.get()).ok()?;
+                members.0.iter().try_for_each(|(key, member)| self.collect(member, &below(&quoted(key)), depth + 1))
+            }
+            b'[' => {
+                let elements: Elements<'_> = serde_json::from_str(value.get()).ok()?;
+                let mut elements = elements.0.iter().enumerate();
+                elements.try_for_each(|(i, element)| self.collect(element, &below(&i.to_string()), depth + 1))
+            }
+            b'"' => self.leaf(path, quoted(&serde_json::from_str::<String>(value.get()).ok()?)),
+            _ => self.leaf(path, value.get().to_owned()),
+        }
+    }
+
+    fn leaf(&mut self, path: &str, value: String) -> Option<()> {
+        self.budget = self.budget.checked_sub(path.len() + value.len())?;
+        self.pairs.push((path.to_owned(), value));
+        Some(())
+    }
+}
+
+/// A key or text, percent-encoded but for the unreserved characters, between quotes.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Members of an object; a key that comes twice is an error.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object without duplicate keys")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut seen = BTreeSet::new();
+                let mut members = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
+                    if !seen.insert(key.clone()) {
+                        return Err(de::Error::custom("duplicate key"));
+                    }
+                    members.push((key, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+/// Elements of an array.
+struct Elements<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ElementsVisitor;
+        impl<'de> Visitor<'de> for ElementsVisitor {
+            type Value = Elements<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = seq.next_element::<&'de RawValue>()? {
+                    elements.push(element);
+                }
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(ElementsVisitor)
+    }
+}

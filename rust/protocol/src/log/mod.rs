@@ -4,3 +4,6 @@ pub mod crc;
 pub mod hint;
 pub mod name;
 pub mod segment;
+
+pub use name::LogName;
+pub use segment::{Checkpoint, CheckpointKind, LogFile, Segment};

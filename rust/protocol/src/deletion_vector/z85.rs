@@ -1,0 +1,71 @@
+//! Z85: four bytes as five characters that need no escaping in JSON.
+//!
+//! ZeroMQ RFC 32. Works on whole blocks only; who encodes something else pads it.
+
+const ALPHABET: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
+/// Position of each byte in the alphabet, 255 for those that are not in it.
+const VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut i = 0;
+    while i < ALPHABET.len() {
+        values[ALPHABET[i] as usize] = i as u8;
+        i += 1;
+    }
+    values
+};
+
+/// The bytes, or `None` when the length is not a multiple of five, a character is foreign or a block is too large.
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+    let (blocks, rest) = text.as_bytes().as_chunks::<5>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(blocks.len() * 4);
+    for block in blocks {
+        let mut value = 0_u64;
+        for character in block {
+            let digit = VALUES[usize::from(*character)];
+            if digit == 255 {
+                return None;
+            }
+            value = value * 85 + u64::from(digit);
+        }
+        bytes.extend_from_slice(&u32::try_from(value).ok()?.to_be_bytes());
+    }
+    Some(bytes)
+}
+
+/// The text of whole blocks; bytes after the last whole block are left out.
+pub(super) fn encode(bytes: &[u8]) -> String {
+    let (blocks, _) = bytes.as_chunks::<4>();
+    let mut text = String::with_capacity(blocks.len() * 5);
+    for block in blocks {
+        let value = u32::from_be_bytes(*block);
+        for power in [52_200_625, 614_125, 7_225, 85, 1] {
+            let digit = value / power % 85;
+            text.extend(ALPHABET.get(digit as usize).map(|c| char::from(*c)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_rfc() {
+        let bytes = [0x86, 0x4F, 0xD2, 0x6F, 0xB5, 0x59, 0xF7, 0x5B];
+        assert_eq!(encode(&bytes), "HelloWorld");
+        assert_eq!(decode("HelloWorld").unwrap(), bytes);
+    }
+
+    #[test]
+    fn what_is_not_z85() {
+        for text in ["1", "1234", "123456", "####~", "#####", "äbcd"] {
+            assert_eq!(decode(text), None, "{text}");
+        }
+    }
+}

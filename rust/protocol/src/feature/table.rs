@@ -1,0 +1,141 @@
+//! Every feature by name: who must have it, since which version it is implied, what deltic does about it.
+
+use super::usage::Use;
+
+/// What deltic's reader does about a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Readers need not know it.
+    NotNeeded,
+    /// Readers must have it, and deltic's has.
+    Supported,
+    /// Readers must have it, and deltic's has not.
+    Refused(&'static str),
+}
+
+/// What deltic's appends do about a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writing {
+    /// Followed, or it asks nothing of an append.
+    Supported,
+    /// Fine while the table does not use it.
+    UnlessUsed(Use),
+    /// Being listed is enough to be refused.
+    Refused(&'static str),
+}
+
+/// A feature of the protocol, of one of its proposals, or of another client.
+#[derive(Debug, Clone, Copy)]
+pub struct Feature {
+    /// Its name in the protocol action.
+    pub name: &'static str,
+    /// The reader version from 1 to 2 that implies it.
+    pub reader_version: Option<i32>,
+    /// The writer version from 2 to 6 that implies it.
+    pub writer_version: Option<i32>,
+    /// What it is.
+    pub about: &'static str,
+    pub(super) reading: Reading,
+    pub(super) writing: Writing,
+}
+
+impl Feature {
+    /// Whether readers must have it too.
+    pub fn is_for_readers(&self) -> bool {
+        self.reading != Reading::NotNeeded
+    }
+}
+
+const fn writers(name: &'static str, version: Option<i32>, writing: Writing, about: &'static str) -> Feature {
+    Feature { name, reader_version: None, writer_version: version, about, reading: Reading::NotNeeded, writing }
+}
+
+const fn readers(name: &'static str, reading: Reading, writing: Writing, about: &'static str) -> Feature {
+    Feature { name, reader_version: None, writer_version: None, about, reading, writing }
+}
+
+const fn unread(name: &'static str, why: &'static str, about: &'static str) -> Feature {
+    readers(name, Reading::Refused(why), Writing::Refused(why), about)
+}
+
+const CATALOG: &str = "the table's catalog decides what is committed; open it through its catalog";
+const NOT_YET: &str = "deltic does not have it yet";
+const READS: Reading = Reading::Supported;
+const WRITES: Writing = Writing::Supported;
+const NO_WRITES: Writing = Writing::Refused(NOT_YET);
+
+/// Every feature deltic knows by name.
+#[rustfmt::skip]
+pub const FEATURES: &[Feature] = &[
+    writers("appendOnly", Some(2), WRITES, "rows may only be added"),
+    writers("invariants", Some(2), Writing::UnlessUsed(Use::Invariants), "conditions on columns, in the schema"),
+    writers("checkConstraints", Some(3), Writing::UnlessUsed(Use::Constraints), "conditions on rows, in the properties"),
+    writers("changeDataFeed", Some(4), WRITES, "rows that change are recorded; appends record nothing extra"),
+    writers("generatedColumns", Some(4), Writing::UnlessUsed(Use::GeneratedColumns), "columns computed from others"),
+    Feature {
+        name: "columnMapping", reader_version: Some(2), writer_version: Some(5),
+        about: "names in files differ from names in the schema",
+        reading: READS, writing: Writing::UnlessUsed(Use::ColumnMapping),
+    },
+    writers("identityColumns", Some(6), Writing::UnlessUsed(Use::IdentityColumns), "columns that number rows"),
+    readers("deletionVectors", READS, WRITES, "rows deleted without rewriting files; appends need none"),
+    readers("timestampNtz", READS, WRITES, "timestamps without time zone"),
+    readers("v2Checkpoint", READS, WRITES, "checkpoints in several files; classic ones stay allowed"),
+    readers("vacuumProtocolCheck", READS, WRITES, "cleaning checks the writer's abilities first"),
+    readers("typeWidening", READS, Writing::UnlessUsed(Use::Property("delta.enableTypeWidening")), "old files may have narrower types"),
+    readers("typeWidening-preview", READS, Writing::UnlessUsed(Use::Property("delta.enableTypeWidening")), "the same before it was final"),
+    readers("variantType", READS, Writing::UnlessUsed(Use::VariantColumns), "semi-structured values"),
+    readers("variantType-preview", READS, Writing::UnlessUsed(Use::VariantColumns), "the same before it was final"),
+    unread("variantShredding", NOT_YET, "variants split into columns"),
+    unread("variantShredding-preview", NOT_YET, "the same before it was final"),
+    writers("domainMetadata", None, WRITES, "named configurations; appends leave them as they are"),
+    writers("rowTracking", None, NO_WRITES, "rows keep ids"),
+    writers("clustering", None, NO_WRITES, "files laid out by chosen columns"),
+    writers("allowColumnDefaults", None, Writing::UnlessUsed(Use::ColumnDefaults), "values for columns that are left out"),
+    writers("inCommitTimestamp", None, Writing::UnlessUsed(Use::Property("delta.enableInCommitTimestamps")), "commits carry their own time"),
+    writers("icebergCompatV1", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV1")), "readable as Iceberg"),
+    writers("icebergCompatV2", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV2")), "readable as Iceberg"),
+    writers("icebergCompatV3", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV3")), "readable as Iceberg"),
+    writers("icebergWriterCompatV1", None, NO_WRITES, "writable through Iceberg"),
+    writers("icebergWriterCompatV3", None, NO_WRITES, "writable through Iceberg"),
+    writers("checkpointProtection", None, Writing::UnlessUsed(Use::CheckpointProtection), "checkpoints that must stay"),
+    writers("materializePartitionColumns", None, Writing::UnlessUsed(Use::Partitioned), "partition columns stand in data files too"),
+    writers("collations", None, NO_WRITES, "text compared by language"),
+    writers("columnMappingUsageTracking", None, NO_WRITES, "whether columns were ever renamed or dropped"),
+    writers("multiTableTransaction", None, NO_WRITES, "commits over several tables"),
+    writers("coordinatedCommits-preview", None, Writing::Refused(CATALOG), "commits decided elsewhere"),
+    writers("redirectWriterOnly-preview", None, NO_WRITES, "the table has moved, for writers"),
+    unread("redirectReaderWriter-preview", NOT_YET, "the table has moved"),
+    unread("catalogManaged", CATALOG, "commits decided by a catalog"),
+    unread("catalogOwned-preview", CATALOG, "the same before it was final"),
+    unread("geospatial", NOT_YET, "geometry and geography columns"),
+    unread("geospatial-dev", NOT_YET, "the same before it was final"),
+    unread("timestampNanos", NOT_YET, "timestamps with nanoseconds"),
+    unread("adaptiveMetadata", NOT_YET, "a tree of manifests for a log"),
+    unread("adaptiveMetadata-preview", NOT_YET, "the same before it was final"),
+];
+
+/// The features as a Markdown table.
+pub fn docs_table() -> String {
+    let mut table = "| Feature | What it is | Implied by | Read | Append |\n|-|-|-|-|-|\n".to_owned();
+    for feature in FEATURES {
+        let implied = match (feature.reader_version, feature.writer_version) {
+            (Some(reader), Some(writer)) => format!("reader {reader}, writer {writer}"),
+            (Some(reader), None) => format!("reader {reader}"),
+            (None, Some(writer)) => format!("writer {writer}"),
+            (None, None) => String::new(),
+        };
+        let read = match feature.reading {
+            Reading::NotNeeded | Reading::Supported => "yes".to_owned(),
+            Reading::Refused(why) => format!("no: {why}"),
+        };
+        let append = match feature.writing {
+            Writing::Supported => "yes".to_owned(),
+            Writing::UnlessUsed(rule) => format!("unless {rule}"),
+            Writing::Refused(why) => format!("no: {why}"),
+        };
+        let row = [&format!("`{}`", feature.name), feature.about, &implied, &read, &append].join(" | ");
+        table.push_str(&format!("| {row} |\n"));
+    }
+    table
+}

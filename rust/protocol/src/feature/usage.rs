@@ -1,0 +1,153 @@
+//! Whether a table uses a feature, going by its properties and schema.
+
+use std::fmt;
+
+use crate::action::Metadata;
+use crate::error::Result;
+use crate::property::Properties;
+use crate::schema::mapping::ColumnMapping;
+use crate::schema::{DataType, PrimitiveType, StructField, StructType};
+
+/// What is looked at. Without metadata it is a table yet to be.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a> {
+    pub(super) properties: Properties<'a>,
+    pub(super) metadata: Option<&'a Metadata>,
+    pub(super) schema: &'a StructType,
+}
+
+/// The sign that a feature is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Invariants,
+    Constraints,
+    GeneratedColumns,
+    IdentityColumns,
+    ColumnDefaults,
+    ColumnMapping,
+    VariantColumns,
+    Partitioned,
+    CheckpointProtection,
+    Property(&'static str),
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invariants => f.write_str("a column has an invariant"),
+            Self::Constraints => f.write_str("the table has a constraint"),
+            Self::GeneratedColumns => f.write_str("a column is generated"),
+            Self::IdentityColumns => f.write_str("a column is an identity"),
+            Self::ColumnDefaults => f.write_str("a column has a default"),
+            Self::ColumnMapping => f.write_str("columns are mapped by name or id"),
+            Self::VariantColumns => f.write_str("a column is a variant"),
+            Self::Partitioned => f.write_str("the table is partitioned"),
+            Self::CheckpointProtection => f.write_str("checkpoints are protected"),
+            Self::Property(key) => write!(f, "`{key}` is true"),
+        }
+    }
+}
+
+impl Use {
+    /// Whether the sign means something only in tables whose protocol lists the feature.
+    pub(super) fn holds_only_where_listed(self) -> bool {
+        self == Self::Partitioned
+    }
+
+    /// How the table uses the feature, if it does.
+    pub(super) fn find(self, table: Table<'_>) -> Result<Option<String>> {
+        let Table { properties, metadata, schema } = table;
+        let column = |what: &str, has: &dyn Fn(&StructField) -> bool| {
+            find_column(schema, &|f| has(f)).map(|name| format!("column `{name}` {what}"))
+        };
+        let key =
+            |wanted: &'static str| move |f: &StructField| f.metadata.keys().any(|key| key.eq_ignore_ascii_case(wanted));
+        Ok(match self {
+            Self::Invariants => column("has an invariant", &key("delta.invariants")),
+            Self::GeneratedColumns => column("is generated", &key("delta.generationExpression")),
+            Self::ColumnDefaults => column("has a default", &key("CURRENT_DEFAULT")),
+            Self::IdentityColumns => {
+                column("is an identity", &|f| f.metadata.keys().any(|key| has_prefix(key, "delta.identity.")))
+            }
+            Self::VariantColumns => type_features(schema)
+                .into_iter()
+                .find(|(feature, _)| *feature == "variantType")
+                .map(|(_, name)| format!("column `{name}` is a variant")),
+            Self::Constraints => properties
+                .keys()
+                .find(|key| has_prefix(key, "delta.constraints."))
+                .map(|key| format!("the table has the constraint `{}`", key.get(18..).unwrap_or_default())),
+            Self::ColumnMapping => match properties.column_mapping_mode()? {
+                ColumnMapping::None => None,
+                ColumnMapping::Name => Some("columns are mapped by name".to_owned()),
+                ColumnMapping::Id => Some("columns are mapped by id".to_owned()),
+            },
+            Self::Partitioned => metadata.filter(|m| !m.partition_columns.is_empty()).map(|_| self.to_string()),
+            Self::CheckpointProtection => properties
+                .get("delta.requireCheckpointProtectionBeforeVersion")
+                .filter(|version| version.trim() != "0")
+                .map(|version| format!("checkpoints before version {version} are protected")),
+            Self::Property(key) => properties.is_true(key)?.then(|| self.to_string()),
+        })
+    }
+}
+
+fn has_prefix(key: &str, prefix: &str) -> bool {
+    key.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
+}
+
+/// The path of the first column, at any depth, of which `holds` is true.
+fn find_column(schema: &StructType, holds: &dyn Fn(&StructField) -> bool) -> Option<String> {
+    let mut found = None;
+    each_field(schema, "", &mut |path, field| {
+        if found.is_none() && holds(field) {
+            found = Some(path.to_owned());
+        }
+    });
+    found
+}
+
+/// Features that the types of the schema need, each with the first column that has such a type.
+pub(super) fn type_features(schema: &StructType) -> Vec<(&'static str, String)> {
+    let mut found: Vec<(&'static str, String)> = Vec::new();
+    each_field(schema, "", &mut |path, field| {
+        each_type(&field.data_type, &mut |data_type| {
+            let feature = match data_type {
+                DataType::Primitive(PrimitiveType::TimestampNtz) => "timestampNtz",
+                DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }) => "geospatial",
+                DataType::Variant => "variantType",
+                DataType::Primitive(_) | DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) => return,
+            };
+            if found.iter().all(|(known, _)| *known != feature) {
+                found.push((feature, path.to_owned()));
+            }
+        });
+    });
+    found
+}
+
+/// Visits every field at any depth. Schemas nest at most [`MAX_DEPTH`](crate::schema::json::MAX_DEPTH) deep.
+fn each_field(schema: &StructType, above: &str, visit: &mut dyn FnMut(&str, &StructField)) {
+    for field in &schema.fields {
+        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
+        visit(&path, field);
+        each_type(&field.data_type, &mut |data_type| {
+            if let DataType::Struct(inner) = data_type {
+                each_field(inner, &path, visit);
+            }
+        });
+    }
+}
+
+/// Visits a type and, through arrays and maps, what they hold; structs are visited but not entered.
+fn each_type(data_type: &DataType, visit: &mut dyn FnMut(&DataType)) {
+    visit(data_type);
+    match data_type {
+        DataType::Array(array) => each_type(&array.element, visit),
+        DataType::Map(map) => {
+            each_type(&map.key, visit);
+            each_type(&map.value, visit);
+        }
+        DataType::Primitive(_) | DataType::Struct(_) | DataType::Variant => {}
+    }
+}

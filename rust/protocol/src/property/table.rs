@@ -1,0 +1,200 @@
+//! Every property there is: name, default, which values it takes.
+
+use std::collections::BTreeMap;
+
+use super::{
+    byte_size, checkpoint_policy, column_list, column_mapping, compression, excerpt, flag, indexed_columns,
+    isolation_level, page_version, parse_interval, positive,
+};
+use crate::error::{Error, Result};
+
+/// Which values a property takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Flag,
+    Positive,
+    IndexedColumns,
+    Interval,
+    Bytes,
+    ColumnList,
+    CheckpointPolicy,
+    IsolationLevel,
+    ColumnMapping,
+    Compression,
+    PageVersion,
+    Text,
+    /// Only writers set it, as part of something else.
+    Internal,
+}
+
+/// A property the protocol or its reference implementation defines.
+#[derive(Debug, Clone, Copy)]
+pub struct Property {
+    /// The key.
+    pub name: &'static str,
+    /// What holds when it is absent, for people.
+    pub default: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    takes: Takes,
+}
+
+const fn row(name: &'static str, takes: Takes, default: &'static str, about: &'static str) -> Property {
+    Property { name, default, about, takes }
+}
+
+/// Every property by name, in the order of the documentation.
+#[rustfmt::skip]
+pub const PROPERTIES: &[Property] = &[
+    row("delta.appendOnly", Takes::Flag, "false", "rows may only be added"),
+    row("delta.autoOptimize", Takes::Flag, "unset", "hint for other engines"),
+    row("delta.autoOptimize.autoCompact", Takes::Text, "unset", "hint for other engines"),
+    row("delta.autoOptimize.optimizeWrite", Takes::Flag, "unset", "hint for other engines"),
+    row("delta.castIcebergTimeType", Takes::Flag, "false", "used when an Iceberg table is converted"),
+    row("delta.checkpoint.writeStatsAsJson", Takes::Flag, "true", "checkpoints hold statistics as JSON"),
+    row("delta.checkpoint.writeStatsAsStruct", Takes::Flag, "true", "checkpoints hold statistics in columns; the protocol's own default is false"),
+    row("delta.checkpointInterval", Takes::Positive, "10", "commits between checkpoints"),
+    row("delta.checkpointPolicy", Takes::CheckpointPolicy, "classic", "`classic` or `v2`; `v2` adds the feature `v2Checkpoint`"),
+    row("delta.checkpointRetentionDuration", Takes::Interval, "2 days", "how long checkpoints are kept"),
+    row("delta.columnMapping.maxColumnId", Takes::Internal, "0", "set by writers"),
+    row("delta.columnMapping.mode", Takes::ColumnMapping, "none", "`none`, `name` or `id`"),
+    row("delta.compatibility.symlinkFormatManifest.enabled", Takes::Flag, "false", "manifests for engines that know no Delta"),
+    row("delta.coordinatedCommits.commitCoordinator-preview", Takes::Internal, "unset", "set by catalogs"),
+    row("delta.coordinatedCommits.commitCoordinatorConf-preview", Takes::Internal, "unset", "set by catalogs"),
+    row("delta.coordinatedCommits.tableConf-preview", Takes::Internal, "unset", "set by catalogs"),
+    row("delta.dataSkippingNumIndexedCols", Takes::IndexedColumns, "32", "leaf columns with statistics; -1 for all"),
+    row("delta.dataSkippingStatsColumns", Takes::ColumnList, "unset", "columns with statistics, instead of a number of them"),
+    row("delta.dataSkippingStringPrefixLength", Takes::Positive, "32", "characters of a string kept in statistics"),
+    row("delta.deletedFileRetentionDuration", Takes::Interval, "1 week", "how long removed files are kept"),
+    row("delta.dropFeatureTruncateHistory.retentionDuration", Takes::Interval, "24 hours", "history kept when a feature is dropped"),
+    row("delta.enableChangeDataCapture", Takes::Flag, "false", "old name of `delta.enableChangeDataFeed`"),
+    row("delta.enableChangeDataFeed", Takes::Flag, "false", "rows that change are recorded"),
+    row("delta.enableDeletionVectors", Takes::Flag, "false", "writers may make deletion vectors"),
+    row("delta.enableExpiredLogCleanup", Takes::Flag, "true", "writers may remove expired log files"),
+    row("delta.enableFullRetentionRollback", Takes::Flag, "true", "keep what going back within the retention needs"),
+    row("delta.enableIcebergCompatV1", Takes::Flag, "false", "readable as Iceberg"),
+    row("delta.enableIcebergCompatV2", Takes::Flag, "false", "readable as Iceberg"),
+    row("delta.enableIcebergCompatV3", Takes::Flag, "false", "readable as Iceberg"),
+    row("delta.enableIcebergWriterCompatV1", Takes::Flag, "false", "writable through Iceberg"),
+    row("delta.enableIcebergWriterCompatV3", Takes::Flag, "false", "writable through Iceberg"),
+    row("delta.enableInCommitTimestamps", Takes::Flag, "false", "commits carry their own time"),
+    row("delta.enableMaterializePartitionColumnsFeature", Takes::Flag, "false", "partition columns stand in data files too"),
+    row("delta.enableRowTracking", Takes::Flag, "false", "rows keep ids"),
+    row("delta.enableTypeWidening", Takes::Flag, "false", "column types may be widened"),
+    row("delta.enableVariantShredding", Takes::Flag, "false", "variants may be shredded"),
+    row("delta.ignoreProtocolDefaults", Takes::Flag, "false", "create with the protocol that is asked for"),
+    row("delta.ignoreIcebergBucketPartition", Takes::Flag, "false", "used when an Iceberg table is converted"),
+    row("delta.inCommitTimestampEnablementTimestamp", Takes::Internal, "unset", "set by writers"),
+    row("delta.inCommitTimestampEnablementVersion", Takes::Internal, "unset", "set by writers"),
+    row("delta.isolationLevel", Takes::IsolationLevel, "Serializable", "`Serializable`, `WriteSerializable` or `SnapshotIsolation`"),
+    row("delta.logRetentionDuration", Takes::Interval, "30 days", "how long the log is kept"),
+    row("delta.minReaderVersion", Takes::Positive, "1", "raises the protocol; not stored"),
+    row("delta.minWriterVersion", Takes::Positive, "2", "raises the protocol; not stored"),
+    row("delta.parquet.compression.codec", Takes::Compression, "zstd", "`uncompressed`, `none`, `snappy`, `gzip`, `lz4`, `lz4_raw` or `zstd`"),
+    row("delta.parquet.format.version", Takes::PageVersion, "1.0.0", "`1.0.0` or `2.<minor>.<patch>`"),
+    row("delta.randomPrefixLength", Takes::Positive, "2", "characters of a random prefix"),
+    row("delta.randomizeFilePrefixes", Takes::Flag, "false", "data files go below random prefixes"),
+    row("delta.redirectReaderWriter-preview", Takes::Internal, "unset", "set by catalogs"),
+    row("delta.redirectWriterOnly-preview", Takes::Internal, "unset", "set by catalogs"),
+    row("delta.requireCheckpointProtectionBeforeVersion", Takes::Internal, "0", "set by writers that drop features"),
+    row("delta.rowTracking.materializedRowCommitVersionColumnName", Takes::Internal, "unset", "set by writers"),
+    row("delta.rowTracking.materializedRowIdColumnName", Takes::Internal, "unset", "set by writers"),
+    row("delta.rowTrackingSuspended", Takes::Flag, "false", "rows get no ids for now"),
+    row("delta.sampleRetentionDuration", Takes::Interval, "7 days", "unused"),
+    row("delta.setTransactionRetentionDuration", Takes::Interval, "unset", "how long an application's progress is remembered"),
+    row("delta.targetFileSize", Takes::Bytes, "unset", "bytes a data file should have"),
+    row("delta.tuneFileSizesForRewrites", Takes::Flag, "unset", "hint for other engines"),
+    row("delta.universalFormat.enabledFormats", Takes::Text, "unset", "formats the table is also readable as"),
+    row("delta.universalFormat.iceberg.atomicConversion.supported", Takes::Internal, "unset", "set by catalogs"),
+    row("delta.writePartitionColumnsToParquet", Takes::Flag, "false", "partition columns stand in data files too"),
+];
+
+/// Properties with a name of the caller's choice after these.
+const OPEN_NAMES: [&str; 2] = [FEATURE_PREFIX, "delta.constraints."];
+
+const FEATURE_PREFIX: &str = "delta.feature.";
+
+/// Whether a property a caller sets speaks to the protocol and is not stored in the metadata.
+pub fn is_instruction(key: &str) -> bool {
+    key.starts_with(FEATURE_PREFIX)
+        || matches!(key, "delta.minReaderVersion" | "delta.minWriterVersion" | "delta.ignoreProtocolDefaults")
+}
+
+/// Of the properties a caller sets, those that go into the table's metadata.
+pub fn stored(properties: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    properties.iter().filter(|(key, _)| !is_instruction(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// Refuses properties a caller may not set: unknown names that begin with `delta.`, values of the wrong form, and what
+/// only writers maintain. Other names are the caller's own.
+pub fn check_settable(properties: &BTreeMap<String, String>) -> Result<()> {
+    properties.iter().try_for_each(|(key, value)| check_one(key, value))
+}
+
+fn check_one(key: &str, value: &str) -> Result<()> {
+    let Some(property) = PROPERTIES.iter().find(|p| p.name == key) else {
+        let reserved = key.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("delta."));
+        if !reserved || OPEN_NAMES.iter().any(|open| key.len() > open.len() && key.starts_with(open)) {
+            return Ok(());
+        }
+        return Err(Error::invalid(format!(
+            "there is no table property `{}`; did you mean {}? Names that do not begin with `delta.` are free",
+            excerpt(key),
+            nearest(key).join(" or ")
+        )));
+    };
+    let verdict = match property.takes {
+        Takes::Flag => flag(value).map(drop),
+        Takes::Positive => positive(value).map(drop),
+        Takes::IndexedColumns => indexed_columns(value).map(drop),
+        Takes::Interval => parse_interval(value).map(drop),
+        Takes::Bytes => byte_size(value).map(drop),
+        Takes::ColumnList => column_list::parse(value).map(drop),
+        Takes::CheckpointPolicy => checkpoint_policy(value).map(drop),
+        Takes::IsolationLevel => isolation_level(value).map(drop),
+        Takes::ColumnMapping => column_mapping(value).map(drop),
+        Takes::Compression => compression(value).map(drop),
+        Takes::PageVersion => page_version(value).map(drop),
+        Takes::Text => Ok(()),
+        Takes::Internal => Err(format!("it is {}, not by hand", property.about)),
+    };
+    verdict.map_err(|why| Error::invalid(format!("the table property `{key}` cannot be `{}`: {why}", excerpt(value))))
+}
+
+/// The two names that differ least.
+fn nearest(key: &str) -> Vec<String> {
+    // The distance takes time in the product of the lengths; no name is this long.
+    let key: String = key.chars().take(100).collect::<String>().to_lowercase();
+    let mut names: Vec<(usize, &str)> =
+        PROPERTIES.iter().map(|p| (distance(&key, &p.name.to_lowercase()), p.name)).collect();
+    names.sort_unstable();
+    names.into_iter().take(2).map(|(_, name)| format!("`{name}`")).collect()
+}
+
+/// How many characters to insert, delete or replace to make one text the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut above_left = i;
+        let mut left = i + 1;
+        let mut current = vec![left];
+        for (y, above) in b.iter().zip(row.iter().skip(1)) {
+            let replace = above_left + usize::from(x != *y);
+            left = replace.min(left + 1).min(above + 1);
+            above_left = *above;
+            current.push(left);
+        }
+        row = current;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// The properties as a Markdown table.
+pub fn docs_table() -> String {
+    let mut table = "| Property | Default | |\n|-|-|-|\n".to_owned();
+    for property in PROPERTIES {
+        table.push_str(&format!("| `{}` | {} | {} |\n", property.name, property.default, property.about));
+    }
+    table
+}
