@@ -127,7 +127,7 @@ def main() -> None:
     commits = []
     for month in progress(range(1, 13), "writing month"):
         rows = data.where(F.col("month") == month).repartitionByRange(4, "distance")
-        commits.append(deltic.spark.write(rows, uri, partition_by=["month"], name="flights"))
+        commits.append(deltic.spark.write(rows, uri, partition_by=["month"]))
     table = deltic.Table(uri)
     snapshot = table.snapshot()
     files = snapshot.files().read_all()
