@@ -65,6 +65,7 @@ impl Runtime {
     }
 
     /// For spawning tasks and blocking work on the runtime.
+    #[cfg(test)]
     pub(crate) fn handle(&self) -> &Handle {
         self.tokio.handle()
     }

@@ -55,6 +55,7 @@ pub(crate) struct ArrowBatch(RecordBatch);
 
 impl ArrowBatch {
     /// Wraps `batch` for Python.
+    #[cfg(test)]
     pub(crate) fn new(batch: RecordBatch) -> Self {
         Self(batch)
     }
