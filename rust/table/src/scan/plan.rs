@@ -15,11 +15,14 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, Column, parse};
+use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField};
 use futures::stream::{Stream, TryStreamExt};
 
+use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
@@ -225,28 +228,43 @@ fn bytes(adds: &AddBatch) -> u64 {
 
 fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
     let shape = snapshot.shape();
+    let is_tracked = |name: &String| row_tracking::is_column(name) && shape.schema.field(name).is_none();
+    let row_tracking = match columns.is_some_and(|columns| columns.iter().any(is_tracked)) {
+        true => Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?,
+        false => None,
+    };
     let resolve = |name: &String| {
+        if is_tracked(name) {
+            return row_tracking::field(name, row_tracking.as_ref()).map(|field| field.name);
+        }
         let field = shape.schema.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
             Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
-                .in_table(snapshot.storage().location())
         })?;
         Ok(field.name.clone())
     };
     let columns = match columns {
-        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>()?,
+        Some(columns) => {
+            let names = columns.iter().map(resolve).collect::<Result<Vec<_>>>();
+            names.map_err(|e| e.in_table(snapshot.storage().location()))?
+        }
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
     if let Some(twice) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
         return Err(Error::invalid(format!("the column `{}` is asked for twice", twice.1)));
     }
-    let mode = snapshot.metadata().configuration.get("delta.columnMapping.mode");
+    let column_mapping = match shape.mapping {
+        ColumnMapping::None => "none",
+        ColumnMapping::Name => "name",
+        ColumnMapping::Id => "id",
+    };
     Ok(ReadSpec {
         schema_string: snapshot.metadata().schema_string.clone(),
         partition_columns: shape.partition_columns.clone(),
-        column_mapping: mode.cloned().unwrap_or_else(|| "none".to_owned()),
+        column_mapping: column_mapping.to_owned(),
         columns,
         predicate: filter.map(str::to_owned),
+        row_tracking,
     })
 }
 
