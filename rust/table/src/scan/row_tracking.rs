@@ -4,7 +4,7 @@
 //! table's schema. Where those are absent or null the values follow from the file: its first row id and the row's
 //! position, and the version that added the file. Which position a row has is for the decoder to say.
 //!
-//! Proved by `row_tracking::*` in `tests/rust/table/row_tracking.rs`.
+//! Proved by `tests/rust/table/read/row_tracking.rs`, above all `a_row_keeps_its_id`.
 //!
 //! PROTOCOL.md: "Row Tracking".
 

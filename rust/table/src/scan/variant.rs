@@ -5,7 +5,7 @@
 //! than it is long, exponentially more when such objects nest: [`check_extent`] refuses those first.
 //!
 //! Invariants: what comes out is a struct of two binaries without nulls; hostile bytes cost no more time or memory than
-//! a small multiple of their length. Proved by `tests/rust/table/variant.rs` and the tests below.
+//! a small multiple of their length. Proved by `tests/rust/table/read/shredded.rs` and the tests below.
 //!
 //! PROTOCOL.md: "Variant Shredding"; the layout is Parquet's "VariantShredding.md" and "VariantEncoding.md".
 
@@ -76,7 +76,11 @@ fn check_extent(value: &[u8]) -> Option<()> {
             (1, length) => usize::from(length) + 1,
             _ => {
                 let container = if kind == 2 {
-                    Container { offset_width: width(header), id_width: width(header >> 2), is_large: header >> 4 & 1 == 1 }
+                    Container {
+                        offset_width: width(header),
+                        id_width: width(header >> 2),
+                        is_large: header >> 4 & 1 == 1,
+                    }
                 } else {
                     Container { offset_width: width(header), id_width: 0, is_large: header >> 2 & 1 == 1 }
                 };
