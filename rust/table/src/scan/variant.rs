@@ -4,8 +4,8 @@
 //! library puts them together. It is linear in what it decodes, but an object whose fields share bytes decodes to more
 //! than it is long, exponentially more when such objects nest: [`check_extent`] refuses those first.
 //!
-//! Invariants: what comes out is a struct of two binaries without nulls; hostile bytes cost no more time or memory than
-//! a small multiple of their length. Proved by `tests/rust/table/read/shredded.rs` and the tests below.
+//! Invariants: what comes out is a struct of two binaries that are null where the variant is; hostile bytes come out no
+//! larger than a small multiple of their length. Proved by `tests/rust/table/read/shredded.rs` and the tests below.
 //!
 //! PROTOCOL.md: "Variant Shredding"; the layout is Parquet's "VariantShredding.md" and "VariantEncoding.md".
 

@@ -274,7 +274,7 @@ fn nested(depth: usize) -> Vec<u8> {
 
 #[test]
 fn hostile_values_are_corrupt() {
-    let metadata = names(["a"]);
+    let metadata = names(["a", "b"]);
     let with = |value: &[u8]| {
         let (metadata, value) = (bytes(&[Some(&metadata)]), bytes(&[Some(value)]));
         lake_of(group(vec![("metadata", metadata), ("value", value), ("typed_value", longs(&[None]))]))
