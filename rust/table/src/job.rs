@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::ReadSet;
 use deltic_protocol::feature;
-use deltic_protocol::property::Properties;
+use deltic_protocol::property::{Properties, stored};
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use futures::TryStreamExt;
@@ -376,10 +376,6 @@ impl NewTable {
     fn actions(mut self, ids: &dyn Ids, pace: &dyn Pace) -> Result<(Protocol, Metadata)> {
         check_schema(&self.schema, &mut self.partition_by)?;
         let protocol = feature::protocol_for(&self.schema, &self.properties)?;
-        // Some properties only ask for a protocol and are not kept.
-        self.properties.retain(|key, _| {
-            !key.starts_with("delta.feature.") && key != "delta.minReaderVersion" && key != "delta.minWriterVersion"
-        });
         let metadata = Metadata {
             id: ids.unique(),
             name: self.name,
@@ -388,7 +384,7 @@ impl NewTable {
             schema_string: json::print(&self.schema),
             partition_columns: self.partition_by,
             created_time: Some(pace.now_ms()),
-            configuration: self.properties,
+            configuration: stored(&self.properties),
         };
         Ok((protocol, metadata))
     }
