@@ -180,7 +180,15 @@ impl StdError for Error {
 impl From<arrow_schema::ArrowError> for Error {
     /// Arrow kernels fail only on what deltic handed them, so an unexplained failure is a defect.
     /// Call sites that decode untrusted bytes map the error to [`Kind::Corrupt`] themselves.
+    /// An error of deltic's that crossed an Arrow interface comes out as it was.
     fn from(source: arrow_schema::ArrowError) -> Self {
+        let source: Box<dyn StdError + Send + Sync> = match source {
+            arrow_schema::ArrowError::ExternalError(inner) => match inner.downcast::<Self>() {
+                Ok(error) => return *error,
+                Err(other) => other,
+            },
+            other => other.into(),
+        };
         Self::internal("an Arrow kernel failed").caused_by(source)
     }
 }

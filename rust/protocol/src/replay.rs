@@ -1,1 +1,103 @@
-//! Not written yet.
+//! Reconciliation: the newest reference to a logical file wins.
+//!
+//! A logical file is a path with a deletion vector id. Actions are fed newest version first; whatever the
+//! [`Replay`] has seen already is superseded. Commits are remembered, checkpoints only ask (nothing comes after them,
+//! and a checkpoint holds a logical file once).
+//!
+//! No allocation per row: the table holds positions into the batches it was fed and compares bytes there; only
+//! paths that need decoding are copied.
+//!
+//! PROTOCOL.md: "Action Reconciliation".
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use hashbrown::HashTable;
+use percent_encoding::percent_decode_str;
+
+use crate::action::batch::KeyBatch;
+
+/// The logical files seen so far, newest first.
+#[derive(Debug, Default)]
+pub struct Replay {
+    /// Keyed with random state: paths are untrusted, and a known hash would let them collide on purpose.
+    state: std::hash::RandomState,
+    seen: HashTable<Position>,
+    batches: Vec<KeyBatch>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    batch: u32,
+    row: u32,
+}
+
+type Key<'a> = (Cow<'a, str>, Option<(&'a str, &'a str, Option<i32>)>);
+
+impl Replay {
+    /// Nothing seen yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing was seen, so that nothing older can be superseded.
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
+    /// Remembers the files of a commit. A bit is set for each that no newer action (nor an earlier row) mentioned.
+    pub fn remember(&mut self, keys: &KeyBatch) -> BooleanBuffer {
+        let mut newest = BooleanBufferBuilder::new(keys.len());
+        let batch = u32::try_from(self.batches.len()).unwrap_or(u32::MAX);
+        self.batches.push(keys.clone());
+        let Self { state, seen, batches } = self;
+        let at = |p: &Position| batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
+        for row in 0..keys.len() {
+            let sought = key(keys, row);
+            let hash = hash(state, &sought);
+            let is_new = seen.find(hash, |p| at(p).as_ref() == Some(&sought)).is_none();
+            if is_new {
+                let position = Position { batch, row: u32::try_from(row).unwrap_or(u32::MAX) };
+                seen.insert_unique(hash, position, |p| at(p).map_or(0, |k| self::hash(state, &k)));
+            }
+            newest.append(is_new);
+        }
+        newest.finish()
+    }
+
+    /// A bit for each file that no newer action mentioned. Remembers nothing, so batches may be asked in parallel.
+    pub fn unseen(&self, keys: &KeyBatch) -> BooleanBuffer {
+        if self.seen.is_empty() {
+            return BooleanBuffer::new_set(keys.len());
+        }
+        let at = |p: &Position| self.batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
+        BooleanBuffer::collect_bool(keys.len(), |row| {
+            let sought = key(keys, row);
+            self.seen.find(hash(&self.state, &sought), |p| at(p).as_ref() == Some(&sought)).is_none()
+        })
+    }
+}
+
+fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
+    (canonical_path(keys.path(row)), keys.deletion_vector(row))
+}
+
+fn hash(state: &std::hash::RandomState, key: &Key<'_>) -> u64 {
+    let mut hasher = state.build_hasher();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.
+pub fn canonical_path(path: &str) -> Cow<'_, str> {
+    // Plain relative names, all but a few, have neither an escape nor a scheme.
+    if !path.bytes().any(|b| b == b'%' || b == b':') && !path.starts_with("//") {
+        return Cow::Borrowed(path);
+    }
+    let decoded = percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path));
+    match decoded.strip_prefix("file:") {
+        Some(rest) => Cow::Owned(format!("/{}", rest.trim_start_matches('/'))),
+        None => decoded,
+    }
+}

@@ -1,18 +1,25 @@
 //! One typed value: a literal, a partition value, a bound.
 //!
-//! Text forms are those of partition values; both historical timestamp forms are read, ISO-8601 UTC is written.
-//! `parse(print(v)) == v` for every value (`properties::partition_value_round_trips`).
+//! Text forms (in `text`) are those of partition values; both historical timestamp forms are read, ISO-8601 UTC is
+//! written. `parse(print(v)) == v` for every value that has a text form (`scalar::properties`). Floats are ordered as
+//! Spark orders them: NaN equals itself and is the greatest, -0.0 equals 0.0.
 //!
 //! PROTOCOL.md: "Partition Value Serialization".
 
+mod text;
+
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array,
-    Int16Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray, new_null_array,
+    Int16Array, Int32Array, Int64Array, NullArray, StringArray, TimestampMicrosecondArray, new_null_array,
 };
-use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime};
+
+pub(crate) use text::MICROS_PER_DAY;
+use text::{fmt_date, fmt_decimal, fmt_float, fmt_instant, parse_binary, parse_date, unescape};
+pub use text::{parse_decimal, parse_timestamp, parse_timestamp_ntz};
 
 use crate::error::{Error, Result};
 use crate::schema::PrimitiveType;
@@ -76,9 +83,8 @@ impl Scalar {
             PrimitiveType::Integer => Self::Integer(text.parse().ok()?),
             PrimitiveType::Short => Self::Short(text.parse().ok()?),
             PrimitiveType::Byte => Self::Byte(text.parse().ok()?),
-            PrimitiveType::Float => Self::Float(parse_float(text)?),
-            #[allow(clippy::cast_possible_truncation)]
-            PrimitiveType::Double => Self::Double(parse_double(text)?),
+            PrimitiveType::Float => Self::Float(text.parse().ok()?),
+            PrimitiveType::Double => Self::Double(text.parse().ok()?),
             PrimitiveType::Decimal { precision, scale } => {
                 Self::Decimal { value: parse_decimal(text, *precision, *scale)?, precision: *precision, scale: *scale }
             }
@@ -99,16 +105,20 @@ impl Scalar {
     /// The text of a partition value, `None` for null.
     ///
     /// # Errors
-    /// `Invalid` for the empty string (it would read back as null) and for bytes that are not UTF-8.
+    /// `Invalid` for bytes that are not UTF-8, or that would read back as escapes of other bytes.
+    ///
+    /// Empty text and empty bytes become null: the log cannot tell them apart.
     pub fn print_partition(&self) -> Result<Option<String>> {
         Ok(Some(match self {
             Self::Null => return Ok(None),
             Self::String(v) if v.is_empty() => return Ok(None),
+            Self::Binary(v) if v.is_empty() => return Ok(None),
             Self::Binary(v) => match std::str::from_utf8(v) {
-                Ok(text) => text.to_owned(),
-                Err(_) => {
+                Ok(text) if unescape(text).is_none() => text.to_owned(),
+                Ok(_) | Err(_) => {
                     return Err(Error::invalid(
-                        "a binary partition value is not UTF-8, which the log cannot hold; partition by another column",
+                        "a binary partition value is not plain UTF-8, and the log cannot hold it; \
+                         partition by another column",
                     ));
                 }
             },
@@ -144,6 +154,105 @@ impl Scalar {
             return Err(Error::internal(format!("a {self} was taken for a {data_type}")));
         }
         Ok(array)
+    }
+
+    /// These values, nulls among them, in the Arrow type of `data_type`.
+    ///
+    /// # Errors
+    /// `Internal` if a value is not of that type.
+    pub fn to_column(values: &[Self], data_type: &PrimitiveType) -> Result<ArrayRef> {
+        use PrimitiveType as P;
+        macro_rules! collect {
+            ($array:ty, $variant:ident, $value:ident => $out:expr) => {
+                values
+                    .iter()
+                    .map(|value| match value {
+                        Self::Null => Ok(None),
+                        Self::$variant($value) => Ok(Some($out)),
+                        other => Err(Error::internal(format!("a {other} was taken for a {data_type}"))),
+                    })
+                    .collect::<Result<$array>>()?
+            };
+        }
+        Ok(match data_type {
+            P::Boolean => Arc::new(collect!(BooleanArray, Boolean, v => *v)),
+            P::Byte => Arc::new(collect!(Int8Array, Byte, v => *v)),
+            P::Short => Arc::new(collect!(Int16Array, Short, v => *v)),
+            P::Integer => Arc::new(collect!(Int32Array, Integer, v => *v)),
+            P::Long => Arc::new(collect!(Int64Array, Long, v => *v)),
+            P::Float => Arc::new(collect!(Float32Array, Float, v => *v)),
+            P::Double => Arc::new(collect!(Float64Array, Double, v => *v)),
+            P::String => Arc::new(collect!(StringArray, String, v => v.as_str())),
+            P::Binary | P::Geometry { .. } | P::Geography { .. } => {
+                Arc::new(collect!(BinaryArray, Binary, v => v.as_slice()))
+            }
+            P::Date => Arc::new(collect!(Date32Array, Date, v => *v)),
+            P::Timestamp => Arc::new(collect!(TimestampMicrosecondArray, Timestamp, v => *v).with_timezone("UTC")),
+            P::TimestampNtz => Arc::new(collect!(TimestampMicrosecondArray, TimestampNtz, v => *v)),
+            P::Decimal { precision, scale } => {
+                let digits = values.iter().map(|value| match value {
+                    Self::Null => Ok(None),
+                    Self::Decimal { value, precision: p, scale: s } if (p, s) == (precision, scale) => Ok(Some(*value)),
+                    other => Err(Error::internal(format!("a {other} was taken for a {data_type}"))),
+                });
+                let array = digits.collect::<Result<Decimal128Array>>()?;
+                Arc::new(array.with_precision_and_scale(*precision, scale.cast_signed())?)
+            }
+            P::Void => Arc::new(NullArray::new(values.len())),
+        })
+    }
+
+    /// The type it is of, `None` for null, which is of any.
+    pub fn primitive_type(&self) -> Option<PrimitiveType> {
+        Some(match self {
+            Self::Null => return None,
+            Self::Boolean(_) => PrimitiveType::Boolean,
+            Self::Byte(_) => PrimitiveType::Byte,
+            Self::Short(_) => PrimitiveType::Short,
+            Self::Integer(_) => PrimitiveType::Integer,
+            Self::Long(_) => PrimitiveType::Long,
+            Self::Float(_) => PrimitiveType::Float,
+            Self::Double(_) => PrimitiveType::Double,
+            Self::Decimal { precision, scale, .. } => PrimitiveType::Decimal { precision: *precision, scale: *scale },
+            Self::String(_) => PrimitiveType::String,
+            Self::Binary(_) => PrimitiveType::Binary,
+            Self::Date(_) => PrimitiveType::Date,
+            Self::Timestamp(_) => PrimitiveType::Timestamp,
+            Self::TimestampNtz(_) => PrimitiveType::TimestampNtz,
+        })
+    }
+
+    /// Whether it is a float that is no number.
+    pub fn is_nan(&self) -> bool {
+        match self {
+            Self::Float(v) => v.is_nan(),
+            Self::Double(v) => v.is_nan(),
+            _ => false,
+        }
+    }
+
+    /// How two values of one type are ordered, `None` if one is null or the types differ.
+    pub fn compare(&self, other: &Self) -> Option<Ordering> {
+        fn floats(a: f64, b: f64) -> Ordering {
+            a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        }
+        match (self, other) {
+            (Self::Boolean(a), Self::Boolean(b)) => Some(a.cmp(b)),
+            (Self::Byte(a), Self::Byte(b)) => Some(a.cmp(b)),
+            (Self::Short(a), Self::Short(b)) => Some(a.cmp(b)),
+            (Self::Integer(a), Self::Integer(b)) | (Self::Date(a), Self::Date(b)) => Some(a.cmp(b)),
+            (Self::Long(a), Self::Long(b))
+            | (Self::Timestamp(a), Self::Timestamp(b))
+            | (Self::TimestampNtz(a), Self::TimestampNtz(b)) => Some(a.cmp(b)),
+            (Self::Float(a), Self::Float(b)) => Some(floats(f64::from(*a), f64::from(*b))),
+            (Self::Double(a), Self::Double(b)) => Some(floats(*a, *b)),
+            (Self::Decimal { value: a, scale: s, .. }, Self::Decimal { value: b, scale: t, .. }) if s == t => {
+                Some(a.cmp(b))
+            }
+            (Self::String(a), Self::String(b)) => Some(a.cmp(b)),
+            (Self::Binary(a), Self::Binary(b)) => Some(a.cmp(b)),
+            _ => None,
+        }
     }
 
     /// The value at `row` of an array in the Arrow type of a primitive type.
@@ -193,135 +302,14 @@ impl fmt::Display for Scalar {
             Self::Short(v) => write!(f, "{v}"),
             Self::Integer(v) => write!(f, "{v}"),
             Self::Long(v) => write!(f, "{v}"),
-            Self::Float(v) => fmt_float(f, f64::from(*v), &v.to_string()),
-            Self::Double(v) => fmt_float(f, *v, &v.to_string()),
+            Self::Float(v) => fmt_float(f, f64::from(*v), &format!("{v:?}"), &format!("{v:e}")),
+            Self::Double(v) => fmt_float(f, *v, &format!("{v:?}"), &format!("{v:e}")),
             Self::Decimal { value, scale, .. } => fmt_decimal(f, *value, *scale),
             Self::String(v) => f.write_str(v),
             Self::Binary(v) => f.write_str(&String::from_utf8_lossy(v)),
-            Self::Date(v) => match date_of(*v) {
-                Some(date) => fmt_date(f, date),
-                None => write!(f, "{v} days"),
-            },
+            Self::Date(v) => fmt_date(f, i64::from(*v)),
             Self::Timestamp(v) => fmt_instant(f, *v, 'T', "Z"),
             Self::TimestampNtz(v) => fmt_instant(f, *v, ' ', ""),
         }
     }
-}
-
-fn date_of(days: i32) -> Option<NaiveDate> {
-    NaiveDate::from_num_days_from_ce_opt(days.checked_add(EPOCH_FROM_CE)?)
-}
-
-/// Days from 0001-01-01 to 1970-01-01, counting the first as 1.
-const EPOCH_FROM_CE: i32 = 719_163;
-
-fn fmt_date(f: &mut fmt::Formatter<'_>, date: NaiveDate) -> fmt::Result {
-    write!(f, "{:04}-{:02}-{:02}", date.year(), date.month(), date.day())
-}
-
-fn fmt_instant(f: &mut fmt::Formatter<'_>, micros: i64, separator: char, zone: &str) -> fmt::Result {
-    let Some(time) = DateTime::from_timestamp_micros(micros) else { return write!(f, "{micros} µs") };
-    fmt_date(f, time.date_naive())?;
-    write!(f, "{separator}{}{zone}", time.format("%H:%M:%S%.6f"))
-}
-
-fn fmt_float(f: &mut fmt::Formatter<'_>, value: f64, text: &str) -> fmt::Result {
-    if value.is_infinite() {
-        f.write_str(if value > 0.0 { "Infinity" } else { "-Infinity" })
-    } else {
-        f.write_str(text)
-    }
-}
-
-fn fmt_decimal(f: &mut fmt::Formatter<'_>, value: i128, scale: u8) -> fmt::Result {
-    let scale = usize::from(scale);
-    let digits = format!("{:0width$}", value.unsigned_abs(), width = scale + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - scale);
-    let sign = if value < 0 { "-" } else { "" };
-    if scale == 0 { write!(f, "{sign}{whole}") } else { write!(f, "{sign}{whole}.{fraction}") }
-}
-
-fn parse_float(text: &str) -> Option<f32> {
-    text.parse().ok()
-}
-
-fn parse_double(text: &str) -> Option<f64> {
-    text.parse().ok()
-}
-
-/// Plain or scientific notation, exactly: a digit that does not fit the scale must be zero.
-pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
-        None => (text, 0),
-    };
-    let (negative, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    if whole.len() + fraction.len() == 0 || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let mut value: i128 = 0;
-    for digit in whole.bytes().chain(fraction.bytes()) {
-        value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
-    }
-    let mut shift = i32::from(scale).checked_add(exponent)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
-    while shift > 0 && value != 0 {
-        value = value.checked_mul(10)?;
-        shift -= 1;
-    }
-    while shift < 0 && value != 0 {
-        if value % 10 != 0 {
-            return None;
-        }
-        value /= 10;
-        shift += 1;
-    }
-    let limit = 10_i128.checked_pow(u32::from(precision))?;
-    (value < limit).then_some(if negative { -value } else { value })
-}
-
-/// Partition values of type binary are text whose characters are the bytes, or `\u00XX` escapes of them.
-fn parse_binary(text: &str) -> Vec<u8> {
-    text.as_bytes().to_vec()
-}
-
-fn parse_date(text: &str) -> Option<i32> {
-    let (sign, rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let mut parts = rest.splitn(3, '-');
-    let year: i32 = parts.next()?.parse().ok()?;
-    let month: u32 = parts.next()?.parse().ok()?;
-    let day: u32 = parts.next()?.parse().ok()?;
-    NaiveDate::from_ymd_opt(sign * year, month, day)?.num_days_from_ce().checked_sub(EPOCH_FROM_CE)
-}
-
-/// `YYYY-MM-DD HH:MM:SS[.ffffff]` (no zone: UTC), or ISO-8601 with `T` and a zone.
-pub fn parse_timestamp(text: &str) -> Option<i64> {
-    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
-        return Some(time.timestamp_micros());
-    }
-    if let Some(local) = text.strip_suffix('Z') {
-        return parse_timestamp_ntz(local);
-    }
-    parse_timestamp_ntz(text).or_else(|| {
-        ["%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z"]
-            .iter()
-            .find_map(|format| DateTime::parse_from_str(text, format).ok())
-            .map(|time| time.timestamp_micros())
-    })
-}
-
-/// `YYYY-MM-DD[( |T)HH:MM[:SS[.ffffff]]]`.
-pub fn parse_timestamp_ntz(text: &str) -> Option<i64> {
-    let text = text.trim();
-    ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"]
-        .iter()
-        .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
-        .map(|time| time.and_utc().timestamp_micros())
-        .or_else(|| i64::from(parse_date(text)?).checked_mul(86_400_000_000))
 }

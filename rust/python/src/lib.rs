@@ -1,1 +1,30 @@
-//! x
+//! How Python sees deltic: the extension module `deltic._deltic`.
+//!
+//! Registration only. What the classes mean and how they are used is written in `python/deltic`, which wraps them.
+
+mod arrow;
+mod clock;
+mod errors;
+mod runtime;
+mod table;
+mod write;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<arrow::ArrowSchema>()?;
+    module.add_class::<arrow::ArrowBatch>()?;
+    module.add_class::<arrow::ArrowStream>()?;
+    module.add_class::<table::Table>()?;
+    module.add_class::<table::Snapshot>()?;
+    module.add_class::<table::Plan>()?;
+    module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
+    module.add_function(wrap_pyfunction!(write::create, module)?)?;
+    module.add_function(wrap_pyfunction!(write::write_spec, module)?)?;
+    module.add_function(wrap_pyfunction!(write::write_files, module)?)?;
+    module.add_function(wrap_pyfunction!(write::abort_files, module)?)?;
+    module.add_function(wrap_pyfunction!(write::commit_files, module)?)?;
+    Ok(())
+}

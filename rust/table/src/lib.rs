@@ -3,16 +3,19 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `storage`, then `log_reader` and `checkpoint`, then
-//! `snapshot`, then `scan` and `write`, then `commit`, `transaction`, `table`. A test reads the imports.
+//! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
+//! `checkpoint::read`, then `snapshot`, then `history`, `scan`, `write` and `checkpoint::write`, then `commit`,
+//! `transaction`, `job`. A test reads the imports.
 
 pub mod checkpoint;
 pub mod commit;
 pub mod error;
+pub mod footer;
+pub mod history;
+pub mod job;
 pub mod log_reader;
 pub mod scan;
 pub mod snapshot;
 pub mod storage;
-pub mod table;
 pub mod transaction;
 pub mod write;

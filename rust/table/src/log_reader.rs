@@ -1,1 +1,80 @@
-//! Not written yet.
+//! Reading `_delta_log`: the hint, the listing, the commits.
+//!
+//! What the listing means is decided by `deltic_protocol::log`; this only moves bytes. One LIST from the hint; a hint
+//! that leads nowhere costs one more from the beginning.
+//!
+//! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
+
+use bytes::Bytes;
+use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::log::hint::LastCheckpoint;
+use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_prefix};
+use deltic_protocol::log::segment::{LogFile, Segment};
+use futures::stream::{self, Stream, StreamExt};
+
+use crate::error::{Kind, Result};
+use crate::storage::Storage;
+
+/// How many log files are fetched at once.
+const CONCURRENT_GETS: usize = 16;
+
+/// The path of a file of the log, relative to the table's root.
+pub fn log_path(file_name: &str) -> String {
+    format!("{LOG_DIR}/{file_name}")
+}
+
+/// All log files from `version` on. A folder that is not there is an empty log.
+pub async fn list(storage: &Storage, version: u64) -> Result<Vec<LogFile>> {
+    let found = storage.list_from(LOG_DIR, &version_prefix(version)).await?;
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(found.iter().filter_map(|f| LogFile::parse(&name(&f.path), f.size, f.modified_ms)).collect())
+}
+
+/// The newest checkpoint that `_last_checkpoint` speaks of. Only a hint: whatever is wrong with it, there is none.
+pub async fn last_checkpoint(storage: &Storage) -> Result<Option<LastCheckpoint>> {
+    match storage.get(&log_path(LAST_CHECKPOINT)).await {
+        Ok(bytes) => Ok(LastCheckpoint::parse(&bytes)),
+        Err(e) if matches!(e.kind(), Kind::Storage { .. }) => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The files that define `target`, or the newest version.
+pub async fn segment(storage: &Storage, target: Option<u64>) -> Result<Segment> {
+    let place = |e: crate::error::Error| e.in_table(storage.location());
+    let hint = last_checkpoint(storage).await.map_err(place)?;
+    let hinted = hint.map(|h| h.version).filter(|v| target.is_none_or(|target| *v <= target));
+    if let Some(version) = hinted {
+        let listing = list(storage, version).await.map_err(place)?;
+        // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
+        if let Ok(segment) = Segment::choose(&listing, target, true)
+            && segment.checkpoint_version() >= Some(version)
+        {
+            return Ok(segment);
+        }
+    }
+    let listing = list(storage, 0).await.map_err(place)?;
+    Segment::choose(&listing, target, true).map_err(place)
+}
+
+/// Fetches commits, in the order given.
+pub fn fetch<'a>(storage: &'a Storage, files: Vec<LogFile>) -> impl Stream<Item = Result<(LogFile, Bytes)>> + 'a {
+    let get = move |file: LogFile| async move {
+        let bytes = storage.get(&log_path(&file.file_name)).await?;
+        Ok((file, bytes))
+    };
+    stream::iter(files).map(get).buffered(CONCURRENT_GETS)
+}
+
+/// Parses a commit or compacted range, naming the file in errors.
+pub fn parse(file: &LogFile, bytes: &[u8], wanted: Wanted) -> Result<CommitActions> {
+    let version = match file.name {
+        LogName::Compacted { end, .. } => end,
+        _ => file.name.version(),
+    };
+    let mut actions = parse_commit(bytes, Origin::Commit(version), wanted)
+        .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))?;
+    actions.is_compacted = matches!(file.name, LogName::Compacted { .. });
+    Ok(actions)
+}

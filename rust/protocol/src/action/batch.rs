@@ -1,1 +1,326 @@
-//! Not written yet.
+//! File actions in columns: what replay, pruning and planning work on.
+//!
+//! An [`AddBatch`] is a record batch whose columns carry the names of the members of `add`, any subset of them:
+//! what was not asked for was not decoded. Accessors return `None` for a column that is not there. Nulls mean what a
+//! missing member means. A [`KeyBatch`] holds what identifies a logical file and no more.
+//!
+//! Invariant: `path` is there and never null (`tests/rust/protocol/action.rs`).
+//!
+//! PROTOCOL.md: "Add File and Remove File".
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow_select::filter::filter_record_batch;
+
+use super::{Add, DeletionVectorDescriptor, PartitionValues};
+use crate::error::{Error, Result};
+
+/// Where a batch of actions was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Commit, or the end of a compacted range of commits.
+    Commit(u64),
+    /// Checkpoint of a version.
+    Checkpoint(u64),
+}
+
+/// Members of the deletion vector descriptor, in columns.
+pub static DELETION_VECTOR_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::from(vec![
+        Field::new("storageType", DataType::Utf8, true),
+        Field::new("pathOrInlineDv", DataType::Utf8, true),
+        Field::new("offset", DataType::Int32, true),
+        Field::new("sizeInBytes", DataType::Int32, true),
+        Field::new("cardinality", DataType::Int64, true),
+    ])
+});
+
+/// The Arrow type of a map of texts with null values.
+pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
+    let entries =
+        Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)]);
+    DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
+});
+
+/// All columns that an [`AddBatch`] read from JSON has.
+pub static ADD_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    Arc::new(Schema::new(vec![
+        Field::new("path", DataType::Utf8, false),
+        Field::new("partitionValues", TEXT_MAP.clone(), true),
+        Field::new("size", DataType::Int64, true),
+        Field::new("modificationTime", DataType::Int64, true),
+        Field::new("dataChange", DataType::Boolean, true),
+        Field::new("stats", DataType::Utf8, true),
+        Field::new("tags", TEXT_MAP.clone(), true),
+        Field::new("deletionVector", DataType::Struct(DELETION_VECTOR_FIELDS.clone()), true),
+        Field::new("baseRowId", DataType::Int64, true),
+        Field::new("defaultRowCommitVersion", DataType::Int64, true),
+        Field::new("clusteringProvider", DataType::Utf8, true),
+    ]))
+});
+
+/// Data files in columns.
+#[derive(Debug, Clone)]
+pub struct AddBatch {
+    /// Where the actions stand in the log.
+    pub origin: Origin,
+    rows: RecordBatch,
+}
+
+/// What identifies logical files, in columns: path and deletion vector id.
+#[derive(Debug, Clone)]
+pub struct KeyBatch {
+    path: StringArray,
+    deletion_vector: Option<DeletionVectors>,
+}
+
+/// Deletion vector descriptors in columns.
+#[derive(Debug, Clone)]
+struct DeletionVectors {
+    descriptor: StructArray,
+    storage_type: StringArray,
+    path: StringArray,
+    offset: Int32Array,
+}
+
+impl AddBatch {
+    /// Wraps columns named after the members of `add`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the path is missing or null, or a column has a type that its member cannot have.
+    pub fn new(origin: Origin, rows: RecordBatch) -> Result<Self> {
+        for field in rows.schema().fields() {
+            if let Ok(expected) = ADD_SCHEMA.field_with_name(field.name())
+                && !same_layout(field.data_type(), expected.data_type())
+            {
+                return Err(Error::corrupt(format!(
+                    "`add.{}` has the type {} instead of {}",
+                    field.name(),
+                    field.data_type(),
+                    expected.data_type()
+                )));
+            }
+        }
+        match rows.column_by_name("path") {
+            Some(path) if path.null_count() == 0 => Ok(Self { origin, rows }),
+            Some(_) => Err(Error::corrupt("an `add` action has no path")),
+            None => Err(Error::corrupt("`add` actions have no path column")),
+        }
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.rows.num_rows()
+    }
+
+    /// Whether there is no file.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The columns as they are.
+    pub fn rows(&self) -> &RecordBatch {
+        &self.rows
+    }
+
+    /// The files whose bit is set.
+    pub fn filter(&self, keep: BooleanBuffer) -> Result<Self> {
+        let rows = filter_record_batch(&self.rows, &BooleanArray::new(keep, None))?;
+        Ok(Self { origin: self.origin, rows })
+    }
+
+    /// What identifies the files.
+    pub fn keys(&self) -> Result<KeyBatch> {
+        KeyBatch::new(&self.rows)
+    }
+
+    /// Paths as they stand in the log.
+    pub fn path(&self) -> &StringArray {
+        self.rows.column_by_name("path").map_or_else(|| unreachable_column(), |c| c.as_string::<i32>())
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> Option<&Int64Array> {
+        self.int64("size")
+    }
+
+    /// A 64-bit member by name.
+    pub fn int64(&self, name: &str) -> Option<&Int64Array> {
+        self.rows.column_by_name(name)?.as_primitive_opt::<Int64Type>()
+    }
+
+    /// Statistics as JSON text.
+    pub fn stats(&self) -> Option<&StringArray> {
+        self.rows.column_by_name("stats")?.as_string_opt::<i32>()
+    }
+
+    /// Partition values by physical name.
+    pub fn partition_values(&self) -> Option<&MapArray> {
+        self.rows.column_by_name("partitionValues")?.as_map_opt()
+    }
+
+    /// A column with children, such as `stats_parsed`.
+    pub fn structure(&self, name: &str) -> Option<&StructArray> {
+        self.rows.column_by_name(name)?.as_struct_opt()
+    }
+
+    /// The deletion vector of the file at `row`.
+    pub fn deletion_vector(&self, row: usize) -> Result<Option<DeletionVectorDescriptor>> {
+        match self.structure("deletionVector") {
+            Some(column) => descriptor(column, row),
+            None => Ok(None),
+        }
+    }
+
+    /// The partition values of the file at `row`.
+    pub fn partition_values_at(&self, row: usize) -> PartitionValues {
+        self.partition_values().map(|map| text_map_at(map, row)).unwrap_or_default()
+    }
+
+    /// The file at `row` as a struct, for when files are few.
+    pub fn add(&self, row: usize) -> Result<Add> {
+        let number = |name: &str| self.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
+        let text = |name: &str| {
+            let column = self.rows.column_by_name(name)?.as_string_opt::<i32>()?;
+            column.is_valid(row).then(|| column.value(row).to_owned())
+        };
+        let tags = self.rows.column_by_name("tags").and_then(|c| c.as_map_opt()).filter(|c| c.is_valid(row));
+        let data_change = self.rows.column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
+        Ok(Add {
+            path: self.path().value(row).to_owned(),
+            partition_values: self.partition_values_at(row),
+            size: number("size").unwrap_or_default(),
+            modification_time: number("modificationTime").unwrap_or_default(),
+            data_change: data_change.is_some_and(|c| c.is_valid(row) && c.value(row)),
+            stats: text("stats"),
+            tags: tags.map(|map| text_map_at(map, row)),
+            deletion_vector: self.deletion_vector(row)?,
+            base_row_id: number("baseRowId"),
+            default_row_commit_version: number("defaultRowCommitVersion"),
+            clustering_provider: text("clusteringProvider"),
+        })
+    }
+}
+
+/// [`AddBatch::new`] proved that the column is there; this keeps the accessor total.
+fn unreachable_column() -> &'static StringArray {
+    static EMPTY: LazyLock<StringArray> = LazyLock::new(|| StringArray::from(Vec::<&str>::new()));
+    &EMPTY
+}
+
+/// Equal but for nullability, the names inside maps and members that deltic does not know, which writers vary.
+fn same_layout(found: &DataType, expected: &DataType) -> bool {
+    match (found, expected) {
+        (DataType::Map(found, _), DataType::Map(expected, _)) => match (found.data_type(), expected.data_type()) {
+            (DataType::Struct(found), DataType::Struct(expected)) => {
+                let same = |(f, e): (&Arc<Field>, &Arc<Field>)| same_layout(f.data_type(), e.data_type());
+                found.len() == expected.len() && found.iter().zip(expected).all(same)
+            }
+            _ => false,
+        },
+        (DataType::Struct(found), DataType::Struct(expected)) => expected
+            .iter()
+            .all(|e| found.find(e.name()).is_none_or(|(_, found)| same_layout(found.data_type(), e.data_type()))),
+        (found, expected) => found == expected,
+    }
+}
+
+/// The entries of a map of texts at `row`.
+pub fn text_map_at(map: &MapArray, row: usize) -> PartitionValues {
+    if map.is_null(row) {
+        return PartitionValues::new();
+    }
+    let entries = map.value(row);
+    let (Some(keys), Some(values)) =
+        (entries.column(0).as_string_opt::<i32>(), entries.column(1).as_string_opt::<i32>())
+    else {
+        return PartitionValues::new();
+    };
+    keys.iter()
+        .zip(values.iter())
+        .filter_map(|(key, value)| Some((key?.to_owned(), value.map(str::to_owned))))
+        .collect()
+}
+
+fn descriptor(column: &StructArray, row: usize) -> Result<Option<DeletionVectorDescriptor>> {
+    if column.is_null(row) {
+        return Ok(None);
+    }
+    let text = |name: &str| {
+        let column = column.column_by_name(name)?.as_string_opt::<i32>()?;
+        column.is_valid(row).then(|| column.value(row).to_owned())
+    };
+    let int32 = |name: &str| {
+        let column = column.column_by_name(name)?.as_primitive_opt::<Int32Type>()?;
+        column.is_valid(row).then(|| column.value(row))
+    };
+    let cardinality = column.column_by_name("cardinality").and_then(|c| c.as_primitive_opt::<Int64Type>());
+    // Some writers fill the struct with nulls where there is no deletion vector.
+    let Some(storage_type) = text("storageType") else { return Ok(None) };
+    let missing = || Error::corrupt("a deletion vector descriptor lacks a member");
+    Ok(Some(DeletionVectorDescriptor {
+        storage_type,
+        path_or_inline_dv: text("pathOrInlineDv").ok_or_else(missing)?,
+        offset: int32("offset"),
+        size_in_bytes: int32("sizeInBytes").ok_or_else(missing)?,
+        cardinality: cardinality.filter(|c| c.is_valid(row)).map(|c| c.value(row)).ok_or_else(missing)?,
+    }))
+}
+
+impl KeyBatch {
+    /// Takes `path` and `deletionVector` from columns named after the members of `add` or `remove`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the path is missing, null or no text.
+    pub fn new(rows: &RecordBatch) -> Result<Self> {
+        let path = rows.column_by_name("path").and_then(|c| c.as_string_opt::<i32>()).filter(|c| c.null_count() == 0);
+        let path = path.ok_or_else(|| Error::corrupt("a file action has no path"))?.clone();
+        let column = rows.column_by_name("deletionVector").and_then(|c| c.as_struct_opt());
+        let deletion_vector = column.filter(|c| c.null_count() < c.len()).map(DeletionVectors::new).transpose()?;
+        Ok(Self { path, deletion_vector })
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.path.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Path as it stands in the log.
+    pub fn path(&self, row: usize) -> &str {
+        self.path.value(row)
+    }
+
+    /// The deletion vector's storage type, path and offset, which make its unique id.
+    pub fn deletion_vector(&self, row: usize) -> Option<(&str, &str, Option<i32>)> {
+        self.deletion_vector.as_ref().and_then(|d| d.id(row))
+    }
+}
+
+impl DeletionVectors {
+    fn new(column: &StructArray) -> Result<Self> {
+        let text = |name: &str| column.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).cloned();
+        let offset = column.column_by_name("offset").and_then(|c| c.as_primitive_opt::<Int32Type>()).cloned();
+        match (text("storageType"), text("pathOrInlineDv"), offset) {
+            (Some(storage_type), Some(path), Some(offset)) => {
+                Ok(Self { descriptor: column.clone(), storage_type, path, offset })
+            }
+            _ => Err(Error::corrupt("deletion vector descriptors lack a member")),
+        }
+    }
+
+    fn id(&self, row: usize) -> Option<(&str, &str, Option<i32>)> {
+        let there = self.descriptor.is_valid(row) && self.storage_type.is_valid(row) && self.path.is_valid(row);
+        let offset = self.offset.is_valid(row).then(|| self.offset.value(row));
+        there.then(|| (self.storage_type.value(row), self.path.value(row), offset))
+    }
+}

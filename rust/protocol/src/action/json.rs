@@ -1,9 +1,300 @@
-//! Actions as lines of JSON.
+//! Actions as lines of JSON: reading a commit, writing one.
+//!
+//! A commit is read in one pass; lines that the caller does not want cost a look at their first key. Unknown actions
+//! and members are ignored. A line that is no JSON object, or whose members have impossible types, is
+//! [`Kind::Corrupt`](crate::error::Kind::Corrupt) with its number.
+//!
+//! Writing and reading back gives the same actions (`tests/rust/protocol/action.rs`).
+//!
+//! PROTOCOL.md: "Delta Log Entries", "Actions".
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+
+use super::batch::{AddBatch, KeyBatch, Origin};
+use super::columns::{AddBuilder, KeyBuilder};
+use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
+use crate::error::{Error, Result};
+
+/// Which actions to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// All but file actions: protocol, metadata, transactions, domains, commit info, sidecars.
+    NoFiles,
+    /// Everything.
+    All,
+}
+
+/// What one commit (or compacted range, or JSON checkpoint) says.
+#[derive(Debug)]
+pub struct CommitActions {
+    /// Whether these are the reconciled actions of several commits; set by who knows the file's name.
+    pub is_compacted: bool,
+    /// Files that join.
+    pub adds: AddBatch,
+    /// Files that leave.
+    pub removes: KeyBatch,
+    /// The removes as structs' JSON is not kept; their deletion times are, for checkpoints and vacuum.
+    pub remove_rows: arrow_array::RecordBatch,
+    /// Change data files.
+    pub cdc: Vec<Cdc>,
+    /// The last protocol action.
+    pub protocol: Option<Protocol>,
+    /// The last metadata action.
+    pub metadata: Option<Metadata>,
+    /// Application transactions.
+    pub txns: Vec<Txn>,
+    /// Metadata domains.
+    pub domains: Vec<DomainMetadata>,
+    /// The first commit info.
+    pub commit_info: Option<CommitInfo>,
+    /// Sidecars of a V2 checkpoint.
+    pub sidecars: Vec<Sidecar>,
+    /// Version of a V2 checkpoint.
+    pub checkpoint_metadata: Option<CheckpointMetadata>,
+}
+
+/// Reads the lines of a commit.
+///
+/// # Errors
+/// `Corrupt`, with the line's number, if a line is not an action.
+pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<CommitActions> {
+    let mut adds = AddBuilder::default();
+    let mut removes = KeyBuilder::default();
+    let mut rest = Rest::default();
+    for (index, line) in bytes.split(|b| *b == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || (wanted == Wanted::NoFiles && is_file_action(line)) {
+            continue;
+        }
+        let corrupt = |source: serde_json::Error| {
+            Error::corrupt(format!("line {} of the commit is not a readable action", index + 1)).caused_by(source)
+        };
+        let line: Line<'_> = serde_json::from_slice(line).map_err(corrupt)?;
+        if wanted == Wanted::All {
+            if let Some(add) = &line.add {
+                adds.append(add);
+            }
+            if let Some(remove) = &line.remove {
+                removes.append(remove);
+            }
+        }
+        rest.take(line);
+    }
+    let remove_rows = removes.finish()?;
+    Ok(CommitActions {
+        is_compacted: false,
+        adds: AddBatch::new(origin, adds.finish()?)?,
+        removes: KeyBatch::new(&remove_rows)?,
+        remove_rows,
+        cdc: rest.cdc,
+        protocol: rest.protocol,
+        metadata: rest.metadata,
+        txns: rest.txns,
+        domains: rest.domains,
+        commit_info: rest.commit_info,
+        sidecars: rest.sidecars,
+        checkpoint_metadata: rest.checkpoint_metadata,
+    })
+}
+
+/// By the first key alone; writers put one action on a line.
+fn is_file_action(line: &[u8]) -> bool {
+    [&b"{\"add\":"[..], b"{\"remove\":", b"{\"cdc\":"].iter().any(|prefix| line.starts_with(prefix))
+}
+
+/// One line, borrowing its texts from the commit's bytes where they hold no escapes.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    #[serde(borrow, default)]
+    add: Option<FileLine<'a>>,
+    #[serde(borrow, default)]
+    remove: Option<FileLine<'a>>,
+    #[serde(default)]
+    cdc: Option<Cdc>,
+    #[serde(default)]
+    protocol: Option<Protocol>,
+    #[serde(default)]
+    meta_data: Option<Metadata>,
+    #[serde(default)]
+    txn: Option<Txn>,
+    #[serde(default)]
+    domain_metadata: Option<DomainMetadata>,
+    #[serde(default)]
+    commit_info: Option<Map<String, Value>>,
+    #[serde(default)]
+    sidecar: Option<Sidecar>,
+    #[serde(default)]
+    checkpoint_metadata: Option<CheckpointMetadata>,
+}
+
+/// `add` or `remove`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FileLine<'a> {
+    #[serde(borrow)]
+    pub(super) path: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) partition_values: Option<Texts<'a>>,
+    #[serde(default)]
+    pub(super) size: Option<i64>,
+    #[serde(default)]
+    pub(super) modification_time: Option<i64>,
+    #[serde(default)]
+    pub(super) deletion_timestamp: Option<i64>,
+    #[serde(default)]
+    pub(super) data_change: Option<bool>,
+    #[serde(default)]
+    pub(super) extended_file_metadata: Option<bool>,
+    #[serde(borrow, default)]
+    pub(super) stats: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) tags: Option<Texts<'a>>,
+    #[serde(borrow, default)]
+    pub(super) deletion_vector: Option<DeletionVectorLine<'a>>,
+    #[serde(default)]
+    pub(super) base_row_id: Option<i64>,
+    #[serde(default)]
+    pub(super) default_row_commit_version: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) clustering_provider: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeletionVectorLine<'a> {
+    #[serde(borrow)]
+    pub(super) storage_type: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) path_or_inline_dv: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) offset: Option<i32>,
+    pub(super) size_in_bytes: i32,
+    pub(super) cardinality: i64,
+}
+
+/// A map of texts in the order of the file, without a tree.
+pub(super) struct Texts<'a>(pub(super) Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Texts<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts<'de>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
+                    entries.push((key.0, value.map(|v| v.0)));
+                }
+                Ok(Texts(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// Borrowed if it can be; `Cow` by itself always owns inside a container. Bare numbers and booleans become their text.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyText;
+        impl<'de> Visitor<'de> for AnyText {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(value.to_string())))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(value.to_string())))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(value.to_string())))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(value.to_string())))
+            }
+        }
+        deserializer.deserialize_any(AnyText)
+    }
+}
+
+#[derive(Default)]
+struct Rest {
+    cdc: Vec<Cdc>,
+    protocol: Option<Protocol>,
+    metadata: Option<Metadata>,
+    txns: Vec<Txn>,
+    domains: Vec<DomainMetadata>,
+    commit_info: Option<CommitInfo>,
+    sidecars: Vec<Sidecar>,
+    checkpoint_metadata: Option<CheckpointMetadata>,
+}
+
+impl Rest {
+    fn take(&mut self, line: Line<'_>) {
+        self.cdc.extend(line.cdc);
+        self.txns.extend(line.txn);
+        self.domains.extend(line.domain_metadata);
+        self.sidecars.extend(line.sidecar);
+        self.protocol = line.protocol.or(self.protocol.take());
+        self.metadata = line.meta_data.or(self.metadata.take());
+        self.checkpoint_metadata = line.checkpoint_metadata.or(self.checkpoint_metadata.take());
+        self.commit_info = self.commit_info.take().or(line.commit_info.map(CommitInfo));
+    }
+}
+
+/// Prints actions as the lines of a commit.
+///
+/// # Errors
+/// `Internal` if an action cannot be JSON, which the types rule out.
+pub fn print_commit(actions: &[Action]) -> Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for action in actions {
+        print_action(action, &mut lines)?;
+    }
+    Ok(lines)
+}
+
+/// Appends one action as a line.
+pub fn print_action(action: &Action, lines: &mut Vec<u8>) -> Result<()> {
+    let broken = |e: serde_json::Error| Error::internal("an action cannot be printed as JSON").caused_by(e);
+    let mut line = |key: &str, value: Value| {
+        serde_json::to_writer(&mut *lines, &json!({ key: value })).map_err(broken)?;
+        lines.push(b'\n');
+        Ok(())
+    };
+    match action {
+        Action::CommitInfo(a) => line("commitInfo", Value::Object(a.0.clone())),
+        Action::Protocol(a) => line("protocol", serde_json::to_value(a).map_err(broken)?),
+        Action::Metadata(a) => line("metaData", serde_json::to_value(a).map_err(broken)?),
+        Action::Txn(a) => line("txn", serde_json::to_value(a).map_err(broken)?),
+        Action::DomainMetadata(a) => line("domainMetadata", serde_json::to_value(a).map_err(broken)?),
+        Action::Add(a) => line("add", serde_json::to_value(a).map_err(broken)?),
+        Action::Remove(a) => line("remove", serde_json::to_value(a).map_err(broken)?),
+        Action::Cdc(a) => line("cdc", serde_json::to_value(a).map_err(broken)?),
+    }
+}
 
 /// A map of texts; numbers and booleans that foreign writers leave unquoted become their text, nulls are left out.
 pub(super) fn text_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {

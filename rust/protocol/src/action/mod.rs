@@ -4,11 +4,13 @@
 
 pub mod batch;
 mod checkpoint;
+mod columns;
 mod commit;
 mod file;
 pub mod json;
 mod metadata;
 mod protocol;
+pub mod rows;
 
 pub use checkpoint::{CheckpointMetadata, Sidecar};
 pub use commit::{CommitInfo, DomainMetadata, Txn};

@@ -1,1 +1,306 @@
-//! Not written yet.
+//! Checks a predicate against a schema: resolves columns, puts literals into their columns' types.
+//!
+//! Binding changes the form and never the meaning, NULLs included: NOT is pushed to the leaves, a literal between two
+//! values of a type becomes a comparison with a neighbour, two limits of one column become one range, equalities of
+//! one column joined by OR become one set. Proved by `predicate::properties::evaluate_is_exact`.
+
+use super::ast::{Name, Op, Operand, Predicate};
+use super::bound::{BoundPredicate, Column, one_of};
+use super::fit::{Fit, advice, fit};
+use super::like::Pattern;
+use super::resolve::resolve;
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use crate::schema::{DataType, PrimitiveType, StructType};
+
+impl Predicate {
+    /// Resolves columns and fits literals to their types.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown column, naming it and the nearest ones, and for what cannot be compared.
+    pub fn bind(&self, schema: &StructType) -> Result<BoundPredicate> {
+        Binder { schema }.bind(self, false)
+    }
+}
+
+fn negated(leaf: BoundPredicate, negate: bool) -> BoundPredicate {
+    if !negate {
+        return leaf;
+    }
+    match leaf {
+        BoundPredicate::Constant(value) => BoundPredicate::Constant(value.map(|value| !value)),
+        BoundPredicate::Fixed { column, value } => BoundPredicate::Fixed { column, value: !value },
+        BoundPredicate::IsNull(column) => BoundPredicate::IsNotNull(column),
+        BoundPredicate::IsNotNull(column) => BoundPredicate::IsNull(column),
+        BoundPredicate::Compare { column, op, value } => BoundPredicate::Compare { column, op: op.negate(), value },
+        BoundPredicate::CompareColumns { left, op, right } => {
+            BoundPredicate::CompareColumns { left, op: op.negate(), right }
+        }
+        BoundPredicate::Not(inner) => *inner,
+        other @ (BoundPredicate::And(_)
+        | BoundPredicate::Or(_)
+        | BoundPredicate::Range { .. }
+        | BoundPredicate::In { .. }
+        | BoundPredicate::Like { .. }) => BoundPredicate::Not(Box::new(other)),
+    }
+}
+
+/// An operand whose name is resolved.
+enum Side {
+    Column(Column),
+    Literal(Scalar),
+}
+
+struct Binder<'s> {
+    schema: &'s StructType,
+}
+
+impl Binder<'_> {
+    /// Binds the predicate, or its negation: in Kleene logic NOT distributes over AND and OR.
+    fn bind(&self, predicate: &Predicate, negate: bool) -> Result<BoundPredicate> {
+        let terms = |terms: &[Predicate]| terms.iter().map(|term| self.bind(term, negate)).collect::<Result<_>>();
+        match (predicate, negate) {
+            (Predicate::And(list), false) | (Predicate::Or(list), true) => Ok(BoundPredicate::all_of(terms(list)?)),
+            (Predicate::Or(list), false) | (Predicate::And(list), true) => BoundPredicate::any_of(terms(list)?),
+            (Predicate::Not(inner), _) => self.bind(inner, !negate),
+            (Predicate::Compare { left, op, right }, _) => {
+                let (left, right) = (self.side(left)?, self.side(right)?);
+                compare(left, if negate { op.negate() } else { *op }, right)
+            }
+            (Predicate::NullSafeEqual { left, right }, _) => {
+                null_safe(self.side(left)?, self.side(right)?).map(|bound| negated(bound, negate))
+            }
+            (Predicate::IsNull { operand, negated: not }, _) => {
+                Ok(negated(is_null(self.side(operand)?), negate != *not))
+            }
+            (Predicate::In { operand, list, negated: not }, _) => {
+                is_in(self.side(operand)?, list).map(|bound| negated(bound, negate != *not))
+            }
+            (Predicate::Between { operand, low, high, negated: not }, _) => {
+                let outside = negate != *not;
+                let (from, to) = if outside { (Op::Lt, Op::Gt) } else { (Op::Ge, Op::Le) };
+                let terms = vec![
+                    compare(self.side(operand)?, from, self.side(low)?)?,
+                    compare(self.side(operand)?, to, self.side(high)?)?,
+                ];
+                if outside { BoundPredicate::any_of(terms) } else { Ok(BoundPredicate::all_of(terms)) }
+            }
+            (Predicate::Like { operand, pattern, escape, negated: not }, _) => {
+                let bound = like(self.side(operand)?, Pattern::new(pattern, *escape)?)?;
+                Ok(negated(bound, negate != *not))
+            }
+            (Predicate::Bare(operand), _) => match self.side(operand)? {
+                Side::Literal(Scalar::Null) => Ok(BoundPredicate::Constant(None)),
+                Side::Literal(Scalar::Boolean(value)) => Ok(BoundPredicate::Constant(Some(value != negate))),
+                Side::Literal(_) => Err(Error::invalid(format!("`{operand}` is a value, not a condition"))),
+                Side::Column(column) => match column.data_type {
+                    DataType::Primitive(PrimitiveType::Boolean) => {
+                        Ok(BoundPredicate::Compare { column, op: Op::Eq, value: Scalar::Boolean(!negate) })
+                    }
+                    _ => Err(Error::invalid(format!(
+                        "column {column} of type {} is not a condition; compare it with a value",
+                        column.data_type
+                    ))),
+                },
+            },
+        }
+    }
+
+    fn side(&self, operand: &Operand) -> Result<Side> {
+        match operand {
+            Operand::Literal(value) => Ok(Side::Literal(value.clone())),
+            Operand::Column(Name(path)) => resolve(self.schema, path).map(Side::Column),
+        }
+    }
+}
+
+fn compare(left: Side, op: Op, right: Side) -> Result<BoundPredicate> {
+    match (left, right) {
+        (Side::Column(column), Side::Literal(value)) => compare_literal(column, op, &value),
+        (Side::Literal(value), Side::Column(column)) => compare_literal(column, op.flip(), &value),
+        (Side::Literal(left), Side::Literal(right)) => compare_constants(&left, op, &right),
+        (Side::Column(left), Side::Column(right)) => {
+            let (l, r) = (comparable(&left)?, comparable(&right)?);
+            if l != r {
+                return Err(Error::invalid(format!(
+                    "columns {left} and {right} are of types {l} and {r}; only columns of one type can be compared"
+                )));
+            }
+            Ok(match l {
+                PrimitiveType::Void => BoundPredicate::Constant(None),
+                _ => BoundPredicate::CompareColumns { left, op, right },
+            })
+        }
+    }
+}
+
+/// The column's type, if its values have an order.
+fn comparable(column: &Column) -> Result<&PrimitiveType> {
+    match &column.data_type {
+        DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
+        | DataType::Struct(_)
+        | DataType::Array(_)
+        | DataType::Map(_)
+        | DataType::Variant => Err(Error::invalid(format!(
+            "column {column} of type {} cannot be compared; only IS NULL and IS NOT NULL work on it",
+            column.data_type
+        ))),
+        DataType::Primitive(primitive) => Ok(primitive),
+    }
+}
+
+fn fit_to(column: &Column, value: &Scalar) -> Result<Fit> {
+    let target = comparable(column)?;
+    fit(value, target).ok_or_else(|| {
+        let literal = Operand::Literal(value.clone());
+        Error::invalid(format!(
+            "column {column} of type {target} cannot be compared with {literal}; {}",
+            advice(target)
+        ))
+    })
+}
+
+fn compare_literal(column: Column, op: Op, value: &Scalar) -> Result<BoundPredicate> {
+    if *comparable(&column)? == PrimitiveType::Void || *value == Scalar::Null {
+        return Ok(BoundPredicate::Constant(None));
+    }
+    let fit = fit_to(&column, value)?;
+    Ok(match place(fit, op).and_then(|(op, value)| settle_nan(op, value)) {
+        Ok((op, value)) => BoundPredicate::Compare { column, op, value },
+        Err(value) => BoundPredicate::Fixed { column, value },
+    })
+}
+
+/// The comparison with a value of the type that means the same, or the result for everything that is not NULL.
+fn place(fit: Fit, op: Op) -> std::result::Result<(Op, Scalar), bool> {
+    match (fit, op) {
+        (Fit::Exact(value), op) => Ok((op, value)),
+        (Fit::Gap { .. }, Op::Eq) => Err(false),
+        (Fit::Gap { .. }, Op::Ne) => Err(true),
+        (Fit::Gap { above: None, .. }, Op::Lt | Op::Le) => Err(true),
+        (Fit::Gap { below: None, .. }, Op::Gt | Op::Ge) => Err(true),
+        (Fit::Gap { below, .. }, Op::Lt | Op::Le) => below.map(|value| (Op::Le, value)).ok_or(false),
+        (Fit::Gap { above, .. }, Op::Gt | Op::Ge) => above.map(|value| (Op::Ge, value)).ok_or(false),
+    }
+}
+
+/// Nothing is greater than NaN, so only equality with it is left to ask.
+fn settle_nan(op: Op, value: Scalar) -> std::result::Result<(Op, Scalar), bool> {
+    match (value.is_nan(), op) {
+        (false, op) | (true, op @ (Op::Eq | Op::Ne)) => Ok((op, value)),
+        (true, Op::Lt) => Ok((Op::Ne, value)),
+        (true, Op::Ge) => Ok((Op::Eq, value)),
+        (true, Op::Le) => Err(true),
+        (true, Op::Gt) => Err(false),
+    }
+}
+
+fn compare_constants(left: &Scalar, op: Op, right: &Scalar) -> Result<BoundPredicate> {
+    if *left == Scalar::Null || *right == Scalar::Null {
+        return Ok(BoundPredicate::Constant(None));
+    }
+    // One side stands in for a column of its type: of text and a date the date, of two numbers the wider float.
+    let rank = |side: &Scalar| match side {
+        Scalar::String(_) => 0,
+        Scalar::Float(_) => 2,
+        Scalar::Double(_) => 3,
+        _ => 1,
+    };
+    let flipped = rank(left) > rank(right);
+    let (column, op, value) = if flipped { (left, op, right) } else { (right, op.flip(), left) };
+    let unlike = || {
+        let (left, right) = (Operand::Literal(left.clone()), Operand::Literal(right.clone()));
+        Error::invalid(format!("{left} and {right} cannot be compared"))
+    };
+    let target = column.primitive_type().ok_or_else(unlike)?;
+    Ok(BoundPredicate::Constant(Some(match place(fit(value, &target).ok_or_else(unlike)?, op) {
+        Ok((op, value)) => op.holds(column.compare(&value).ok_or_else(unlike)?),
+        Err(value) => value,
+    })))
+}
+
+/// `a <=> b` in terms of what is never NULL: FALSE beside NULL makes FALSE.
+fn null_safe(left: Side, right: Side) -> Result<BoundPredicate> {
+    match (left, right) {
+        (Side::Literal(left), Side::Literal(right)) if left == Scalar::Null || right == Scalar::Null => {
+            Ok(BoundPredicate::Constant(Some(left == right)))
+        }
+        (Side::Literal(left), Side::Literal(right)) => compare_constants(&left, Op::Eq, &right),
+        (Side::Column(column), Side::Literal(Scalar::Null)) | (Side::Literal(Scalar::Null), Side::Column(column)) => {
+            Ok(is_null(Side::Column(column)))
+        }
+        (Side::Column(column), Side::Literal(value)) | (Side::Literal(value), Side::Column(column)) => {
+            let present = negated(is_null(Side::Column(column.clone())), true);
+            Ok(BoundPredicate::all_of(vec![present, compare_literal(column, Op::Eq, &value)?]))
+        }
+        (Side::Column(left), Side::Column(right)) => {
+            let [l, r] = [&left, &right].map(|side| is_null(Side::Column(side.clone())));
+            let [l_present, r_present] = [&l, &r].map(|null| negated(null.clone(), true));
+            let equal = compare(Side::Column(left), Op::Eq, Side::Column(right))?;
+            BoundPredicate::any_of(vec![
+                BoundPredicate::all_of(vec![l, r]),
+                BoundPredicate::all_of(vec![l_present, r_present, equal]),
+            ])
+        }
+    }
+}
+
+fn is_null(side: Side) -> BoundPredicate {
+    match side {
+        Side::Literal(value) => BoundPredicate::Constant(Some(value == Scalar::Null)),
+        Side::Column(Column { data_type: DataType::Primitive(PrimitiveType::Void), .. }) => {
+            BoundPredicate::Constant(Some(true))
+        }
+        Side::Column(column) => BoundPredicate::IsNull(column),
+    }
+}
+
+/// A NULL in the list makes NULL of what would be FALSE.
+fn is_in(side: Side, list: &[Scalar]) -> Result<BoundPredicate> {
+    if list.is_empty() {
+        return Ok(BoundPredicate::Constant(Some(false)));
+    }
+    let column = match side {
+        Side::Column(column) => column,
+        Side::Literal(value) => {
+            let terms = list.iter().map(|item| compare_constants(&value, Op::Eq, item)).collect::<Result<_>>()?;
+            return BoundPredicate::any_of(terms);
+        }
+    };
+    if *comparable(&column)? == PrimitiveType::Void {
+        return Ok(BoundPredicate::Constant(None));
+    }
+    let mut values = Vec::with_capacity(list.len());
+    for item in list.iter().filter(|item| **item != Scalar::Null) {
+        match fit_to(&column, item)? {
+            Fit::Exact(value) => values.push(value),
+            Fit::Gap { .. } => {}
+        }
+    }
+    let found = one_of(column, values)?;
+    if list.contains(&Scalar::Null) {
+        return BoundPredicate::any_of(vec![found, BoundPredicate::Constant(None)]);
+    }
+    Ok(found)
+}
+
+fn like(side: Side, pattern: Pattern) -> Result<BoundPredicate> {
+    let column = match side {
+        Side::Literal(Scalar::Null) => return Ok(BoundPredicate::Constant(None)),
+        Side::Literal(Scalar::String(text)) => return Ok(BoundPredicate::Constant(Some(pattern.matches(&text)))),
+        Side::Literal(value) => return Err(Error::invalid(format!("LIKE matches text, and {value} is none"))),
+        Side::Column(column) => column,
+    };
+    match &column.data_type {
+        DataType::Primitive(PrimitiveType::Void) => return Ok(BoundPredicate::Constant(None)),
+        DataType::Primitive(PrimitiveType::String) => {}
+        other => return Err(Error::invalid(format!("LIKE matches text, and column {column} is of type {other}"))),
+    }
+    if let Some(text) = pattern.exact() {
+        return Ok(BoundPredicate::Compare { value: Scalar::String(text.to_owned()), column, op: Op::Eq });
+    }
+    if pattern.is_any() {
+        return Ok(BoundPredicate::Fixed { column, value: true });
+    }
+    Ok(BoundPredicate::Like { column, pattern })
+}

@@ -1,1 +1,438 @@
-//! Not written yet.
+//! Collecting the statistics of a data file while it is written, and printing them.
+//!
+//! Rows arrive as Arrow batches in the table's Arrow types under physical names; what comes out is the text of
+//! `add.stats`. Not here: reading statistics, and which columns a table wants indexed.
+//!
+//! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
+//! (the properties `stats::collect::bounds_hold_every_…`). A bound that JSON or other readers could misread is left out:
+//! infinities, columns with a NaN, years outside 0 to 9999, text that cannot be rounded up. Null counts include the
+//! rows whose enclosing struct is null.
+//!
+//! PROTOCOL.md: "Per-file Statistics".
+
+use arrow_arith::aggregate;
+use arrow_array::cast::AsArray;
+use arrow_array::types;
+use arrow_array::{Array, ArrayRef, ArrowNumericType, BooleanArray, RecordBatch};
+use arrow_schema::DataType as ArrowType;
+use arrow_select::nullif::nullif;
+use chrono::{DateTime, Datelike, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Number, Value};
+
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use crate::schema::{DataType, PrimitiveType, StructType};
+
+/// How many characters of a text are kept in its bounds, unless the table says otherwise.
+pub const STRING_PREFIX_LENGTH: usize = 32;
+
+/// How many leaf columns have statistics, unless the table says otherwise.
+pub const INDEXED_LEAVES: i64 = 32;
+
+/// Which leaf columns have statistics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum IndexedColumns {
+    /// The first so many leaves in the order of the schema; all of them if negative.
+    First(i64),
+    /// These columns, each given as the names on the way to it; a struct stands for everything in it.
+    Named(Vec<Vec<String>>),
+}
+
+impl Default for IndexedColumns {
+    fn default() -> Self {
+        Self::First(INDEXED_LEAVES)
+    }
+}
+
+/// The growing statistics of one file.
+#[derive(Debug)]
+pub struct StatsCollector {
+    width: usize,
+    prefix_length: usize,
+    rows: u64,
+    columns: Vec<Column>,
+}
+
+impl StatsCollector {
+    /// Statistics of a file with the columns of `schema`: physical names, no partition columns.
+    pub fn new(schema: &StructType, indexed: &IndexedColumns) -> Self {
+        let mut selection = match indexed {
+            IndexedColumns::First(n) => Selection::First(usize::try_from(*n).unwrap_or(usize::MAX)),
+            IndexedColumns::Named(paths) => Selection::Named(paths),
+        };
+        Self {
+            width: schema.fields.len(),
+            prefix_length: STRING_PREFIX_LENGTH,
+            rows: 0,
+            columns: selection.columns(schema, &mut Vec::new()),
+        }
+    }
+
+    /// Keeps this many characters of a text, instead of [`STRING_PREFIX_LENGTH`].
+    #[must_use]
+    pub fn with_prefix_length(mut self, characters: usize) -> Self {
+        self.prefix_length = characters;
+        self
+    }
+
+    /// Takes in the rows of `batch`, whose columns are those of the schema in order.
+    ///
+    /// # Errors
+    /// `Internal` if the batch has other columns or types.
+    pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_columns() != self.width {
+            return Err(Error::internal("statistics were asked of a batch with other columns than the file's"));
+        }
+        self.rows += batch.num_rows() as u64;
+        for column in &mut self.columns {
+            column.update(batch.column(column.index), self.prefix_length)?;
+        }
+        Ok(())
+    }
+
+    /// Rows taken in so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The text of `add.stats`.
+    pub fn finish(&self) -> String {
+        let mut out = format!(r#"{{"numRecords":{}"#, self.rows);
+        for (name, part) in [("minValues", Part::Min), ("maxValues", Part::Max), ("nullCount", Part::Nulls)] {
+            out.push_str(&format!(r#","{name}":"#));
+            print_columns(&self.columns, part, self.prefix_length, &mut out);
+        }
+        out.push_str(r#","tightBounds":true}"#);
+        out
+    }
+}
+
+/// Decides leaf by leaf, in schema order, which ones are indexed.
+enum Selection<'a> {
+    First(usize),
+    Named(&'a [Vec<String>]),
+}
+
+impl Selection<'_> {
+    fn columns<'s>(&mut self, schema: &'s StructType, path: &mut Vec<&'s str>) -> Vec<Column> {
+        let mut columns = Vec::new();
+        for (index, field) in schema.fields.iter().enumerate() {
+            path.push(&field.name);
+            let kind = match &field.data_type {
+                DataType::Struct(inner) => {
+                    let inner = self.columns(inner, path);
+                    (!inner.is_empty()).then_some(ColumnKind::Struct(inner))
+                }
+                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => self
+                    .takes_leaf(path)
+                    .then(|| ColumnKind::Leaf { nulls: 0, bounds: Bounds::for_type(&field.data_type) }),
+            };
+            path.pop();
+            columns.extend(kind.map(|kind| Column { index, name: field.name.clone(), kind }));
+        }
+        columns
+    }
+
+    fn takes_leaf(&mut self, path: &[&str]) -> bool {
+        match self {
+            Self::First(left) => {
+                let takes = *left > 0;
+                *left = left.saturating_sub(1);
+                takes
+            }
+            Self::Named(named) => {
+                named.iter().any(|n| n.len() <= path.len() && n.iter().zip(path).all(|(n, p)| n.as_str() == *p))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Column {
+    /// Position among its siblings in the data.
+    index: usize,
+    name: String,
+    kind: ColumnKind,
+}
+
+#[derive(Debug)]
+enum ColumnKind {
+    Struct(Vec<Column>),
+    Leaf { nulls: u64, bounds: Bounds },
+}
+
+impl Column {
+    fn update(&mut self, array: &ArrayRef, prefix_length: usize) -> Result<()> {
+        match &mut self.kind {
+            ColumnKind::Leaf { nulls, bounds } => {
+                let null_count = array.logical_null_count();
+                *nulls += null_count as u64;
+                if null_count < array.len() {
+                    bounds.update(array, prefix_length).ok_or_else(|| foreign(&self.name, array.data_type()))?;
+                }
+                Ok(())
+            }
+            ColumnKind::Struct(columns) => {
+                let parent = array.as_struct_opt().ok_or_else(|| foreign(&self.name, array.data_type()))?;
+                // What lies beneath a null struct is no value, whatever the child's buffers hold there.
+                let absent = parent.nulls().map(|nulls| BooleanArray::new(!nulls.inner(), None));
+                for column in columns {
+                    let child =
+                        parent.columns().get(column.index).ok_or_else(|| foreign(&self.name, array.data_type()))?;
+                    match &absent {
+                        Some(absent) => column.update(&nullif(child, absent)?, prefix_length)?,
+                        None => column.update(child, prefix_length)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn foreign(name: &str, data_type: &ArrowType) -> Error {
+    Error::internal(format!("statistics of the column `{name}` were asked of a batch that holds {data_type} there"))
+}
+
+/// The least and the greatest value seen, as far as the type has bounds.
+#[derive(Debug)]
+enum Bounds {
+    /// Only nulls are counted.
+    None,
+    Whole {
+        range: Option<(i64, i64)>,
+        form: Form,
+    },
+    Decimal {
+        range: Option<(i128, i128)>,
+        precision: u8,
+        scale: u8,
+    },
+    Float {
+        range: Option<(f64, f64)>,
+        has_nan: bool,
+    },
+    /// The minimum is cut already; the maximum is whole, since a cut one is greater than the values still to come.
+    Text {
+        range: Option<(String, String)>,
+    },
+}
+
+/// What a whole number stands for.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Number,
+    /// Days.
+    Date,
+    /// Microseconds, with what is printed after them.
+    Instant(&'static str),
+}
+
+impl Bounds {
+    fn for_type(data_type: &DataType) -> Self {
+        use PrimitiveType as P;
+        let whole = |form| Self::Whole { range: None, form };
+        let DataType::Primitive(primitive) = data_type else { return Self::None };
+        match primitive {
+            P::Byte | P::Short | P::Integer | P::Long => whole(Form::Number),
+            P::Date => whole(Form::Date),
+            P::Timestamp => whole(Form::Instant("Z")),
+            P::TimestampNtz => whole(Form::Instant("")),
+            P::Decimal { precision, scale } => Self::Decimal { range: None, precision: *precision, scale: *scale },
+            P::Float | P::Double => Self::Float { range: None, has_nan: false },
+            P::String => Self::Text { range: None },
+            P::Boolean | P::Binary | P::Void | P::Geometry { .. } | P::Geography { .. } => Self::None,
+        }
+    }
+
+    /// `None` if the array is of another type.
+    fn update(&mut self, array: &ArrayRef, prefix_length: usize) -> Option<()> {
+        match self {
+            Self::None => {}
+            Self::Whole { range, form } => {
+                let seen = match (form, array.data_type()) {
+                    (Form::Number, ArrowType::Int8) => extremes::<types::Int8Type, _>(array),
+                    (Form::Number, ArrowType::Int16) => extremes::<types::Int16Type, _>(array),
+                    (Form::Number, ArrowType::Int32) => extremes::<types::Int32Type, _>(array),
+                    (Form::Number, ArrowType::Int64) => extremes::<types::Int64Type, _>(array),
+                    (Form::Date, ArrowType::Date32) => extremes::<types::Date32Type, _>(array),
+                    (Form::Instant(_), ArrowType::Timestamp(_, _)) => {
+                        extremes::<types::TimestampMicrosecondType, _>(array)
+                    }
+                    _ => return None,
+                };
+                widen(range, seen?);
+            }
+            Self::Decimal { range, .. } => widen(range, extremes::<types::Decimal128Type, _>(array)?),
+            Self::Float { range, has_nan } => {
+                let seen = match array.data_type() {
+                    ArrowType::Float32 => extremes::<types::Float32Type, f64>(array)?,
+                    _ => extremes::<types::Float64Type, f64>(array)?,
+                };
+                // The kernels follow IEEE total order: a NaN, of either sign, is at one of the ends.
+                *has_nan |= seen.0.is_nan() || seen.1.is_nan();
+                widen(range, seen);
+            }
+            Self::Text { range } => {
+                let array = array.as_string_opt::<i32>()?;
+                let (low, high) = (aggregate::min_string(array)?, aggregate::max_string(array)?);
+                match range {
+                    None => *range = Some((cut(low, prefix_length).to_owned(), high.to_owned())),
+                    Some((min, max)) => {
+                        if low < min.as_str() {
+                            cut(low, prefix_length).clone_into(min);
+                        }
+                        if high > max.as_str() {
+                            high.clone_into(max);
+                        }
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The JSON text of the lower or the upper bound, if there is one.
+    fn print(&self, upper: bool, prefix_length: usize) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Whole { range, form } => {
+                let (min, max) = (*range)?;
+                let value = if upper { max } else { min };
+                match form {
+                    Form::Number => Some(value.to_string()),
+                    Form::Date => print_date(value),
+                    Form::Instant(zone) => print_instant(value, upper, zone),
+                }
+            }
+            Self::Decimal { range, precision, scale } => {
+                let (min, max) = (*range)?;
+                let value = if upper { max } else { min };
+                Some(Scalar::Decimal { value, precision: *precision, scale: *scale }.to_string())
+            }
+            // Readers disagree on where NaN sorts, so a column that holds one has no bounds.
+            Self::Float { has_nan: true, .. } => None,
+            Self::Float { range, has_nan: false } => {
+                let (min, max) = (*range)?;
+                // Readers that tell the zeros apart must find both inside.
+                let value = match (upper, if upper { max } else { min }) {
+                    (true, 0.0) => 0.0,
+                    (false, 0.0) => -0.0,
+                    (_, other) => other,
+                };
+                Number::from_f64(value).map(|number| number.to_string())
+            }
+            Self::Text { range } => {
+                let (min, max) = range.as_ref()?;
+                let text = if upper { round_up(max, prefix_length)? } else { min.clone() };
+                Some(Value::String(text).to_string())
+            }
+        }
+    }
+}
+
+/// Least and greatest non-null value; `None` if the array is of another type or all null.
+fn extremes<T: ArrowNumericType, N: From<T::Native>>(array: &ArrayRef) -> Option<(N, N)> {
+    let array = array.as_primitive_opt::<T>()?;
+    Some((aggregate::min(array)?.into(), aggregate::max(array)?.into()))
+}
+
+fn widen<T: PartialOrd + Copy>(range: &mut Option<(T, T)>, (low, high): (T, T)) {
+    match range {
+        None => *range = Some((low, high)),
+        Some((min, max)) => {
+            if low < *min {
+                *min = low;
+            }
+            if high > *max {
+                *max = high;
+            }
+        }
+    }
+}
+
+/// The first `characters` characters.
+fn cut(text: &str, characters: usize) -> &str {
+    text.char_indices().nth(characters).map_or(text, |(end, _)| &text[..end])
+}
+
+/// The greatest character there is.
+const LAST_CHARACTER: char = '\u{10FFFF}';
+
+/// A short text that is >= `text` by code point and by UTF-16 unit, if cutting it within twice the length can give one.
+///
+/// Past the cut stands the greatest character, which must be greater than the one it replaces. It is not when that
+/// one is the greatest itself, nor, by UTF-16 unit, when that one lies between the surrogates and U+FFFF; such
+/// characters stay, and the cut moves behind them.
+fn round_up(text: &str, characters: usize) -> Option<String> {
+    for (position, (end, character)) in text.char_indices().enumerate().skip(characters) {
+        if position > characters.saturating_mul(2) {
+            return None;
+        }
+        if !matches!(character, '\u{E000}'..='\u{FFFF}' | LAST_CHARACTER) {
+            let mut cut = text[..end].to_owned();
+            cut.push(LAST_CHARACTER);
+            return Some(cut);
+        }
+    }
+    Some(text.to_owned())
+}
+
+fn print_date(days: i64) -> Option<String> {
+    let date = DateTime::from_timestamp(days.checked_mul(86_400)?, 0)?;
+    in_common_years(date).then(|| format!("\"{}\"", date.format("%Y-%m-%d")))
+}
+
+/// Milliseconds are what the protocol has; the maximum goes up to the next one so that it stays one.
+fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<String> {
+    let round = i64::from(upper && micros.rem_euclid(1000) != 0);
+    let time = DateTime::from_timestamp_millis(micros.div_euclid(1000) + round)?;
+    in_common_years(time).then(|| format!("\"{}{zone}\"", time.format("%Y-%m-%dT%H:%M:%S%.3f")))
+}
+
+/// Beyond four digits, readers disagree on how a year is written.
+fn in_common_years(time: DateTime<Utc>) -> bool {
+    (0..=9999).contains(&time.year())
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Min,
+    Max,
+    Nulls,
+}
+
+/// Prints an object with what `columns` have for `part`; whether that is anything.
+fn print_columns(columns: &[Column], part: Part, prefix_length: usize, out: &mut String) -> bool {
+    out.push('{');
+    let mut any = false;
+    for column in columns {
+        let start = out.len();
+        if any {
+            out.push(',');
+        }
+        out.push_str(&Value::String(column.name.clone()).to_string());
+        out.push(':');
+        let printed = match &column.kind {
+            ColumnKind::Struct(columns) => print_columns(columns, part, prefix_length, out),
+            ColumnKind::Leaf { nulls, bounds } => {
+                let text = match part {
+                    Part::Min => bounds.print(false, prefix_length),
+                    Part::Max => bounds.print(true, prefix_length),
+                    Part::Nulls => Some(nulls.to_string()),
+                };
+                out.push_str(text.as_deref().unwrap_or_default());
+                text.is_some()
+            }
+        };
+        if printed {
+            any = true;
+        } else {
+            out.truncate(start);
+        }
+    }
+    out.push('}');
+    any
+}

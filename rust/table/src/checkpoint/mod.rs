@@ -1,4 +1,5 @@
 //! Checkpoints: reading and writing them.
 
+mod part;
 pub mod read;
 pub mod write;

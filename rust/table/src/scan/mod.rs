@@ -1,5 +1,11 @@
 //! Reading a snapshot: planning which files, and reading their rows.
 
+mod adapt;
+mod cast;
+mod decode;
+mod fetch;
+mod open;
 pub mod plan;
 pub mod read;
+mod row_groups;
 pub mod task;

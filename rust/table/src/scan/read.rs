@@ -1,1 +1,253 @@
-//! Not written yet.
+//! Reading data files: tasks in, batches of qualifying rows out.
+//!
+//! [`Reader::new`] binds a [`ReadSpec`]; [`Reader::read`] gives a stream that does nothing before it is polled, reads a
+//! bounded distance ahead, and stops all work when it is dropped. The predicate is applied exactly. Rows come in the
+//! order of the tasks and of the files.
+//!
+//! Proved by `read::nothing_is_requested_before_the_first_poll` and the other cases of `tests/rust/table/read.rs`.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::predicate::parse;
+use deltic_protocol::schema::arrow::to_arrow_schema;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, StructField, StructType, json};
+use futures::{Stream, StreamExt, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{JoinError, JoinHandle};
+
+use super::decode::{Unit, decode};
+use super::open::{Condition, Scan, open};
+use super::task::{FileTask, ReadSpec};
+use crate::storage::Storage;
+
+/// How a [`Reader`] spends memory and processors.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Rows in a batch, at most.
+    pub batch_rows: usize,
+    /// Files, or parts of large files, that are read at once. A few more are opened ahead, which hides the latency of
+    /// their footers.
+    pub concurrent_files: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { batch_rows: 64 * 1024, concurrent_files: processors }
+    }
+}
+
+/// Reads files of one snapshot with one projection and one predicate.
+#[derive(Debug)]
+pub struct Reader {
+    scan: Arc<Scan>,
+}
+
+impl Reader {
+    /// Binds `spec`: schema, column mapping, projection, predicate. Does no I/O.
+    pub fn new(storage: Storage, spec: ReadSpec) -> Result<Self> {
+        let table = json::parse(&spec.schema_string)?;
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let mut seen = BTreeSet::new();
+        let output = pick(&table, spec.columns.iter().map(String::as_str))?;
+        if let Some(twice) = output.fields.iter().find(|field| !seen.insert(field.name.as_str())) {
+            return Err(Error::invalid(format!("column `{}` is asked for twice", twice.name)));
+        }
+        let condition = match &spec.predicate {
+            Some(text) => Some(condition(text, &table, &output)?),
+            None => None,
+        };
+        let schema = Arc::new(to_arrow_schema(&output));
+        let partition_columns = spec.partition_columns.into_iter().collect();
+        Ok(Self { scan: Arc::new(Scan { storage, table, mapping, partition_columns, output, schema, condition }) })
+    }
+
+    /// Schema of the batches: the columns of the spec in its order.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.scan.schema)
+    }
+
+    /// The qualifying rows of `tasks`, in order. To be polled inside a tokio runtime. Ends after the first error.
+    pub fn read(
+        self,
+        tasks: Vec<FileTask>,
+        options: ReadOptions,
+    ) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
+        stream::unfold(Reading::Idle(self.scan, tasks, options), async |reading| {
+            let mut running = match reading {
+                Reading::Idle(scan, tasks, options) => Running::start(scan, tasks, options),
+                Reading::Running(running) => running,
+                Reading::Done => return None,
+            };
+            match running.advance().await {
+                Ok(Some(batch)) => Some((Ok(batch), Reading::Running(running))),
+                Ok(None) => None,
+                Err(e) => Some((Err(e), Reading::Done)),
+            }
+        })
+        .fuse()
+    }
+}
+
+fn pick<'a>(table: &StructType, names: impl Iterator<Item = &'a str>) -> Result<StructType> {
+    let field = |name: &str| -> Result<StructField> {
+        table.field(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = table.fields.iter().map(|f| f.name.as_str()).collect();
+            Error::invalid(format!("there is no column `{name}`; the table has {}", known.join(", ")))
+        })
+    };
+    names.map(field).collect::<Result<_>>().map(StructType::new)
+}
+
+fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Condition> {
+    let predicate = parse(text)?.bind(table)?;
+    let columns = {
+        let needed = predicate.columns();
+        narrow(table, &needed.iter().map(|column| column.path.as_slice()).collect::<Vec<_>>())
+    };
+    let mut with_output = output.clone();
+    for field in &columns.fields {
+        if !output.fields.iter().any(|f| f.name == field.name) {
+            with_output.fields.push(field.clone());
+        }
+    }
+    Ok(Condition {
+        predicate: Arc::new(predicate),
+        schema: Arc::new(to_arrow_schema(&columns)),
+        columns,
+        with_output_schema: Arc::new(to_arrow_schema(&with_output)),
+        with_output,
+    })
+}
+
+/// The part of `columns` that lies on `paths`: of a struct only the fields that are needed.
+fn narrow(columns: &StructType, paths: &[&[String]]) -> StructType {
+    let mut narrowed = StructType::default();
+    for field in &columns.fields {
+        let inside: Vec<&[String]> = paths
+            .iter()
+            .filter_map(|path| path.split_first())
+            .filter(|(first, _)| **first == field.name)
+            .map(|(_, rest)| rest)
+            .collect();
+        let mut field = field.clone();
+        match &field.data_type {
+            _ if inside.is_empty() => continue,
+            DataType::Struct(fields) if inside.iter().all(|rest| !rest.is_empty()) => {
+                field.data_type = DataType::Struct(Arc::new(narrow(fields, &inside)));
+            }
+            _ => {}
+        }
+        narrowed.fields.push(field);
+    }
+    narrowed
+}
+
+enum Reading {
+    Idle(Arc<Scan>, Vec<FileTask>, ReadOptions),
+    Running(Running),
+    Done,
+}
+
+/// A background task that ends with its owner.
+struct Work<T>(JoinHandle<Result<T>>);
+
+impl<T> Work<T> {
+    /// What the task came to.
+    async fn outcome(&mut self) -> Result<T> {
+        (&mut self.0).await.unwrap_or_else(|stopped: JoinError| {
+            Err(Error::internal("reading stopped unexpectedly").caused_by(stopped))
+        })
+    }
+}
+
+impl<T> Drop for Work<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Batches of one unit, then its outcome.
+struct Part {
+    batches: mpsc::Receiver<RecordBatch>,
+    work: Work<()>,
+}
+
+/// A started stream: a planner opens files and starts their units in order; their parts are drained in order.
+struct Running {
+    current: Option<Part>,
+    parts: mpsc::Receiver<Part>,
+    planner: Work<()>,
+}
+
+/// Files opened ahead for each that is read; one takes little more memory than its footer.
+const OPENED_AHEAD: usize = 4;
+
+/// Batches that a unit may be ahead of the reader.
+const BATCHES_AHEAD: usize = 2;
+
+impl Running {
+    fn start(scan: Arc<Scan>, tasks: Vec<FileTask>, options: ReadOptions) -> Self {
+        let (sender, parts) = mpsc::channel(options.concurrent_files.max(1));
+        let planner = Work(tokio::spawn(start_units(scan, tasks, options, sender)));
+        Self { current: None, parts, planner }
+    }
+
+    async fn advance(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let Some(part) = &mut self.current else {
+                self.current = self.parts.recv().await;
+                if self.current.is_none() {
+                    return self.planner.outcome().await.map(|()| None);
+                }
+                continue;
+            };
+            if let Some(batch) = part.batches.recv().await {
+                return Ok(Some(batch));
+            }
+            part.work.outcome().await?;
+            self.current = None;
+        }
+    }
+}
+
+/// Opens files ahead, and starts their units in order, never more than allowed at once.
+async fn start_units(
+    scan: Arc<Scan>,
+    tasks: Vec<FileTask>,
+    options: ReadOptions,
+    parts: mpsc::Sender<Part>,
+) -> Result<()> {
+    let most = options.concurrent_files.max(1);
+    let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let mut tasks = tasks.into_iter();
+    let mut opening: VecDeque<Work<Vec<Unit>>> = VecDeque::new();
+    loop {
+        while opening.len() < most.saturating_mul(OPENED_AHEAD) {
+            let Some(task) = tasks.next() else { break };
+            opening.push_back(Work(tokio::spawn(open(Arc::clone(&scan), task))));
+        }
+        let Some(mut opened) = opening.pop_front() else { return Ok(()) };
+        for unit in opened.outcome().await? {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return Ok(()) };
+            if parts.send(start(unit, options.batch_rows.max(1), permit)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn start(unit: Unit, batch_rows: usize, permit: OwnedSemaphorePermit) -> Part {
+    let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
+    let work = Work(tokio::spawn(async move {
+        let outcome = decode(unit, batch_rows, sender).await;
+        drop(permit);
+        outcome
+    }));
+    Part { batches, work }
+}

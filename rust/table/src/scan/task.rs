@@ -1,9 +1,48 @@
 //! What an executor needs to read files of a snapshot: plain data with a versioned byte form.
+//!
+//! [`TaskGroup`] is what travels: one byte with the version of the form, then JSON. Another version is refused, so a
+//! driver and an executor with different releases fail with a clear message rather than with wrong rows.
+//! Proved by `read::task_groups_travel`.
 
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::error::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+/// First byte of the form that [`TaskGroup::to_bytes`] writes.
+const FORM: u8 = 1;
+
+/// Files to read together, with all that is needed to read them except access to the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskGroup {
+    /// What the tasks share.
+    pub spec: ReadSpec,
+    /// The files, in the order in which their rows come out.
+    pub tasks: Vec<FileTask>,
+}
+
+impl TaskGroup {
+    /// The form that travels.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![FORM];
+        serde_json::to_writer(&mut bytes, self)
+            .map_err(|e| Error::internal("a group of tasks cannot be written as JSON").caused_by(e))?;
+        Ok(bytes)
+    }
+
+    /// Reads what [`TaskGroup::to_bytes`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        match bytes.split_first() {
+            Some((&FORM, json)) => serde_json::from_slice(json)
+                .map_err(|e| Error::invalid("the bytes are no group of tasks; plan the scan again").caused_by(e)),
+            Some((form, _)) => Err(Error::invalid(format!(
+                "the group of tasks has form {form} but this deltic reads form {FORM}; use one release on all machines"
+            ))),
+            None => Err(Error::invalid("a group of tasks cannot be empty; plan the scan again")),
+        }
+    }
+}
 
 /// One file to read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

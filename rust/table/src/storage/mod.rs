@@ -1,1 +1,345 @@
-//! Not written yet.
+//! A table's root on a disk or in a bucket, and the few things done there.
+//!
+//! Why not use the object store crate directly? Three promises of a Delta log need more than its interface gives. A
+//! commit is `put_if_absent`, and after a network failure nobody knows whether it landed: that third outcome,
+//! [`Put::Unknown`], is a value here, and no client retries such a request behind the caller's back. A listing starts
+//! at a version, so that its cost follows what is new. And handles survive a `fork`: they hold configuration, and open
+//! connections on first use, per process.
+//!
+//! Paths are *literal* references: relative to the root (they cannot leave it) or absolute (shallow clones);
+//! [`decode_path`] makes one from a log's text. Nothing here knows what the files mean. Only this folder names the
+//! `object_store` crate. The contract is the `conformance` suite of the storage tests, run against every backend.
+//!
+//! PROTOCOL.md: "Delta Log Entries", "Add File and Remove File" (path).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+
+mod connect;
+mod counts;
+mod local;
+mod location;
+mod options;
+mod ranges;
+mod remote;
+
+pub use counts::Counts;
+pub use location::decode_path;
+
+use counts::Tally;
+use local::{LocalDisk, LocalWriter};
+use location::{Location, Scheme, Target};
+use options::{Options, mask_urls};
+use remote::{Remote, RemoteWriter};
+
+/// Foreign buckets kept open; a log could name any number of them.
+const FOREIGN_STORES: usize = 64;
+
+/// A file in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileMeta {
+    /// The path to pass to get it: the folder as it was passed, and the name.
+    pub path: String,
+    /// Length in bytes.
+    pub size: u64,
+    /// Last modification, in milliseconds since 1970, by the store's clock.
+    pub modified_ms: i64,
+}
+
+/// A file by its name alone, as backends list it.
+struct Entry {
+    name: String,
+    size: u64,
+    modified_ms: i64,
+}
+
+/// How a [`Storage::put_if_absent`] ended.
+#[derive(Debug)]
+pub enum Put {
+    /// The file is there, and this call put it there.
+    Created,
+    /// The name was taken; nothing was changed.
+    Exists,
+    /// The request was sent and its answer is lost: read the file to find out whose it is.
+    Unknown(Error),
+}
+
+/// A table's root. Clones share connections and counts.
+#[derive(Clone)]
+pub struct Storage {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    location: Location,
+    options: Options,
+    tally: Arc<Tally>,
+    backend: Backend,
+    foreign: Mutex<HashMap<String, Remote>>,
+}
+
+#[derive(Clone)]
+enum Backend {
+    Local(LocalDisk),
+    Remote(Remote),
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Storage").field(&self.location()).finish()
+    }
+}
+
+impl Storage {
+    /// Names a root without touching it.
+    ///
+    /// `uri` is a path (a relative one starts at the current folder; `~` is a name like any other) or a URL: `file`,
+    /// `s3`, `s3a`, `az`, `abfs`, `abfss`, `adl`, `gs`, `http`, `https`, or `memory://name`, which lives as long as the
+    /// process. Options have the names of the object store crate (`aws_region`, `azure_storage_account_name`, …, in any
+    /// case), override the environment, and are refused when no backend knows them. `deltic.durability` = `none` lets
+    /// writes to a local disk return before they would survive a power cut.
+    pub fn open(uri: &str, options: &HashMap<String, String>) -> Result<Self> {
+        let mut options = Options::parse(options)?;
+        let location = Location::parse(uri)?;
+        if let Some(sas) = &location.sas {
+            options = options.with("azure_storage_sas_token", sas.clone());
+        }
+        let tally = Arc::new(Tally::default());
+        let backend = match location.scheme {
+            Scheme::Local => Backend::Local(LocalDisk { durable: options.durable, tally: tally.clone() }),
+            Scheme::Memory | Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Http => {
+                Backend::Remote(Remote::new(&location, options.clone(), tally.clone()))
+            }
+        };
+        Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, foreign: Mutex::default() }) })
+    }
+
+    /// The root, normalised: absolute, without a trailing slash, user info, query or secret.
+    pub fn location(&self) -> &str {
+        &self.inner.location.text
+    }
+
+    /// Requests made so far, by this handle and its clones.
+    pub fn counts(&self) -> Counts {
+        self.inner.tally.counts()
+    }
+
+    /// The files directly in `dir` whose name is `start_at` or greater, by name in byte order. No folder, no files.
+    pub async fn list_from(&self, dir: &str, start_at: &str) -> Result<Vec<FileMeta>> {
+        let (backend, key, _) = self.resolve(dir).map_err(|e| self.place(e, dir))?;
+        let listed = match backend {
+            Backend::Local(disk) => disk.list(key, start_at.to_owned()).await,
+            Backend::Remote(remote) => remote.list(&key, start_at).await,
+        };
+        let entries = listed.map_err(|e| self.place(e, dir))?;
+        let prefix = if dir.is_empty() || dir.ends_with('/') { dir.to_owned() } else { format!("{dir}/") };
+        let meta =
+            |e: Entry| FileMeta { path: format!("{prefix}{}", e.name), size: e.size, modified_ms: e.modified_ms };
+        Ok(entries.into_iter().map(meta).collect())
+    }
+
+    /// The whole file.
+    pub async fn get(&self, path: &str) -> Result<Bytes> {
+        let (backend, key) = self.resolve_file(path)?;
+        let got = match backend {
+            Backend::Local(disk) => disk.get(key).await,
+            Backend::Remote(remote) => remote.get(&key).await,
+        };
+        got.map_err(|e| self.place(e, path))
+    }
+
+    /// A part of the file. One that ends before the range does is corrupt, since ranges come from the log or the file.
+    pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let mut parts = self.get_ranges(path, std::slice::from_ref(&range)).await?;
+        parts.pop().ok_or_else(|| Error::internal("a read of one range gave none"))
+    }
+
+    /// Several parts of the file, in the order asked for. Parts that lie near each other come in one request, distant
+    /// ones concurrently.
+    pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let (backend, key) = self.resolve_file(path)?;
+        if let Some(range) = ranges.iter().find(|range| range.start > range.end) {
+            let message = format!("the byte range {}..{} ends before it starts", range.start, range.end);
+            return Err(self.place(Error::corrupt(message), path));
+        }
+        if ranges.iter().all(|range| range.is_empty()) {
+            return Ok(vec![Bytes::new(); ranges.len()]);
+        }
+        let got = match backend {
+            Backend::Local(disk) => disk.get_ranges(key, ranges.to_vec()).await,
+            Backend::Remote(remote) => remote.get_ranges(&key, ranges).await,
+        };
+        got.map_err(|e| self.place(e, path))
+    }
+
+    /// The last `length` bytes (all, if the file is shorter), and the size of the file.
+    pub async fn get_suffix(&self, path: &str, length: u64) -> Result<(Bytes, u64)> {
+        let (backend, key) = self.resolve_file(path)?;
+        let got = match backend {
+            Backend::Local(disk) => disk.get_suffix(key, length).await,
+            Backend::Remote(remote) => remote.get_suffix(&key, length).await,
+        };
+        got.map_err(|e| self.place(e, path))
+    }
+
+    /// Size and time of the file.
+    pub async fn head(&self, path: &str) -> Result<FileMeta> {
+        let (backend, key) = self.resolve_file(path)?;
+        let got = match backend {
+            Backend::Local(disk) => disk.head(key).await,
+            Backend::Remote(remote) => remote.head(&key).await,
+        };
+        let entry = got.map_err(|e| self.place(e, path))?;
+        Ok(FileMeta { path: path.to_owned(), size: entry.size, modified_ms: entry.modified_ms })
+    }
+
+    /// Writes the file, in the place of one that exists. Readers see the old or the new one, never a part.
+    pub async fn put(&self, path: &str, data: Bytes) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        let put = match backend {
+            Backend::Local(disk) => disk.put(key, data).await,
+            Backend::Remote(remote) => remote.put(&key, data).await,
+        };
+        put.map_err(|e| self.place(e, path))
+    }
+
+    /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
+    ///
+    /// An `Err` means that nothing was written. The request is sent once: repeating one that may have landed would
+    /// find one's own file and call it another's.
+    pub async fn put_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
+        let (backend, key) = self.resolve_file(path)?;
+        let put = match backend {
+            Backend::Local(disk) => disk.put_if_absent(key, data).await,
+            Backend::Remote(remote) => remote.put_if_absent(&key, data).await,
+        };
+        match put.map_err(|e| self.place(e, path))? {
+            Put::Unknown(e) => Ok(Put::Unknown(self.place(e, path))),
+            known => Ok(known),
+        }
+    }
+
+    /// Starts a file that is written piece by piece and appears when finished.
+    pub async fn create_file(&self, path: &str) -> Result<FileWriter> {
+        let (backend, key) = self.resolve_file(path)?;
+        let sink = match backend {
+            Backend::Local(disk) => disk.create_file(key).await.map(Sink::Local),
+            Backend::Remote(remote) => remote.create_file(&key).map(Sink::Remote),
+        };
+        let sink = sink.map_err(|e| self.place(e, path))?;
+        Ok(FileWriter { storage: self.clone(), path: path.to_owned(), sink })
+    }
+
+    /// Deletes the file. That it is gone already is fine.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        let deleted = match backend {
+            Backend::Local(disk) => disk.delete(key).await,
+            Backend::Remote(remote) => remote.delete(&key).await,
+        };
+        deleted.map_err(|e| self.place(e, path))
+    }
+
+    fn resolve_file(&self, path: &str) -> Result<(Backend, String)> {
+        let resolved = self.resolve(path).and_then(|(backend, key, is_root)| match is_root {
+            true => Err(Error::corrupt("the path names a folder, not a file")),
+            false => Ok((backend, key)),
+        });
+        resolved.map_err(|e| self.place(e, path))
+    }
+
+    /// Which store a reference means, the full key in it, and whether that is the root of the table or of the store.
+    fn resolve(&self, reference: &str) -> Result<(Backend, String, bool)> {
+        let inner = &self.inner;
+        let (backend, key) = match (inner.location.resolve(reference)?, &inner.backend) {
+            (Target::Here(key), backend) | (Target::Local(key), backend @ Backend::Local(_)) => (backend.clone(), key),
+            (Target::Local(key), Backend::Remote(_)) => {
+                let disk = LocalDisk { durable: inner.options.durable, tally: inner.tally.clone() };
+                return Ok((Backend::Local(disk), key.clone(), key == "/"));
+            }
+            (Target::Elsewhere(there), _) => {
+                let is_root = there.root.is_empty();
+                return Ok((Backend::Remote(self.foreign(&there)), there.root, is_root));
+            }
+        };
+        let is_root = key.is_empty() || key == inner.location.root;
+        Ok((backend, key, is_root))
+    }
+
+    fn foreign(&self, there: &Location) -> Remote {
+        let inner = &self.inner;
+        let open = || Remote::new(there, inner.options.clone(), inner.tally.clone());
+        // Never waits: a lock that was held when the process forked stays held in the child.
+        let Ok(mut stores) = inner.foreign.try_lock() else { return open() };
+        if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
+            stores.clear();
+        }
+        stores.entry(there.base.clone()).or_insert_with(open).clone()
+    }
+
+    /// Says where an error happened. The path may hold credentials (`https://user:…@host`) if a log put them there.
+    fn place(&self, error: Error, path: &str) -> Error {
+        error.in_table(self.location()).in_file(mask_urls(path))
+    }
+}
+
+/// A file being written. Dropped unfinished, it never appears.
+pub struct FileWriter {
+    storage: Storage,
+    path: String,
+    sink: Sink,
+}
+
+enum Sink {
+    Local(LocalWriter),
+    Remote(RemoteWriter),
+}
+
+impl fmt::Debug for FileWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileWriter").field("storage", &self.storage).finish_non_exhaustive()
+    }
+}
+
+impl FileWriter {
+    /// Appends `data`. Waits while too much is on its way already.
+    pub async fn write(&mut self, data: Bytes) -> Result<()> {
+        let written = match &mut self.sink {
+            Sink::Local(writer) => writer.write(data).await,
+            Sink::Remote(writer) => writer.write(data).await,
+        };
+        written.map_err(|e| self.storage.place(e, &self.path))
+    }
+
+    /// Makes the file appear under its name; returns its size.
+    pub async fn finish(self) -> Result<u64> {
+        let finished = match self.sink {
+            Sink::Local(writer) => writer.finish().await,
+            Sink::Remote(writer) => writer.finish().await,
+        };
+        finished.map_err(|e| self.storage.place(e, &self.path))
+    }
+
+    /// Throws away what was written.
+    pub async fn abort(self) -> Result<()> {
+        let aborted = match self.sink {
+            Sink::Local(writer) => {
+                drop(writer);
+                Ok(())
+            }
+            Sink::Remote(writer) => writer.abort().await,
+        };
+        aborted.map_err(|e| self.storage.place(e, &self.path))
+    }
+}
+
+/// A file that is not as long as its log, or its own footer, says.
+fn short_read(range: &Range<u64>, size: u64) -> Error {
+    Error::corrupt(format!("the file ends at byte {size}, but bytes {}..{} are needed", range.start, range.end))
+}

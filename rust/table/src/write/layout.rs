@@ -1,1 +1,122 @@
-//! Not written yet.
+//! Where a data file goes, and how the log spells that.
+//!
+//! A partitioned table's files stand in Hive-style directories, `column=value/…`, with the characters escaped that
+//! Hive and Spark escape. Readers must not rely on them, so tables that ask for random prefixes, and values too long
+//! for a directory's name, go without. The log holds the percent-encoded URI of the storage key: a `%` in a directory
+//! is `%25` there. Decoding the log's path gives the key (`write::log_path_decodes_to_key`).
+//!
+//! PROTOCOL.md: "Data Files", "Add File and Remove File".
+
+use std::fmt::Write;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use uuid::Uuid;
+
+use super::partition::PartitionKey;
+
+/// What stands for null in a directory's name.
+pub const NULL_DIRECTORY: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// File systems end a name here.
+const LONGEST_NAME: usize = 255;
+
+/// Object stores end a key at 1024 bytes; the rest is for the table's own location and the file's name.
+const LONGEST_DIRECTORIES: usize = 512;
+
+/// What a URI's path cannot hold as it is. Everything beyond ASCII is encoded as well.
+const NOT_IN_URI: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// The two spellings of a data file's place, relative to the table's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataPath {
+    /// As the store knows it.
+    pub key: String,
+    /// As `add.path` says it.
+    pub log: String,
+}
+
+impl DataPath {
+    /// The file `name` of `partition`, in the partition's directories or, if given, behind a `prefix` instead.
+    pub fn new(partition: &PartitionKey, prefix: Option<&str>, name: &str) -> Self {
+        let key = match (prefix, partition_directories(partition)) {
+            (Some(prefix), _) if !prefix.is_empty() => format!("{prefix}/{name}"),
+            (_, Some(directories)) => format!("{directories}{name}"),
+            (_, None) => name.to_owned(),
+        };
+        let log = utf8_percent_encode(&key, NOT_IN_URI).to_string();
+        Self { key, log }
+    }
+}
+
+/// A name that no other file has, in the form Spark gives its files.
+pub fn file_name(number: usize, id: Uuid, codec: &str) -> String {
+    let codec = if codec.is_empty() { String::new() } else { format!(".{codec}") };
+    format!("part-{number:05}-{id}.c000{codec}.parquet")
+}
+
+/// `length` characters that spread files over an object store's key space.
+pub fn random_prefix(id: Uuid, length: u8) -> String {
+    id.simple().to_string().chars().take(usize::from(length)).collect()
+}
+
+/// `column=value/` for each partition column; `None` if a store would refuse the length.
+fn partition_directories(partition: &PartitionKey) -> Option<String> {
+    let mut directories = String::new();
+    for (name, value) in partition.entries() {
+        let start = directories.len();
+        escape(name, &mut directories);
+        directories.push('=');
+        match value {
+            Some(value) => escape(value, &mut directories),
+            None => directories.push_str(NULL_DIRECTORY),
+        }
+        if directories.len() - start > LONGEST_NAME {
+            return None;
+        }
+        directories.push('/');
+    }
+    (directories.len() <= LONGEST_DIRECTORIES).then_some(directories)
+}
+
+/// Escapes what Hive and Spark do not allow in a partition directory's name.
+fn escape(text: &str, out: &mut String) {
+    for character in text.chars() {
+        match character {
+            '\0'..='\u{1F}'
+            | '\u{7F}'
+            | '"'
+            | '#'
+            | '%'
+            | '\''
+            | '*'
+            | '/'
+            | ':'
+            | '='
+            | '?'
+            | '\\'
+            | '{'
+            | '['
+            | ']'
+            | '^' => {
+                // Writing to a String does not fail.
+                let _ = write!(out, "%{:02X}", u32::from(character));
+            }
+            plain => out.push(plain),
+        }
+    }
+}

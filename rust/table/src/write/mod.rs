@@ -1,5 +1,9 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
+pub mod conform;
+mod conversion;
+mod encoder;
 pub mod layout;
 pub mod partition;
+pub mod spec;
 pub mod writer;

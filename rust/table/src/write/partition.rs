@@ -1,1 +1,190 @@
-//! Not written yet.
+//! Splitting batches by the values of the partition columns.
+//!
+//! Rows keep their order within a partition. A batch of one partition is passed on without copying its rows.
+//! The empty text is null, as the protocol has it; -0.0 is 0.0, and every NaN is the same.
+//!
+//! Invariant: the text of a partition value reads back as the value (`write::partition_values_read_back`); a value
+//! without such a text is refused.
+//!
+//! PROTOCOL.md: "Partition Value Serialization".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow_buffer::BooleanBuffer;
+use arrow_ord::partition::partition;
+use arrow_row::{RowConverter, SortField};
+use arrow_schema::DataType as ArrowType;
+use arrow_select::nullif::nullif;
+use arrow_select::take::{take, take_record_batch};
+use deltic_protocol::action::PartitionValues;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::{PrimitiveType, StructType};
+
+/// The partition values of a file: physical name and text of each partition column, in the table's order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct PartitionKey(Vec<(String, Option<String>)>);
+
+impl PartitionKey {
+    /// A key of these names and texts; `None` is null.
+    pub fn new(entries: Vec<(String, Option<String>)>) -> Self {
+        Self(entries)
+    }
+
+    /// Names and texts in the order of the partition columns.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
+    }
+
+    /// As an `add` holds them.
+    pub fn to_partition_values(&self) -> PartitionValues {
+        self.0.iter().cloned().collect()
+    }
+}
+
+#[derive(Debug)]
+struct PartitionColumn {
+    name: String,
+    index: usize,
+    data_type: PrimitiveType,
+    nullable: bool,
+}
+
+/// Splits batches of one schema.
+#[derive(Debug)]
+pub struct PartitionSplitter {
+    columns: Vec<PartitionColumn>,
+    kept: Vec<usize>,
+}
+
+impl PartitionSplitter {
+    /// For batches with the columns of `schema` in order, whatever names the schema goes by.
+    ///
+    /// # Errors
+    /// `Corrupt` if a partition column is not in the schema or cannot be one by its type.
+    pub fn new(schema: &StructType, partition_columns: &[String]) -> Result<Self> {
+        let mut columns = Vec::with_capacity(partition_columns.len());
+        for name in partition_columns {
+            let field = schema.index_of(name).and_then(|index| Some((index, schema.fields.get(index)?)));
+            let Some((index, field)) = field else {
+                return Err(Error::corrupt(format!("the partition column `{name}` is not in the schema")));
+            };
+            let Some(data_type) = field.data_type.as_primitive() else {
+                return Err(Error::corrupt(format!(
+                    "the partition column `{name}` is a {}; only columns without inner columns can partition a table",
+                    field.data_type
+                )));
+            };
+            let name = field.name.clone();
+            columns.push(PartitionColumn { name, index, data_type: data_type.clone(), nullable: field.nullable });
+        }
+        let kept = (0..schema.fields.len()).filter(|i| columns.iter().all(|c| c.index != *i)).collect();
+        Ok(Self { columns, kept })
+    }
+
+    /// The rows of each partition, without the partition columns, partitions in the order in which they appear.
+    ///
+    /// # Errors
+    /// `Invalid`, naming column and value, if a partition value has no text.
+    pub fn split(&self, batch: &RecordBatch) -> Result<Vec<(PartitionKey, RecordBatch)>> {
+        if batch.num_rows() == 0 {
+            return Ok(Vec::new());
+        }
+        if u32::try_from(batch.num_rows()).is_err() {
+            return Err(Error::invalid("a batch has more than 4 294 967 295 rows; pass smaller batches"));
+        }
+        let data = batch.project(&self.kept)?;
+        if self.columns.is_empty() {
+            return Ok(vec![(PartitionKey::default(), data)]);
+        }
+        let mut values = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            values.push(normalise(batch.column(column.index))?);
+        }
+        let runs = partition(&values)?.ranges();
+        if runs.len() == 1 {
+            return Ok(vec![(self.key(&values, 0)?, data)]);
+        }
+        let mut parts = Vec::new();
+        for group in group_runs(&values, &runs)? {
+            let first = group.first().map_or(0, |&run| runs[run].start);
+            let rows: UInt32Array = group.iter().flat_map(|&run| runs[run].clone()).map(|row| row as u32).collect();
+            parts.push((self.key(&values, first)?, take_record_batch(&data, &rows)?));
+        }
+        Ok(parts)
+    }
+
+    fn key(&self, values: &[ArrayRef], row: usize) -> Result<PartitionKey> {
+        let entry = |(column, values): (&PartitionColumn, &ArrayRef)| {
+            Ok((column.name.clone(), column.print(&Scalar::from_array(values, row)?)?))
+        };
+        self.columns.iter().zip(values).map(entry).collect::<Result<_>>().map(PartitionKey)
+    }
+}
+
+impl PartitionColumn {
+    fn print(&self, value: &Scalar) -> Result<Option<String>> {
+        let refuse = |why: &str| {
+            Error::invalid(format!("`{value}` cannot be a value of the partition column `{}`: {why}", self.name))
+        };
+        let text = value.print_partition().map_err(|e| refuse(e.message()))?.filter(|text| !text.is_empty());
+        match &text {
+            None if self.nullable => {}
+            None => return Err(refuse("the column may not be null, and an empty text is null in a partition column")),
+            Some(text) => {
+                let read = Scalar::parse(text, &self.data_type);
+                let is_nan =
+                    matches!(value, Scalar::Float(v) if v.is_nan()) || matches!(value, Scalar::Double(v) if v.is_nan());
+                if !is_nan && read.as_ref() != Some(value) {
+                    return Err(refuse("no text that the log can hold reads back as it"));
+                }
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// Values that are one partition become equal.
+fn normalise(array: &ArrayRef) -> Result<ArrayRef> {
+    // Adding zero turns -0.0 into 0.0.
+    Ok(match array.data_type() {
+        ArrowType::Float32 => {
+            let same = |v: f32| if v.is_nan() { f32::NAN } else { v + 0.0 };
+            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(same)) as ArrayRef
+        }
+        ArrowType::Float64 => {
+            let same = |v: f64| if v.is_nan() { f64::NAN } else { v + 0.0 };
+            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(same))
+        }
+        ArrowType::Utf8 => without_empty(array, array.as_string::<i32>().offsets().lengths())?,
+        ArrowType::Binary => without_empty(array, array.as_binary::<i32>().offsets().lengths())?,
+        _ => Arc::clone(array),
+    })
+}
+
+fn without_empty(array: &ArrayRef, lengths: impl Iterator<Item = usize>) -> Result<ArrayRef> {
+    let empty: BooleanBuffer = lengths.map(|length| length == 0).collect();
+    Ok(nullif(array, &BooleanArray::new(empty, None))?)
+}
+
+/// Positions of the runs that belong together, in order of appearance.
+fn group_runs(values: &[ArrayRef], runs: &[std::ops::Range<usize>]) -> Result<Vec<Vec<usize>>> {
+    let starts: UInt32Array = runs.iter().map(|run| run.start as u32).collect();
+    let heads = values.iter().map(|column| take(column, &starts, None)).collect::<Result<Vec<_>, _>>()?;
+    let fields = heads.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+    let rows = RowConverter::new(fields)?.convert_columns(&heads)?;
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut known = HashMap::new();
+    for (run, row) in rows.iter().enumerate() {
+        let group = *known.entry(row).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(run);
+    }
+    Ok(groups)
+}

@@ -1,1 +1,505 @@
-//! Not written yet.
+//! Writing data files, without making them part of the table.
+//!
+//! Batches are brought into the table's schema, split by partition, gathered until encoding is worth it, encoded on
+//! the blocking pool and streamed to storage; a file that has reached its size ends and another begins. Memory is
+//! bounded however many partitions there are. Nothing here commits: files that no commit names are garbage, and
+//! [`DataWriter::abort`] removes them.
+//!
+//! Invariant: every row written is in exactly one of the files [`DataWriter::finish`] returns, and those are complete
+//! in storage (`write::round_trips`); after an error or an abort no file is left (`write::abort_leaves_nothing`).
+//!
+//! PROTOCOL.md: "Data Files", "Add File and Remove File".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch, UInt64Array};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use bytes::Bytes;
+use deltic_protocol::action::Add;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, StructType, json};
+use deltic_protocol::stats::collect::IndexedColumns;
+use futures::{StreamExt, stream};
+use tokio::task::{JoinHandle, spawn_blocking};
+use uuid::Uuid;
+
+use super::conform::{Conformer, stored_schema};
+use super::encoder::{Encoder, FileFormat};
+use super::layout::{DataPath, file_name, random_prefix};
+use super::partition::{PartitionKey, PartitionSplitter};
+pub use super::spec::{Compression, DataFile, WriteSpec};
+use crate::storage::{FileWriter, Storage};
+
+/// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
+pub type Clock = fn() -> i64;
+
+/// What a writer may hold at a time, however many partitions there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Files begun and not ended; the one that has rested longest is ended for another. Each has an upload's buffer,
+    /// which `memory` does not count.
+    pub open_files: usize,
+    /// Bytes of rows and encoded pages; the partition with most of them hands its own to storage.
+    pub memory: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { open_files: 64, memory: 512 * 1024 * 1024 }
+    }
+}
+
+/// Bytes of a partition that make encoding worth it.
+const WORTH_ENCODING: usize = 4 * 1024 * 1024;
+
+/// Batches of a partition that are put together rather than kept apart.
+const MAX_PENDING_BATCHES: usize = 64;
+
+/// Rows and bytes of a batch that are worked on at a time.
+const MAX_PIECE_ROWS: usize = 64 * 1024;
+const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of an array without its values. It counts when there are many partitions of few rows.
+const ARRAY_OVERHEAD: usize = 256;
+
+/// Files ended at a time when the writer finishes.
+const FINISHING: usize = 32;
+
+/// Length of the random prefix where a table says that it wants one but not how long.
+const RANDOM_PREFIX_LENGTH: u8 = 2;
+
+/// Writes the data files of one table.
+pub struct DataWriter {
+    storage: Storage,
+    shared: Arc<Shared>,
+    partitions: HashMap<PartitionKey, Partition>,
+    finished: Vec<DataFile>,
+    /// Keys in storage that exist, or may.
+    stored: Vec<String>,
+    files_named: usize,
+    limits: Limits,
+    /// Counts pieces, to know which partition has rested longest.
+    now: u64,
+    /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
+    broken: bool,
+}
+
+/// What does not change while writing.
+struct Shared {
+    conformer: Conformer,
+    splitter: PartitionSplitter,
+    format: FileFormat,
+    compression: Compression,
+    target_file_size: u64,
+    random_prefix_length: Option<u8>,
+    clock: Clock,
+}
+
+/// Rows of one partition on their way.
+#[derive(Default)]
+struct Partition {
+    pending: Vec<RecordBatch>,
+    pending_bytes: usize,
+    file: Option<OpenFile>,
+    last_used: u64,
+}
+
+struct OpenFile {
+    path: DataPath,
+    /// Absent only while the blocking pool has it.
+    encoder: Option<Encoder>,
+    /// Opened with the first bytes.
+    upload: Option<FileWriter>,
+}
+
+type Encoding = JoinHandle<Result<(Encoder, Bytes)>>;
+
+impl DataWriter {
+    /// A writer into the table at `storage`.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Unsupported` if the specification's schema is not one that data files could be written for.
+    pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let schema = json::parse(&spec.schema_string)?;
+        let conformer = Conformer::new(&schema, mapping)?;
+        let logical = stored_schema(&schema);
+        let physical = mapping.physical_schema(&logical)?;
+        let is_partition = partition_positions(&logical, &spec.partition_columns)?;
+        let partition_columns: Vec<String> =
+            is_partition.iter().filter_map(|&i| physical.fields.get(i)).map(|f| f.name.clone()).collect();
+        let splitter = PartitionSplitter::new(&physical, &partition_columns)?;
+        let kept: Vec<usize> = (0..physical.fields.len()).filter(|i| !is_partition.contains(i)).collect();
+        if kept.is_empty() {
+            return Err(Error::unsupported(
+                "tables of partition columns only",
+                "every column is a partition column, so data files would have none; add a column to the table",
+            ));
+        }
+        let arrow = Arc::new(conformer.schema().project(&kept)?);
+        let data =
+            |schema: &StructType| StructType::new(kept.iter().filter_map(|&i| schema.fields.get(i)).cloned().collect());
+        let indexed = physical_indexed(&spec.indexed_columns, &logical, mapping)?;
+        let format = FileFormat::new(arrow, data(&physical), indexed, spec);
+        let random_prefix_length = match (spec.random_prefix_length, mapping) {
+            (None, ColumnMapping::Name | ColumnMapping::Id) => Some(RANDOM_PREFIX_LENGTH),
+            (length, _) => length,
+        };
+        let (compression, target_file_size) = (spec.compression, spec.target_file_size.max(1));
+        let shared = Shared { conformer, splitter, format, compression, target_file_size, random_prefix_length, clock };
+        Ok(Self {
+            storage,
+            shared: Arc::new(shared),
+            partitions: HashMap::new(),
+            finished: Vec::new(),
+            stored: Vec::new(),
+            files_named: 0,
+            limits: Limits::default(),
+            now: 0,
+            broken: false,
+        })
+    }
+
+    /// Holds no more than this at a time, instead of the default.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Takes in the rows of `batch`, whose columns are the table's in any order.
+    ///
+    /// After an error, or when dropped while it runs, the writer can only be aborted.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column, if the batch cannot become rows of the table without loss; else what storage says.
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.check_intact()?;
+        self.broken = true;
+        for piece in pieces(batch, self.shared.target_file_size) {
+            self.write_piece(piece).await?;
+        }
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Ends all files; they are durable when this returns. If one cannot be ended, all are removed.
+    pub async fn finish(mut self) -> Result<Vec<DataFile>> {
+        if let Err(error) = self.check_intact() {
+            self.abort().await;
+            return Err(error);
+        }
+        let mut ending = Vec::with_capacity(self.partitions.len());
+        for (key, partition) in std::mem::take(&mut self.partitions) {
+            let path = partition
+                .file
+                .as_ref()
+                .map_or_else(|| name_file(&self.shared, &mut self.files_named, &key), |file| file.path.clone());
+            self.stored.push(path.key.clone());
+            ending.push(end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition));
+        }
+        let ended: Vec<Result<DataFile>> = stream::iter(ending).buffer_unordered(FINISHING).collect().await;
+        match ended.into_iter().collect::<Result<Vec<_>>>() {
+            Ok(files) => {
+                let mut all = std::mem::take(&mut self.finished);
+                all.extend(files);
+                all.sort_by(|a, b| a.add.path.cmp(&b.add.path));
+                Ok(all)
+            }
+            Err(error) => {
+                self.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes everything that was written, as far as storage lets it.
+    pub async fn abort(self) {
+        let uploads = self.partitions.into_values().filter_map(|partition| partition.file?.upload);
+        stream::iter(uploads).map(FileWriter::abort).buffer_unordered(FINISHING).for_each(|_| async {}).await;
+        let storage = &self.storage;
+        stream::iter(self.stored)
+            .map(|key| async move { storage.delete(&key).await })
+            .buffer_unordered(FINISHING)
+            .for_each(|_| async {})
+            .await;
+    }
+
+    fn check_intact(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::invalid(
+                "an earlier write of this writer failed or was interrupted; start another writer",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn write_piece(&mut self, piece: RecordBatch) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let split = move || shared.splitter.split(&shared.conformer.conform(&piece)?);
+        let parts = joined(spawn_blocking(split)).await?;
+        self.now += 1;
+        let worth_encoding = usize::try_from(self.shared.target_file_size).unwrap_or(usize::MAX).min(WORTH_ENCODING);
+        let mut due = Vec::new();
+        for (key, rows) in parts {
+            let partition = self.partitions.entry(key.clone()).or_default();
+            partition.last_used = self.now;
+            if partition.push(rows, worth_encoding)? {
+                due.push(key);
+            }
+        }
+        self.encode(due, false).await?;
+        self.make_room().await
+    }
+
+    /// Encodes what is pending in these partitions, all at once, and ends files that have their size.
+    async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
+        let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
+        for key in keys {
+            let Some(partition) = self.partitions.get_mut(&key) else { continue };
+            let file = partition.file.get_or_insert_with(|| {
+                let path = name_file(&self.shared, &mut self.files_named, &key);
+                OpenFile { path, encoder: None, upload: None }
+            });
+            let job =
+                start_encoding(&self.shared, file.encoder.take(), std::mem::take(&mut partition.pending), end_groups);
+            partition.pending_bytes = 0;
+            jobs.push((key, job));
+        }
+        for (key, job) in jobs {
+            let (encoder, bytes) = joined(job).await?;
+            let is_full = encoder.size() >= self.shared.target_file_size;
+            let Some(file) = self.partitions.get_mut(&key).and_then(|p| p.file.as_mut()) else { continue };
+            file.encoder = Some(encoder);
+            if !bytes.is_empty() {
+                upload(&self.storage, file, bytes).await?;
+            }
+            if is_full {
+                self.end_file(&key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps to the limits.
+    async fn make_room(&mut self) -> Result<()> {
+        self.end_rested().await?;
+        for keys in self.largest_holders().chunks(self.limits.open_files.max(1)) {
+            self.encode(keys.to_vec(), true).await?;
+            self.end_rested().await?;
+        }
+        Ok(())
+    }
+
+    async fn end_rested(&mut self) -> Result<()> {
+        while let Some(key) = self.rested_too_long() {
+            self.end_file(&key).await?;
+        }
+        Ok(())
+    }
+
+    /// The partition whose file has to end, if too many are open. Not part of a loop that awaits storage: there, a
+    /// borrow of the encoders would live on, and the future could not change threads.
+    fn rested_too_long(&self) -> Option<PartitionKey> {
+        let open = || self.partitions.iter().filter(|(_, partition)| partition.file.is_some());
+        let is_too_many = open().count() > self.limits.open_files;
+        open().filter(|_| is_too_many).min_by_key(|(_, partition)| partition.last_used).map(|(key, _)| key.clone())
+    }
+
+    /// The partitions that have to let go of their rows: none, or enough that half of the memory is free again.
+    fn largest_holders(&self) -> Vec<PartitionKey> {
+        let mut holders: Vec<(usize, &PartitionKey)> = self.partitions.iter().map(|(k, p)| (p.memory(), k)).collect();
+        let mut held: usize = holders.iter().map(|(bytes, _)| bytes).sum();
+        if held <= self.limits.memory {
+            return Vec::new();
+        }
+        holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let lets_go = |(bytes, key): (usize, &PartitionKey)| {
+            let key = (held > self.limits.memory / 2).then(|| key.clone());
+            held = held.saturating_sub(bytes);
+            key
+        };
+        holders.into_iter().map_while(lets_go).collect()
+    }
+
+    /// Ends the partition's file with everything pending for it.
+    async fn end_file(&mut self, key: &PartitionKey) -> Result<()> {
+        let Some(partition) = self.partitions.remove(key) else { return Ok(()) };
+        let path = partition
+            .file
+            .as_ref()
+            .map_or_else(|| name_file(&self.shared, &mut self.files_named, key), |file| file.path.clone());
+        self.stored.push(path.key.clone());
+        let file = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition).await?;
+        self.finished.push(file);
+        Ok(())
+    }
+}
+
+fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
+    let prefix = shared.random_prefix_length.map(|length| random_prefix(Uuid::new_v4(), length));
+    let name = file_name(*files_named, Uuid::new_v4(), shared.compression.extension());
+    *files_named += 1;
+    DataPath::new(key, prefix.as_deref(), &name)
+}
+
+impl Partition {
+    /// Takes in rows; whether encoding is worth it now.
+    fn push(&mut self, rows: RecordBatch, worth_encoding: usize) -> Result<bool> {
+        let bytes = memory(&rows);
+        self.pending_bytes += bytes;
+        let is_due = self.pending_bytes >= worth_encoding;
+        // A slice that waits would keep the whole batch it is from in memory.
+        let pins = !is_due && rows.get_array_memory_size() > bytes.saturating_mul(2);
+        let all = || UInt64Array::from_iter_values(0..rows.num_rows() as u64);
+        self.pending.push(if pins { take_record_batch(&rows, &all())? } else { rows });
+        if !is_due && self.pending.len() >= MAX_PENDING_BATCHES {
+            let schema = self.pending[0].schema();
+            self.pending = vec![concat_batches(&schema, &self.pending)?];
+        }
+        Ok(is_due)
+    }
+
+    fn memory(&self) -> usize {
+        let encoder = self.file.as_ref().and_then(|file| file.encoder.as_ref());
+        self.pending_bytes + encoder.map_or(0, Encoder::memory)
+    }
+}
+
+fn start_encoding(
+    shared: &Arc<Shared>,
+    encoder: Option<Encoder>,
+    batches: Vec<RecordBatch>,
+    end_group: bool,
+) -> Encoding {
+    let shared = Arc::clone(shared);
+    spawn_blocking(move || {
+        let mut encoder = encoder.map_or_else(|| Encoder::new(&shared.format), Ok)?;
+        for batch in &batches {
+            encoder.write(batch)?;
+        }
+        if end_group {
+            encoder.end_group()?;
+        }
+        let bytes = encoder.take();
+        Ok((encoder, bytes))
+    })
+}
+
+async fn upload(storage: &Storage, file: &mut OpenFile, bytes: Bytes) -> Result<()> {
+    match &mut file.upload {
+        Some(upload) => upload.write(bytes).await,
+        None => file.upload.insert(storage.create_file(&file.path.key).await?).write(bytes).await,
+    }
+}
+
+/// Encodes the rest of a partition and ends its file.
+async fn end(
+    storage: Storage,
+    shared: Arc<Shared>,
+    key: PartitionKey,
+    path: DataPath,
+    partition: Partition,
+) -> Result<DataFile> {
+    let (encoder, opened) = partition.file.map_or((None, None), |file| (file.encoder, file.upload));
+    let mut file = OpenFile { path, encoder: None, upload: opened };
+    let result = end_upload(&storage, &shared, &mut file, encoder, partition.pending).await;
+    let (size, stats, rows) = match result {
+        Ok(ended) => ended,
+        Err(error) => {
+            if let Some(upload) = file.upload {
+                // The error that led here says more than one from cleaning up.
+                let _ = upload.abort().await;
+            }
+            return Err(error);
+        }
+    };
+    let size = i64::try_from(size).map_err(|e| Error::internal("a file is too long for the log").caused_by(e))?;
+    let add = Add {
+        path: file.path.log,
+        partition_values: key.to_partition_values(),
+        size,
+        modification_time: (shared.clock)(),
+        data_change: true,
+        stats: Some(stats),
+        ..Add::default()
+    };
+    Ok(DataFile { add, rows })
+}
+
+/// Size, statistics and rows of the file.
+async fn end_upload(
+    storage: &Storage,
+    shared: &Arc<Shared>,
+    file: &mut OpenFile,
+    encoder: Option<Encoder>,
+    pending: Vec<RecordBatch>,
+) -> Result<(u64, String, u64)> {
+    let encoding = start_encoding(shared, encoder, pending, false);
+    let (encoder, bytes) = joined(encoding).await?;
+    let encoded = joined(spawn_blocking(move || encoder.finish())).await?;
+    upload(storage, file, bytes).await?;
+    upload(storage, file, encoded.rest).await?;
+    let Some(upload) = file.upload.take() else { return Err(Error::internal("a file ended without an upload")) };
+    Ok((upload.finish().await?, encoded.stats, encoded.rows))
+}
+
+/// The result of work on the blocking pool.
+async fn joined<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
+    handle.await.unwrap_or_else(|e| Err(Error::internal("a worker thread failed while writing").caused_by(e)))
+}
+
+/// `batch` in pieces small enough to work on. A batch without rows is one piece: its columns are checked as well.
+fn pieces(batch: &RecordBatch, target_file_size: u64) -> Vec<RecordBatch> {
+    let rows = batch.num_rows();
+    let quarter = usize::try_from(target_file_size / 4).unwrap_or(usize::MAX);
+    let piece_bytes = quarter.clamp(MAX_PIECE_BYTES / 256, MAX_PIECE_BYTES);
+    let count = memory(batch).div_ceil(piece_bytes).max(1);
+    let piece_rows = rows.div_ceil(count).clamp(1, MAX_PIECE_ROWS);
+    let starts = (0..rows.max(1)).step_by(piece_rows);
+    starts.map(|start| batch.slice(start, piece_rows.min(rows - start))).collect()
+}
+
+/// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
+fn memory(batch: &RecordBatch) -> usize {
+    let besides = (batch.num_columns() + 1) * ARRAY_OVERHEAD;
+    let column = |array: &Arc<dyn Array>| {
+        array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size())
+    };
+    batch.columns().iter().map(column).sum::<usize>() + besides
+}
+
+fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usize>> {
+    let position = |name: &String| {
+        schema.index_of(name).ok_or_else(|| {
+            Error::corrupt(format!("the partition column `{name}` is not among the columns that hold values"))
+        })
+    };
+    names.iter().map(position).collect()
+}
+
+/// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and
+/// the property that names them may lag behind.
+fn physical_indexed(indexed: &IndexedColumns, schema: &StructType, mapping: ColumnMapping) -> Result<IndexedColumns> {
+    let IndexedColumns::Named(paths) = indexed else { return Ok(indexed.clone()) };
+    let mut physical = Vec::with_capacity(paths.len());
+    for path in paths {
+        let mut level = Some(schema);
+        let mut names = Vec::with_capacity(path.len());
+        for name in path {
+            let Some(field) = level.and_then(|schema| schema.field(name)) else { break };
+            names.push(mapping.physical_name(field)?.to_owned());
+            level = match &field.data_type {
+                DataType::Struct(inner) => Some(inner),
+                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => None,
+            };
+        }
+        if names.len() == path.len() {
+            physical.push(names);
+        }
+    }
+    Ok(IndexedColumns::Named(physical))
+}

@@ -1,0 +1,65 @@
+"""Delta Lake tables for Python and PySpark, read and written by a Rust core.
+
+Open a table with `Table`, make one with `create` or `write`, and use `deltic.spark` from PySpark:
+
+>>> import tempfile
+>>> import deltic, pyarrow as pa
+>>> uri = tempfile.mkdtemp() + "/flights"
+>>> deltic.write(uri, pa.table({"month": [7, 7, 8], "distance": [2475, 733, 1400]}), partition_by=["month"]).version
+0
+>>> deltic.Table(uri).scan(columns=["distance"], filter="month = 7 AND distance > 2000").to_arrow().to_pydict()
+{'distance': [2475]}
+
+What comes out is a pyarrow object or has `__arrow_c_stream__`; anything that has `__arrow_c_stream__` may go in. Every
+error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `deltic.spark` does.
+"""
+
+from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
+from importlib.metadata import version as _version
+
+from deltic.errors import (
+    CommitConflictError,
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConcurrentTransactionError,
+    CorruptTableError,
+    DelticError,
+    InvalidInputError,
+    MetadataChangedError,
+    ProtocolChangedError,
+    StorageError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from deltic.scan import Plan, Scan
+from deltic.table import Snapshot, Table
+from deltic.write import Commit, create, write
+
+try:
+    __version__ = _version("deltic")
+except _PackageNotFoundError:  # a source tree on the path, not an installed package
+    __version__ = "0"
+
+__all__ = [
+    "Commit",
+    "CommitConflictError",
+    "ConcurrentAppendError",
+    "ConcurrentDeleteDeleteError",
+    "ConcurrentDeleteReadError",
+    "ConcurrentTransactionError",
+    "CorruptTableError",
+    "DelticError",
+    "InvalidInputError",
+    "MetadataChangedError",
+    "Plan",
+    "ProtocolChangedError",
+    "Scan",
+    "Snapshot",
+    "StorageError",
+    "Table",
+    "TableNotFoundError",
+    "UnsupportedFeatureError",
+    "create",
+    "write",
+]

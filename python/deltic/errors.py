@@ -1,0 +1,172 @@
+"""The exceptions that deltic raises, one class per thing a caller can do about it.
+
+Every class derives from :class:`DelticError` and, where Python has a fitting built-in exception, from that as well, so
+``except FileNotFoundError`` and ``except OSError`` keep working. ``str(error)`` is the whole message: what was wrong,
+where, and what to do. The attributes carry the same facts for programs. All of them survive pickling, because Spark and
+``multiprocessing`` send exceptions from process to process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "CommitConflictError",
+    "ConcurrentAppendError",
+    "ConcurrentDeleteDeleteError",
+    "ConcurrentDeleteReadError",
+    "ConcurrentTransactionError",
+    "CorruptTableError",
+    "DelticError",
+    "InvalidInputError",
+    "MetadataChangedError",
+    "ProtocolChangedError",
+    "StorageError",
+    "TableNotFoundError",
+    "UnsupportedFeatureError",
+]
+
+
+class DelticError(Exception):
+    """Base of everything that deltic raises on purpose.
+
+    Raised itself only for a defect in deltic; please report it with the message.
+
+    Attributes:
+        table: Location of the table, without credentials; ``None`` when no table was involved.
+        version: Version of the table's log at which it happened; ``None`` when unknown.
+        path: The file concerned, as the log names it; ``None`` when it is not about one file.
+    """
+
+    table: str | None
+    version: int | None
+    path: str | None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.table = table
+        self.version = version
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Explicit, because the built-in bases disagree: OSError rebuilds itself from errno and file name.
+        return type(self), self.args, self.__dict__.copy()
+
+
+class TableNotFoundError(DelticError, FileNotFoundError):
+    """The table, or the version asked for, does not exist.
+
+    Check the location and the version, or create the table first.
+    """
+
+
+class UnsupportedFeatureError(DelticError, NotImplementedError):
+    """The table or the call needs something that deltic does not do.
+
+    Use a client that has the feature, or remove the feature from the table.
+
+    Attributes:
+        features: Names of what is missing, as they stand in the table's protocol.
+    """
+
+    features: tuple[str, ...]
+
+    def __init__(self, message: str = "", *, features: Iterable[str] = (), **place: Any) -> None:
+        super().__init__(message, **place)
+        self.features = tuple(features)
+
+
+class CorruptTableError(DelticError):
+    """Bytes in storage violate the Delta protocol.
+
+    Trying again does not help: restore the file that ``path`` names, or restore the table to a version before
+    ``version``.
+    """
+
+
+class InvalidInputError(DelticError, ValueError):
+    """An argument is wrong: a predicate that does not fit the schema, data of a wrong type, a stream read twice.
+
+    Change the call; the message says how.
+    """
+
+
+class StorageError(DelticError, OSError):
+    """The object store or file system failed or refused.
+
+    Attributes:
+        retryable: Whether the same call may succeed when it is made again (time-outs, throttling). When false, look
+            at permissions, configuration and the network first.
+    """
+
+    retryable: bool
+
+    def __init__(self, message: str = "", *, retryable: bool = False, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.retryable = retryable
+
+
+class CommitConflictError(DelticError):
+    """Another writer committed first, and this commit may not follow that one.
+
+    Nothing was committed. Read the table again and decide again; the subclass says what the other writer did.
+
+    Attributes:
+        winning_version: The version whose commit is in the way; ``None`` when unknown.
+    """
+
+    winning_version: int | None
+
+    def __init__(self, message: str = "", *, winning_version: int | None = None, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.winning_version = winning_version
+
+
+class ConcurrentAppendError(CommitConflictError):
+    """The winner added rows to a part of the table that this transaction has read.
+
+    Read again and redo the operation. Narrower predicates on partition columns make it rarer.
+    """
+
+
+class ConcurrentDeleteReadError(CommitConflictError):
+    """The winner removed a file that this transaction has read.
+
+    Read again and redo the operation.
+    """
+
+
+class ConcurrentDeleteDeleteError(CommitConflictError):
+    """The winner removed a file that this transaction removes too.
+
+    Read again; the rows may be gone already.
+    """
+
+
+class MetadataChangedError(CommitConflictError):
+    """The winner changed the table's schema, partitioning or properties.
+
+    Read again and check that the data still fits the table.
+    """
+
+
+class ProtocolChangedError(CommitConflictError):
+    """The winner changed the table's protocol, or created the table at the same moment.
+
+    Open the table again: its features may differ from those this transaction was planned for.
+    """
+
+
+class ConcurrentTransactionError(CommitConflictError):
+    """The winner advanced an application transaction or a metadata domain that this transaction depends on.
+
+    Usually the same job is running twice: check what the other run has committed before doing anything.
+    """

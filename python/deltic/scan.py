@@ -1,0 +1,161 @@
+"""What a query reads: `Plan` says which files, `Scan` brings the rows.
+
+Both are made by `Snapshot` and `Table`. Planning reads only the log; rows are read when a stream is pulled.
+PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltic import _deltic
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["Plan", "Scan"]
+
+
+def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
+    """Pull a core stream batch by batch, so that errors keep their class and Ctrl-C is heard between batches."""
+    while (batch := stream.read_next()) is not None:
+        yield pa.record_batch(batch)
+
+
+def reader(stream: _deltic.ArrowStream) -> pa.RecordBatchReader:
+    """Wrap a core stream as a lazy `pyarrow.RecordBatchReader`."""
+    return pa.RecordBatchReader.from_batches(pa.schema(stream), batches(stream))
+
+
+class Plan:
+    """The files that a query over one snapshot must read, after pruning by partition and statistics.
+
+    Pruning may keep a file without matching rows; it never drops one that has some.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/flights"
+    >>> _ = deltic.write(uri, pa.table({"month": [7, 8], "distance": [2475, 733]}), partition_by=["month"])
+    >>> plan = deltic.Table(uri).plan(filter="month = 7")
+    >>> plan.files_kept, plan.files_total, plan.skipped["partition"]
+    (1, 2, 1)
+    """
+
+    def __init__(self, core: _deltic.Plan) -> None:
+        """Wrap a plan of the core; use `Snapshot.plan`."""
+        self._core = core
+
+    @property
+    def files_total(self) -> int:
+        """Data files in the snapshot."""
+        return self._core.files_total
+
+    @property
+    def files_kept(self) -> int:
+        """Data files the query reads."""
+        return self._core.files_kept
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all data files in the snapshot, as the log says."""
+        return self._core.bytes_total
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of the data files the query reads, as the log says."""
+        return self._core.bytes_kept
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many files were skipped by what: `{"partition": files, "statistics": files}`."""
+        return self._core.skipped
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows the plan yields."""
+        return pa.schema(self._core.schema())
+
+    @cached_property
+    def tasks(self) -> pa.Table:
+        """The files to read, one row each; `len(plan.tasks)` is `plan.files_kept`."""
+        return reader(self._core.to_arrow()).read_all()
+
+    def to_arrow(self) -> pa.Table:
+        """Return `tasks`: one row for each file to read."""
+        return self.tasks
+
+    def task_groups(self, n: int) -> list[bytes]:
+        """Pack the files into at most `n` groups of about equal bytes, to be read on other machines.
+
+        A group is opaque: `deltic.spark.read` sends each one to a Spark task.
+        """
+        return self._core.task_groups(n)
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan(files={self.files_kept}/{self.files_total}, bytes={self.bytes_kept}/{self.bytes_total}, "
+            f"skipped={self.skipped})"
+        )
+
+
+class Scan:
+    """The rows of a plan, in no particular order. Every call reads anew, from the same files.
+
+    Anything that takes `__arrow_c_stream__` takes a `Scan`: DuckDB, polars, pandas, pyarrow, `deltic.write`.
+
+    Errors while reading: `CorruptTableError` for a data file that is not what the log says, `StorageError` for a
+    store that fails.
+    """
+
+    def __init__(self, core: _deltic.Plan) -> None:
+        """Wrap a plan of the core; use `Snapshot.scan`."""
+        self._core = core
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows: the requested columns, in the requested order."""
+        return pa.schema(self._core.schema())
+
+    @property
+    def plan(self) -> Plan:
+        """Which files will be read, and what was skipped."""
+        return Plan(self._core)
+
+    def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:
+        """Return the rows as a lazy stream of record batches of at most `batch_size` rows.
+
+        Nothing is read before the first batch is asked for, and only a bounded number of batches ahead.
+        """
+        return reader(self._core.read(batch_size))
+
+    def to_arrow(self) -> pa.Table:
+        """Read all rows into a `pyarrow.Table`."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Read all rows into a pandas DataFrame (needs pandas)."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Read all rows into a polars DataFrame (needs polars)."""
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def __arrow_c_schema__(self) -> object:
+        """Export the schema through the Arrow PyCapsule interface."""
+        return self._core.schema().__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the rows as a lazy stream through the Arrow PyCapsule interface."""
+        return self._core.read().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"Scan(columns={self.schema.names}, files={self._core.files_kept}/{self._core.files_total})"

@@ -1,0 +1,85 @@
+"""Reading into a Spark DataFrame: the driver plans, each task reads its share of the files in Rust.
+
+The plan is packed into groups of about equal bytes, one Spark partition each; `mapInArrow` turns a group into batches.
+A retried task reads the same files of the same version again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
+
+from deltic import _deltic
+from deltic.scan import Plan, batches
+from deltic.spark.schema import to_spark
+from deltic.table import Table, settings
+
+__all__ = ["read"]
+
+PARTITION_BYTES = 64 << 20
+"""Bytes of data files that one task reads, when the plan is large enough to say."""
+
+
+def group_count(plan: Plan, parallelism: int) -> int:
+    """How many tasks a plan is worth: enough to use every core, more when there are many bytes."""
+    by_size = -(-plan.bytes_kept // PARTITION_BYTES)
+    return max(1, min(plan.files_kept, max(parallelism, by_size)))
+
+
+def _reader(
+    uri: str, storage_options: dict[str, str] | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read_groups(groups: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in groups:
+            for group in batch.column(0):
+                yield from batches(_deltic.read_task_group(uri, storage_options, group.as_py()))
+
+    return read_groups
+
+
+def read(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return the rows of a table as a DataFrame of `columns`, those for which `filter` is TRUE.
+
+    The version is fixed and the files are chosen here; the rows are read when the DataFrame is used. Give `columns` and
+    `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call: Spark cannot push its own into `mapInArrow`
+    (into `spark.read.format("deltic")` it can). `partitions` is the most Spark partitions to make; by default one for
+    each core, more for large scans.
+
+    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise. Failures in a task reach the caller as
+    Spark's `PythonException`, the deltic error in its text.
+
+    >>> flights = deltic.spark.read(spark, uri, columns=["carrier"], filter="distance > 2000")
+    >>> flights.count()
+    1
+    """
+    table = Table(uri, storage_options)
+    plan = table.snapshot(version, timestamp).plan(columns, filter)
+    schema = to_spark(plan.schema)
+    if plan.files_kept == 0:
+        return spark.createDataFrame([], schema)
+    if is_remote():
+        count = partitions or group_count(plan, 32)
+        groups = plan.task_groups(count)
+        # A client has no partitions to choose: spread the rows, one group in most.
+        spread = spark.createDataFrame([(group,) for group in groups], "files binary").repartition(len(groups))
+    else:
+        count = partitions or group_count(plan, spark.sparkContext.defaultParallelism)
+        groups = plan.task_groups(count)
+        rows = spark.sparkContext.parallelize([(group,) for group in groups], len(groups))
+        spread = spark.createDataFrame(rows, "files binary", verifySchema=False)
+    return spread.mapInArrow(_reader(table.uri, settings(storage_options)), schema)

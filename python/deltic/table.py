@@ -1,0 +1,237 @@
+"""Where a table is (`Table`) and what it was at one version (`Snapshot`).
+
+A `Table` is a location and a configuration: making one does no I/O, and it travels by pickle. A `Snapshot` never
+changes.
+PROTOCOL.md: "Delta Table Specification", "Action Reconciliation".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.errors import InvalidInputError
+from deltic.scan import Plan, Scan, reader
+
+__all__ = ["Snapshot", "Table"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def location(uri: str | os.PathLike[str]) -> str:
+    """Text of a table's location as the core takes it: a path or a URL."""
+    return os.fspath(uri)
+
+
+def settings(storage_options: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The store's settings as the core takes them."""
+    return None if storage_options is None else dict(storage_options)
+
+
+def epoch_ms(timestamp: datetime | str | None) -> int | None:
+    """Milliseconds since 1970-01-01 UTC; a time without offset is taken as UTC."""
+    if timestamp is None:
+        return None
+    if isinstance(timestamp, str):
+        text = timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp
+        try:
+            timestamp = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidInputError(
+                f"timestamp {timestamp!r} is not ISO 8601; write it like '2026-03-01T12:00:00Z'"
+            ) from None
+    if not isinstance(timestamp, datetime):
+        raise InvalidInputError(f"timestamp must be a datetime or ISO 8601 text, not {type(timestamp).__name__}")
+    if timestamp.tzinfo is None:
+        timestamp = timestamp.replace(tzinfo=timezone.utc)
+    return (timestamp - _EPOCH) // timedelta(milliseconds=1)
+
+
+def names(columns: Sequence[str] | None, argument: str) -> list[str] | None:
+    """Column names as a list; a bare string is refused, for it would be read as its letters."""
+    if isinstance(columns, str):
+        raise InvalidInputError(f"{argument} must be a list of column names, not a string: write [{columns!r}]")
+    return None if columns is None else list(columns)
+
+
+def _snapshot(table: Table, version: int) -> Snapshot:
+    return table.snapshot(version)
+
+
+class Snapshot:
+    """A table at one version. Immutable; opening it costs the same for ten files and for ten million.
+
+    Made by `Table.snapshot`. Pickles as (location, configuration, version) and is opened again where it arrives.
+    """
+
+    def __init__(self, core: _deltic.Snapshot, table: Table) -> None:
+        """Wrap a snapshot of the core; use `Table.snapshot`."""
+        self._core = core
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """The version, from 0."""
+        return self._core.version
+
+    @property
+    def uri(self) -> str:
+        """The table's location, without credentials."""
+        return self._core.uri
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's schema, partition columns in their place (PROTOCOL.md: "Schema Serialization Format")."""
+        return pa.schema(self._core.schema())
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The `metaData` action, by the protocol's names (PROTOCOL.md: "Change Metadata")."""
+        return dict(json.loads(self._core.metadata()))
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        """The `protocol` action, by the protocol's names (PROTOCOL.md: "Protocol Evolution")."""
+        return dict(json.loads(self._core.protocol()))
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Names of the partition columns, in order; empty when the table is not partitioned."""
+        return list(self.metadata.get("partitionColumns") or [])
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties: the `configuration` of its `metaData` action."""
+        return dict(self.metadata.get("configuration") or {})
+
+    @property
+    def num_files(self) -> int:
+        """Number of data files in this version. The first call replays the log."""
+        return self._core.num_files()
+
+    def files(self, filter: str | None = None) -> pa.RecordBatchReader:
+        """Stream the data files that may hold rows matching `filter`, one row a file, nothing of them read.
+
+        Columns: `path`, `size` (bytes), `modification_time` (UTC), `partition_values` (a struct, typed),
+        `num_records`, and the typed `min`, `max` and `null_count` of each column that has statistics
+        (PROTOCOL.md: "Per-file Statistics").
+        """
+        return reader(self._core.files(filter))
+
+    def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
+        """Find which files a query must read.
+
+        `columns`: top-level columns to return, in order; None for all. `filter`: SQL text such as
+        `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons, AND, OR, NOT, IN, BETWEEN,
+        LIKE 'prefix%', IS [NOT] NULL, typed literals (DATE '2013-07-01'), nested fields with dots, back-ticked names;
+        three-valued logic, and a row is kept when the filter is TRUE.
+
+        Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
+        """
+        return Plan(self._core.plan(names(columns, "columns"), filter))
+
+    def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
+        """Plan a query and return its rows to be read; the arguments are those of `plan`. The filter is exact."""
+        return Scan(self._core.plan(names(columns, "columns"), filter))
+
+    def __reduce__(self) -> tuple[Callable[[Table, int], Snapshot], tuple[Table, int]]:
+        return _snapshot, (self._table, self.version)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.uri!r}, version={self.version})"
+
+
+class Table:
+    """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
+
+    `uri`: a path, or a URL: `s3://`, `az://`, `abfss://`, `gs://`, `file://`, `memory://`. `storage_options`: the
+    store's settings, such as `{"aws_region": "eu-west-1"}`; they stay out of `repr` and of error messages.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/planets"
+    >>> table = deltic.Table(uri)
+    >>> table.exists()
+    False
+    >>> _ = deltic.write(uri, pa.table({"name": ["Venus", "Mars"], "moons": [0, 2]}))
+    >>> table.snapshot().version
+    0
+    >>> table.scan(filter="moons > 0").to_arrow().to_pylist()
+    [{'name': 'Mars', 'moons': 2}]
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
+        """Keep the location and the configuration; `InvalidInputError` for a location deltic cannot read."""
+        self._options = settings(storage_options)
+        self._core = _deltic.Table(location(uri), self._options)
+
+    @property
+    def uri(self) -> str:
+        """The location, normalised and without credentials."""
+        return self._core.uri
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """The store's settings, as given; they may hold credentials."""
+        return None if self._options is None else dict(self._options)
+
+    def exists(self) -> bool:
+        """Whether the location holds a Delta table: a log with at least one version."""
+        return self._core.exists()
+
+    def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
+        """Open the latest version, a given one, or the last one committed at or before `timestamp`.
+
+        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC.
+
+        Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
+        are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
+        needs reader features deltic does not have (PROTOCOL.md: "Reader Requirements").
+        """
+        return Snapshot(self._core.snapshot(version, epoch_ms(timestamp)), self)
+
+    def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
+        """`Snapshot.scan` on the latest version."""
+        return self.snapshot().scan(columns, filter)
+
+    def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
+        """`Snapshot.plan` on the latest version."""
+        return self.snapshot().plan(columns, filter)
+
+    def files(self, filter: str | None = None) -> pa.RecordBatchReader:
+        """`Snapshot.files` on the latest version."""
+        return self.snapshot().files(filter)
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
+
+        At most `limit` of them, one read of the log each (PROTOCOL.md: "Commit Provenance Information").
+        """
+        return [dict(json.loads(text)) for text in self._core.history(limit)]
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
+        return self._core.checkpoint()
+
+    def request_counts(self) -> dict[str, int]:
+        """How many requests of each kind this object has sent to its store, for tests and measurements."""
+        return self._core.request_counts()
+
+    def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None]]:
+        return Table, (self.uri, self._options)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and (self.uri, self._options) == (other.uri, other._options)
+
+    def __hash__(self) -> int:
+        return hash(self.uri)
+
+    def __repr__(self) -> str:
+        return f"Table({self.uri!r})"

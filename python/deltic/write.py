@@ -1,0 +1,180 @@
+"""Making tables and adding rows to them, each call one commit.
+
+Data files are written first and count only once the commit has landed; a failure before it leaves the table as it was.
+PROTOCOL.md: "Commit Files", "Add File and Remove File", "Commit Provenance Information".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.errors import CommitConflictError, InvalidInputError
+from deltic.table import Table, location, names, settings
+
+__all__ = ["Commit", "create", "write"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that has landed.
+
+    `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met.
+    `num_added_files`: data files added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and
+    `numOutputBytes`.
+    """
+
+    version: int
+    attempts: int
+    num_added_files: int
+    metrics: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Commit:
+        """Parse what the core says of a commit."""
+        told = json.loads(text)
+        metrics = {name: int(value) for name, value in told["metrics"].items()}
+        return cls(told["version"], told["attempts"], told["num_added_files"], metrics)
+
+
+def stream(data: Any) -> pa.RecordBatchReader:
+    """Any Arrow data as a stream. A pandas index is dropped: it is a row label, not a column of the table."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    raise InvalidInputError(
+        f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
+        "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
+    )
+
+
+def spec(
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None,
+    schema: Any,
+    mode: str,
+    partition_by: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> bytes:
+    """Fix what writers need to write files for one commit: checks the schema and partitioning against the table."""
+    if mode not in ("append", "overwrite"):
+        raise InvalidInputError(f"mode must be 'append' or 'overwrite', not {mode!r}")
+    chosen = {name: value for name, value in options.items() if value is not None}
+    partition_columns = names(partition_by, "partition_by")
+    return _deltic.write_spec(
+        location(uri), settings(storage_options), schema, mode, partition_columns, json.dumps(chosen)
+    )
+
+
+def commit(write_spec: bytes, storage_options: Mapping[str, str] | None, files: list[bytes]) -> Commit:
+    """Commit written files, and delete them when the commit is refused.
+
+    After any other failure they stay: the commit may have landed without our hearing of it.
+    """
+    store = settings(storage_options)
+    try:
+        return Commit.parse(_deltic.commit_files(write_spec, store, files))
+    except (CommitConflictError, InvalidInputError):
+        _deltic.abort_files(write_spec, store, files)
+        raise
+
+
+def create(
+    uri: str | os.PathLike[str],
+    schema: Any,
+    partition_by: Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Create an empty table and return it.
+
+    `schema`: a `pyarrow.Schema` or anything with `__arrow_c_schema__`. `partition_by`: columns of it, of primitive
+    types. `properties`: such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties").
+
+    Raises `InvalidInputError` for a schema or partitioning that Delta cannot hold, or when there is a table already;
+    `UnsupportedFeatureError` for properties that ask for features deltic does not write.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> schema = pa.schema([("day", pa.date32()), ("visits", pa.int64())])
+    >>> table = deltic.create(tempfile.mkdtemp() + "/visits", schema, partition_by=["day"], name="visits")
+    >>> table.snapshot().partition_columns, table.snapshot().num_files
+    (['day'], 0)
+    """
+    given = None if properties is None else dict(properties)
+    partition_columns = names(partition_by, "partition_by")
+    _deltic.create(location(uri), settings(storage_options), schema, partition_columns, given, name, description)
+    return Table(uri, storage_options)
+
+
+def write(
+    uri: str | os.PathLike[str],
+    data: Any,
+    mode: str = "append",
+    partition_by: Sequence[str] | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    target_file_size: int | None = None,
+    compression: str | None = None,
+    user_metadata: str | None = None,
+    app_id: str | None = None,
+    app_version: int | None = None,
+) -> Commit:
+    """Write rows as one commit, creating the table if there is none.
+
+    `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose
+    index is dropped. It is streamed: memory holds a few batches and the open files. `mode`: `"append"`, or
+    `"overwrite"` to replace all rows. `partition_by`: of a new table; on an existing one it must agree. `properties`,
+    `name`, `description`: of a new table only. `target_file_size`: bytes at which a new file is begun. `compression`:
+    Parquet codec, such as `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id`
+    and `app_version`: an application's own transaction, to write it once only (PROTOCOL.md: "Transaction
+    Identifiers").
+
+    Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
+    `CommitConflictError` when another writer's commit may not be followed by this one, `StorageError` when the store
+    fails. Whatever it raises, the table has either all of the rows or none of them.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/visits"
+    >>> deltic.write(uri, pa.table({"page": ["/", "/docs"], "visits": [9, 4]})).version
+    0
+    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata="second day")
+    >>> commit.version, commit.attempts, commit.num_added_files
+    (1, 1, 1)
+    >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
+    'second day'
+    """
+    rows = stream(data)
+    options = {
+        "properties": None if properties is None else dict(properties),
+        "name": name,
+        "description": description,
+        "target_file_size": target_file_size,
+        "compression": compression,
+        "user_metadata": user_metadata,
+        "app_id": app_id,
+        "app_version": app_version,
+    }
+    write_spec = spec(uri, storage_options, rows.schema, mode, partition_by, options)
+    return commit(write_spec, storage_options, _deltic.write_files(write_spec, settings(storage_options), rows))

@@ -1,0 +1,161 @@
+//! The few actions of a checkpoint that are not files, from columns to structs.
+//!
+//! A column that is missing or of an unexpected type reads as null; a null where the action needs a value is
+//! [`Kind::Corrupt`](crate::error::Kind::Corrupt).
+//!
+//! PROTOCOL.md: "Checkpoint Schema".
+
+use std::collections::BTreeMap;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_cast::cast;
+use arrow_schema::DataType;
+
+use super::batch::text_map_at;
+use super::{CheckpointMetadata, DomainMetadata, Format, Metadata, Protocol, Sidecar, Txn};
+use crate::error::{Error, Result};
+
+/// What a checkpoint says beside its files.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StateActions {
+    /// Which clients may read and write.
+    pub protocol: Option<Protocol>,
+    /// Identity, schema, partitioning, properties.
+    pub metadata: Option<Metadata>,
+    /// Application transactions.
+    pub txns: Vec<Txn>,
+    /// Metadata domains.
+    pub domains: Vec<DomainMetadata>,
+    /// Sidecars of a V2 checkpoint.
+    pub sidecars: Vec<Sidecar>,
+    /// Version of a V2 checkpoint.
+    pub checkpoint_metadata: Option<CheckpointMetadata>,
+}
+
+impl StateActions {
+    /// The names of the columns that [`StateActions::take`] reads, each with a member that is never null in its action.
+    pub const COLUMNS: [(&'static str, &'static str); 6] = [
+        ("protocol", "minReaderVersion"),
+        ("metaData", "id"),
+        ("txn", "appId"),
+        ("domainMetadata", "domain"),
+        ("sidecar", "path"),
+        ("checkpointMetadata", "version"),
+    ];
+
+    /// Adds the actions in `rows`, whose columns are those of a checkpoint.
+    pub fn take(&mut self, rows: &RecordBatch) -> Result<()> {
+        for row in Members::of(rows, "protocol", "minReaderVersion") {
+            self.protocol = Some(Protocol {
+                min_reader_version: row.need(row.int32("minReaderVersion"), "minReaderVersion")?,
+                min_writer_version: row.need(row.int32("minWriterVersion"), "minWriterVersion")?,
+                reader_features: row.texts("readerFeatures"),
+                writer_features: row.texts("writerFeatures"),
+            });
+        }
+        for row in Members::of(rows, "metaData", "id") {
+            self.metadata = Some(Metadata {
+                id: row.need(row.text("id"), "id")?,
+                name: row.text("name"),
+                description: row.text("description"),
+                format: Format {
+                    provider: row.nested("format").and_then(|f| f.text("provider")).unwrap_or_else(|| "parquet".into()),
+                    options: row.nested("format").map(|f| f.text_map("options")).unwrap_or_default(),
+                },
+                schema_string: row.need(row.text("schemaString"), "schemaString")?,
+                partition_columns: row.texts("partitionColumns").unwrap_or_default(),
+                created_time: row.int64("createdTime"),
+                configuration: row.text_map("configuration"),
+            });
+        }
+        for row in Members::of(rows, "txn", "appId") {
+            self.txns.push(Txn {
+                app_id: row.need(row.text("appId"), "appId")?,
+                version: row.need(row.int64("version"), "version")?,
+                last_updated: row.int64("lastUpdated"),
+            });
+        }
+        for row in Members::of(rows, "domainMetadata", "domain") {
+            self.domains.push(DomainMetadata {
+                domain: row.need(row.text("domain"), "domain")?,
+                configuration: row.text("configuration").unwrap_or_default(),
+                removed: row.boolean("removed").unwrap_or(false),
+            });
+        }
+        for row in Members::of(rows, "sidecar", "path") {
+            self.sidecars.push(Sidecar {
+                path: row.need(row.text("path"), "path")?,
+                size_in_bytes: row.need(row.int64("sizeInBytes"), "sizeInBytes")?,
+                modification_time: row.int64("modificationTime").unwrap_or_default(),
+                tags: None,
+            });
+        }
+        for row in Members::of(rows, "checkpointMetadata", "version") {
+            self.checkpoint_metadata =
+                Some(CheckpointMetadata { version: row.need(row.int64("version"), "version")?, tags: None });
+        }
+        Ok(())
+    }
+}
+
+/// One action: a row of a struct column.
+struct Members<'a> {
+    action: &'static str,
+    columns: &'a StructArray,
+    row: usize,
+}
+
+impl<'a> Members<'a> {
+    /// The rows in which the action is there: not null, with the member that every such action has.
+    fn of(rows: &'a RecordBatch, action: &'static str, key: &'static str) -> impl Iterator<Item = Self> {
+        let columns = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
+        columns.into_iter().flat_map(move |columns| {
+            let key = columns.column_by_name(key);
+            let there = move |row: &usize| columns.is_valid(*row) && key.is_some_and(|k| k.is_valid(*row));
+            (0..columns.len()).filter(there).map(move |row| Self { action, columns, row })
+        })
+    }
+
+    fn need<T>(&self, value: Option<T>, member: &str) -> Result<T> {
+        value.ok_or_else(|| Error::corrupt(format!("`{}.{member}` is missing in the checkpoint", self.action)))
+    }
+
+    fn column(&self, name: &str) -> Option<&'a ArrayRef> {
+        self.columns.column_by_name(name).filter(|c| c.is_valid(self.row))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.column(name)?.as_string_opt::<i32>().map(|c| c.value(self.row).to_owned())
+    }
+
+    fn boolean(&self, name: &str) -> Option<bool> {
+        self.column(name)?.as_boolean_opt().map(|c| c.value(self.row))
+    }
+
+    fn int32(&self, name: &str) -> Option<i32> {
+        let value = cast(&self.column(name)?.slice(self.row, 1), &DataType::Int32).ok()?;
+        value.as_primitive_opt::<Int32Type>().filter(|v| v.is_valid(0)).map(|v| v.value(0))
+    }
+
+    fn int64(&self, name: &str) -> Option<i64> {
+        let value = cast(&self.column(name)?.slice(self.row, 1), &DataType::Int64).ok()?;
+        value.as_primitive_opt::<Int64Type>().filter(|v| v.is_valid(0)).map(|v| v.value(0))
+    }
+
+    fn texts(&self, name: &str) -> Option<Vec<String>> {
+        let list = self.column(name)?.as_list_opt::<i32>()?.value(self.row);
+        Some(list.as_string_opt::<i32>()?.iter().flatten().map(str::to_owned).collect())
+    }
+
+    fn text_map(&self, name: &str) -> BTreeMap<String, String> {
+        let map = self.column(name).and_then(|c| c.as_map_opt()).map(|map| text_map_at(map, self.row));
+        map.unwrap_or_default().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+
+    fn nested(&self, name: &str) -> Option<Members<'a>> {
+        let columns = self.column(name)?.as_struct_opt()?;
+        Some(Members { action: self.action, columns, row: self.row })
+    }
+}

@@ -1,0 +1,223 @@
+//! Bounds of data files as the log states them: partition values (exact) and statistics.
+//!
+//! The bridge from columns of `add` to the skipping algorithm. Knows column mapping, since the log speaks of columns by
+//! their physical names. Invariant: unknown is null, never a guess.
+//!
+//! PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization", "Column Mapping".
+
+use std::collections::HashMap;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Int64Array, MapArray, UInt32Array, new_null_array};
+use arrow_select::concat::concat;
+use arrow_select::take::take;
+
+use crate::action::batch::AddBatch;
+use crate::error::{Error, Result};
+use crate::predicate::Column;
+use crate::prune::Bounds;
+use crate::scalar::Scalar;
+use crate::schema::arrow::to_arrow_type;
+use crate::schema::mapping::ColumnMapping;
+use crate::schema::{DataType, PrimitiveType, StructField, StructType};
+use crate::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_struct};
+
+/// How the table names its columns, and which ones partition it.
+#[derive(Debug, Clone)]
+pub struct TableShape {
+    /// Logical schema.
+    pub schema: StructType,
+    /// Logical names of the partition columns.
+    pub partition_columns: Vec<String>,
+    /// How the log and the files name columns.
+    pub mapping: ColumnMapping,
+}
+
+impl TableShape {
+    /// Whether the top-level column partitions the table.
+    pub fn is_partition_column(&self, name: &str) -> bool {
+        self.partition_columns.iter().any(|p| p == name)
+    }
+
+    /// The leaf that statistics know the column at a logical path by; `None` for what has no statistics.
+    pub fn leaf(&self, path: &[String]) -> Result<Option<Leaf>> {
+        let (mut level, mut physical) = (&self.schema, Vec::with_capacity(path.len()));
+        for (depth, name) in path.iter().enumerate() {
+            let Some(field) = level.field(name) else { return Ok(None) };
+            physical.push(self.mapping.physical_name(field)?.to_owned());
+            match &field.data_type {
+                DataType::Struct(inner) => level = inner,
+                DataType::Primitive(primitive) if depth + 1 == path.len() => {
+                    let was_float = *primitive == PrimitiveType::Double && was_float(field);
+                    return Ok(Some(Leaf { path: physical, data_type: primitive.clone(), was_float }));
+                }
+                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Logical paths of all columns that statistics can know, partition columns left out.
+    pub fn leaf_paths(&self) -> Vec<Vec<String>> {
+        fn walk(schema: &StructType, prefix: &[String], paths: &mut Vec<Vec<String>>) {
+            for field in &schema.fields {
+                let path: Vec<String> = prefix.iter().chain([&field.name]).cloned().collect();
+                match &field.data_type {
+                    DataType::Struct(inner) => walk(inner, &path, paths),
+                    DataType::Primitive(_) => paths.push(path),
+                    DataType::Array(_) | DataType::Map(_) | DataType::Variant => {}
+                }
+            }
+        }
+        let mut paths = Vec::new();
+        walk(&self.schema, &[], &mut paths);
+        paths.retain(|path| path.first().is_none_or(|name| !self.is_partition_column(name)));
+        paths
+    }
+
+    /// The values of a partition column, one for each file, in the column's Arrow type.
+    ///
+    /// # Errors
+    /// `Corrupt` if a value is not of the column's type.
+    pub fn partition_values(&self, adds: &AddBatch, name: &str) -> Result<ArrayRef> {
+        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
+        let primitive = field
+            .data_type
+            .as_primitive()
+            .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?;
+        match adds.partition_values() {
+            Some(map) => parse_values(map, self.mapping.physical_name(field)?, name, primitive),
+            None => Ok(new_null_array(&to_arrow_type(&field.data_type), adds.len())),
+        }
+    }
+}
+
+fn was_float(field: &StructField) -> bool {
+    let changes = field.metadata.get("delta.typeChanges").and_then(|c| c.as_array());
+    changes.is_some_and(|changes| changes.iter().any(|c| c.get("fromType").is_some_and(|t| t == "float")))
+}
+
+/// Parses each distinct text once.
+fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
+    let (Some(keys), Some(values)) = (map.keys().as_string_opt::<i32>(), map.values().as_string_opt::<i32>()) else {
+        return Err(Error::corrupt("partition values are no texts"));
+    };
+    let offsets = map.value_offsets();
+    let position = |entry: &i32| usize::try_from(*entry).unwrap_or_default();
+    let mut distinct: HashMap<&str, u32> = HashMap::new();
+    let mut parsed = vec![Scalar::Null.to_array(data_type, 1)?];
+    let mut indices = Vec::with_capacity(map.len());
+    for (row, bounds) in offsets.windows(2).enumerate() {
+        let [start, end] = bounds else { continue };
+        let mut entries = if map.is_null(row) { 0..0 } else { position(start)..position(end) };
+        let entry = entries.clone().find(|i| keys.value(*i) == physical);
+        let entry = entry.or_else(|| entries.find(|i| keys.value(*i) == logical));
+        let text = entry.filter(|i| values.is_valid(*i)).map(|i| values.value(i)).unwrap_or_default();
+        let index = match distinct.get(text) {
+            Some(index) => *index,
+            None => {
+                let value = Scalar::parse_partition(Some(text), data_type)
+                    .map_err(|e| Error::corrupt(format!("partition column `{logical}`: {}", e.message())))?;
+                let index = u32::try_from(parsed.len()).unwrap_or(u32::MAX);
+                parsed.push(value.to_array(data_type, 1)?);
+                distinct.insert(text, index);
+                index
+            }
+        };
+        indices.push(index);
+    }
+    let parsed = concat(&parsed.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
+    Ok(take(&parsed, &UInt32Array::from(indices), None)?)
+}
+
+/// The statistics of `leaves` from whatever form the batch holds: typed, else JSON, else unknown.
+pub fn statistics(adds: &AddBatch, leaves: &[Leaf]) -> Result<StatsColumns> {
+    if let Some(stats) = adds.structure("stats_parsed") {
+        return from_struct(stats, leaves);
+    }
+    if let Some(stats) = adds.stats() {
+        return from_json(stats, leaves);
+    }
+    let unknown = |leaf: &Leaf| {
+        let arrow = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));
+        LeafBounds {
+            min: new_null_array(&arrow, adds.len()),
+            max: new_null_array(&arrow, adds.len()),
+            null_count: Int64Array::new_null(adds.len()),
+        }
+    };
+    Ok(StatsColumns { num_records: Int64Array::new_null(adds.len()), leaves: leaves.iter().map(unknown).collect() })
+}
+
+/// Bounds of the files of one batch, for the columns of one predicate.
+#[derive(Debug)]
+pub struct LogBounds {
+    files: usize,
+    row_count: Int64Array,
+    columns: HashMap<Vec<String>, LeafBounds>,
+}
+
+impl LogBounds {
+    /// For a predicate over partition columns alone: needs no statistics.
+    pub fn of_partitions(adds: &AddBatch, shape: &TableShape, columns: &[&Column]) -> Result<Self> {
+        // Every row of a file has the same value, so one row stands for all.
+        let row_count = Int64Array::from_value(1, adds.len());
+        let mut bounds = Self { files: adds.len(), row_count, columns: HashMap::new() };
+        columns.iter().try_for_each(|column| bounds.insert_partition(adds, shape, column))?;
+        Ok(bounds)
+    }
+
+    /// For any predicate.
+    pub fn of_statistics(adds: &AddBatch, shape: &TableShape, columns: &[&Column]) -> Result<Self> {
+        let (partition, data): (Vec<&Column>, Vec<&Column>) =
+            columns.iter().partition(|c| c.path.first().is_some_and(|name| shape.is_partition_column(name)));
+        let mut known = Vec::new();
+        for column in data {
+            if let Some(leaf) = shape.leaf(&column.path)? {
+                known.push((column.path.clone(), leaf));
+            }
+        }
+        let (paths, leaves): (Vec<_>, Vec<_>) = known.into_iter().unzip();
+        let stats = statistics(adds, &leaves)?;
+        let columns = paths.into_iter().zip(stats.leaves).collect();
+        let mut bounds = Self { files: adds.len(), row_count: stats.num_records, columns };
+        partition.iter().try_for_each(|column| bounds.insert_partition(adds, shape, column))?;
+        Ok(bounds)
+    }
+
+    fn insert_partition(&mut self, adds: &AddBatch, shape: &TableShape, column: &Column) -> Result<()> {
+        let Some(name) = column.path.first() else { return Ok(()) };
+        let values = shape.partition_values(adds, name)?;
+        // All rows are null or none is.
+        let null_count = (0..self.files).map(|row| match (values.is_null(row), self.row_count.is_valid(row)) {
+            (false, _) => Some(0),
+            (true, true) => Some(self.row_count.value(row)),
+            (true, false) => None,
+        });
+        let null_count = null_count.collect();
+        self.columns.insert(column.path.clone(), LeafBounds { min: values.clone(), max: values, null_count });
+        Ok(())
+    }
+}
+
+impl Bounds for LogBounds {
+    fn containers(&self) -> usize {
+        self.files
+    }
+
+    fn min(&self, column: &Column) -> Result<Option<ArrayRef>> {
+        Ok(self.columns.get(&column.path).map(|c| c.min.clone()))
+    }
+
+    fn max(&self, column: &Column) -> Result<Option<ArrayRef>> {
+        Ok(self.columns.get(&column.path).map(|c| c.max.clone()))
+    }
+
+    fn null_count(&self, column: &Column) -> Result<Option<Int64Array>> {
+        Ok(self.columns.get(&column.path).map(|c| c.null_count.clone()))
+    }
+
+    fn row_count(&self) -> Result<Option<Int64Array>> {
+        Ok(Some(self.row_count.clone()))
+    }
+}

@@ -1,0 +1,260 @@
+//! The tree of a predicate that is bound to a schema.
+//!
+//! Plain data: every column exists, every value is of its column's type and not null. Building an AND joins two limits
+//! of one column into a range, building an OR joins equalities of one column into a set; neither changes the meaning.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use super::ast::{Op, fmt_path};
+use super::like::Pattern;
+use super::set::ValueSet;
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use crate::schema::{DataType, PrimitiveType};
+
+/// A predicate over a schema's columns.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BoundPredicate {
+    /// The same for every row; `None` is NULL.
+    Constant(Option<bool>),
+    /// All of these.
+    And(Vec<BoundPredicate>),
+    /// At least one of these.
+    Or(Vec<BoundPredicate>),
+    /// The opposite; NULL stays NULL.
+    Not(Box<BoundPredicate>),
+    /// The column is NULL.
+    IsNull(Column),
+    /// The column is not NULL.
+    IsNotNull(Column),
+    /// The same for every row whose column is not NULL; NULL where it is.
+    Fixed {
+        /// The column that decides between the value and NULL.
+        column: Column,
+        /// What it is for the others.
+        value: bool,
+    },
+    /// A column and a value.
+    Compare {
+        /// Before the operator.
+        column: Column,
+        /// How they are compared.
+        op: Op,
+        /// Not null, of the column's type.
+        value: Scalar,
+    },
+    /// Two columns of one type.
+    CompareColumns {
+        /// Before the operator.
+        left: Column,
+        /// How they are compared.
+        op: Op,
+        /// After the operator.
+        right: Column,
+    },
+    /// Both a lower and an upper limit. One condition, because a NaN beyond one limit is outside both together.
+    Range {
+        /// What is limited.
+        column: Column,
+        /// Lower limit, not null, of the column's type.
+        low: Scalar,
+        /// Whether the lower limit itself is inside.
+        low_included: bool,
+        /// Upper limit, not null, of the column's type.
+        high: Scalar,
+        /// Whether the upper limit itself is inside.
+        high_included: bool,
+    },
+    /// The column is one of these values.
+    In {
+        /// What is looked for.
+        column: Column,
+        /// Where, of the column's type.
+        values: ValueSet,
+    },
+    /// The text column matches.
+    Like {
+        /// What is matched.
+        column: Column,
+        /// What it must match.
+        pattern: Pattern,
+    },
+}
+
+/// A column, or a field inside one, of the schema the predicate is bound to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Logical names, spelled as in the schema: the top-level column, then the fields inside structs.
+    pub path: Vec<String>,
+    /// Position of the top-level column in the schema.
+    pub index: usize,
+    /// Type of the values.
+    pub data_type: DataType,
+}
+
+impl Column {
+    /// The type of a column that is compared.
+    ///
+    /// # Errors
+    /// `Internal` for nested types, which binding never lets into a comparison.
+    pub fn primitive(&self) -> Result<&PrimitiveType> {
+        let nested = || Error::internal(format!("column {self} of type {} cannot be compared", self.data_type));
+        self.data_type.as_primitive().ok_or_else(nested)
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_path(f, &self.path)
+    }
+}
+
+impl BoundPredicate {
+    /// Every column the predicate looks at, each once, in order of appearance.
+    pub fn columns(&self) -> Vec<&Column> {
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
+        self.collect_columns(&mut |column: &'_ Column| seen.insert(column.path.clone()), &mut found);
+        found
+    }
+
+    fn collect_columns<'a>(&'a self, is_new: &mut impl FnMut(&Column) -> bool, found: &mut Vec<&'a Column>) {
+        let mut add = |column: &'a Column| {
+            if is_new(column) {
+                found.push(column);
+            }
+        };
+        match self {
+            Self::Constant(_) => {}
+            Self::And(terms) | Self::Or(terms) => {
+                for term in terms {
+                    term.collect_columns(is_new, found);
+                }
+            }
+            Self::Not(inner) => inner.collect_columns(is_new, found),
+            Self::IsNull(column)
+            | Self::IsNotNull(column)
+            | Self::Fixed { column, .. }
+            | Self::Compare { column, .. }
+            | Self::Range { column, .. }
+            | Self::In { column, .. }
+            | Self::Like { column, .. } => add(column),
+            Self::CompareColumns { left, right, .. } => {
+                add(left);
+                add(right);
+            }
+        }
+    }
+
+    /// The conditions that must all be TRUE: the terms of an AND, or the whole.
+    pub fn split_conjuncts(&self) -> Vec<&Self> {
+        match self {
+            Self::And(terms) => terms.iter().flat_map(Self::split_conjuncts).collect(),
+            whole => vec![whole],
+        }
+    }
+
+    /// All of these; one is itself, none is TRUE.
+    pub fn all_of(terms: Vec<Self>) -> Self {
+        let mut kept: Vec<Self> = Vec::with_capacity(terms.len());
+        // Where in `kept` a limit of each column waits for its counterpart.
+        let mut limits: [HashMap<Vec<String>, usize>; 2] = [HashMap::new(), HashMap::new()];
+        let flat = terms.into_iter().flat_map(|term| match term {
+            Self::And(inner) => inner,
+            other => vec![other],
+        });
+        for term in flat {
+            if let Self::Compare { column, op: op @ (Op::Lt | Op::Le | Op::Gt | Op::Ge), .. } = &term {
+                let [lows, highs] = &mut limits;
+                let is_low = matches!(op, Op::Gt | Op::Ge);
+                let (own, other) = if is_low { (lows, highs) } else { (highs, lows) };
+                if let Some(waiting) = other.remove(&column.path).and_then(|at| kept.get_mut(at)) {
+                    *waiting = if is_low { range(&term, waiting) } else { range(waiting, &term) }.unwrap_or(term);
+                    continue;
+                }
+                own.insert(column.path.clone(), kept.len());
+            }
+            kept.push(term);
+        }
+        match (kept.pop(), kept.is_empty()) {
+            (None, _) => Self::Constant(Some(true)),
+            (Some(only), true) => only,
+            (Some(last), false) => {
+                kept.push(last);
+                Self::And(kept)
+            }
+        }
+    }
+
+    /// At least one of these; one is itself, none is FALSE.
+    ///
+    /// # Errors
+    /// `Internal` if a comparison holds a value that is not of its column's type.
+    pub fn any_of(terms: Vec<Self>) -> Result<Self> {
+        let mut kept: Vec<Self> = Vec::with_capacity(terms.len());
+        // Per column, where its first equality is in `kept` and the values of all of them.
+        let mut equalities: HashMap<Vec<String>, (usize, Column, Vec<Scalar>)> = HashMap::new();
+        let flat = terms.into_iter().flat_map(|term| match term {
+            Self::Or(inner) => inner,
+            other => vec![other],
+        });
+        for term in flat {
+            if let Self::Compare { column, op: Op::Eq, value } = &term {
+                match equalities.get_mut(&column.path) {
+                    Some((_, _, values)) => {
+                        values.push(value.clone());
+                        continue;
+                    }
+                    None => {
+                        let first = (kept.len(), column.clone(), vec![value.clone()]);
+                        equalities.insert(column.path.clone(), first);
+                    }
+                }
+            }
+            kept.push(term);
+        }
+        for (at, column, values) in equalities.into_values() {
+            if let (Some(first), 2..) = (kept.get_mut(at), values.len()) {
+                *first = one_of(column, values)?;
+            }
+        }
+        Ok(match (kept.pop(), kept.is_empty()) {
+            (None, _) => Self::Constant(Some(false)),
+            (Some(only), true) => only,
+            (Some(last), false) => {
+                kept.push(last);
+                Self::Or(kept)
+            }
+        })
+    }
+}
+
+fn range(low: &BoundPredicate, high: &BoundPredicate) -> Option<BoundPredicate> {
+    match (low, high) {
+        (
+            BoundPredicate::Compare { column, op: low_op, value: low },
+            BoundPredicate::Compare { op: high_op, value: high, .. },
+        ) => Some(BoundPredicate::Range {
+            column: column.clone(),
+            low: low.clone(),
+            low_included: *low_op == Op::Ge,
+            high: high.clone(),
+            high_included: *high_op == Op::Le,
+        }),
+        _ => None,
+    }
+}
+
+pub(super) fn one_of(column: Column, mut values: Vec<Scalar>) -> Result<BoundPredicate> {
+    Ok(match values.len() {
+        0 => BoundPredicate::Fixed { column, value: false },
+        1 => match values.pop() {
+            Some(value) => BoundPredicate::Compare { column, op: Op::Eq, value },
+            None => BoundPredicate::Fixed { column, value: false },
+        },
+        _ => {
+            let values = ValueSet::new(values, column.primitive()?)?;
+            BoundPredicate::In { column, values }
+        }
+    })
+}

@@ -1,0 +1,173 @@
+//! Splits predicate text into tokens, one at a time, without storing them.
+//!
+//! Knows nothing of grammar. Positions are byte offsets at character boundaries; [`error_at`] turns one into a message
+//! with the surrounding text and a caret.
+
+use crate::error::{Error, Result};
+
+/// What a token is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Token<'a> {
+    /// A keyword or an unquoted name part.
+    Word(&'a str),
+    /// A back-ticked name part, without its quotes.
+    Quoted(String),
+    /// A text literal, without its quotes.
+    Text(String),
+    /// An unsigned number as spelled.
+    Number(&'a str),
+    /// Punctuation or an operator.
+    Symbol(&'static str),
+    /// After the last one.
+    End,
+}
+
+/// Reads tokens from a text.
+#[derive(Debug, Clone)]
+pub(super) struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// Longest first, so that `<=>` is not read as `<=` and `>`.
+const SYMBOLS: [&str; 16] = ["<=>", "==", "<>", "!=", "<=", ">=", "=", "<", ">", "(", ")", ",", ".", "-", "+", "!"];
+/// How much text an error message shows on either side of the place.
+const WINDOW: usize = 40;
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The token that follows, with the offsets of its beginning and its end.
+    pub(super) fn token(&mut self) -> Result<(Token<'a>, usize, usize)> {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+        let start = self.at;
+        let rest = self.rest();
+        let Some(first) = rest.chars().next() else { return Ok((Token::End, start, start)) };
+        let second = rest.chars().nth(1);
+        let token = match first {
+            '\'' => Token::Text(self.quoted('\'', "a text")?),
+            '`' => Token::Quoted(self.quoted('`', "a name")?),
+            '"' => {
+                return Err(self.error(
+                    start,
+                    "double quotes mean text in some SQL dialects and a name in others; \
+                     write 'text' in single quotes or `name` in back-ticks",
+                ));
+            }
+            c if c.is_ascii_digit() || (c == '.' && second.is_some_and(|d| d.is_ascii_digit())) => {
+                Token::Number(self.number()?)
+            }
+            c if c.is_alphabetic() || c == '_' => {
+                let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+                Token::Word(self.take(end))
+            }
+            c => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+                Some(symbol) if rest.starts_with("--") => {
+                    return Err(
+                        self.error(start, format!("`{symbol}{symbol}` starts a comment, which is not supported"))
+                    );
+                }
+                Some(symbol) => {
+                    self.at += symbol.len();
+                    Token::Symbol(symbol)
+                }
+                None => return Err(self.error(start, unexpected(c))),
+            },
+        };
+        Ok((token, start, self.at))
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn take(&mut self, length: usize) -> &'a str {
+        let taken = self.rest().get(..length).unwrap_or_default();
+        self.at += taken.len();
+        taken
+    }
+
+    /// Up to the closing quote; a doubled quote stands for itself.
+    fn quoted(&mut self, quote: char, what: &str) -> Result<String> {
+        let start = self.at;
+        self.at += quote.len_utf8();
+        let mut content = String::new();
+        loop {
+            let Some(length) = self.rest().find(quote) else {
+                return Err(self.error(start, format!("the quote that begins {what} here is never closed")));
+            };
+            content.push_str(self.take(length));
+            self.at += quote.len_utf8();
+            if !self.rest().starts_with(quote) {
+                return Ok(content);
+            }
+            self.at += quote.len_utf8();
+            content.push(quote);
+        }
+    }
+
+    /// Digits, a point, digits, an exponent.
+    fn number(&mut self) -> Result<&'a str> {
+        let (rest, start) = (self.rest(), self.at);
+        let digits = |from: usize| {
+            let tail = rest.get(from..).unwrap_or_default();
+            from + tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len())
+        };
+        let mut end = digits(0);
+        if rest.get(end..).is_some_and(|tail| tail.starts_with('.')) {
+            end = digits(end + 1);
+        }
+        let tail = rest.get(end..).unwrap_or_default();
+        if tail.starts_with(['e', 'E']) {
+            let sign = usize::from(tail.get(1..).is_some_and(|tail| tail.starts_with(['+', '-'])));
+            let after = digits(end + 1 + sign);
+            if after > end + 1 + sign {
+                end = after;
+            }
+        }
+        match rest.get(end..).and_then(|tail| tail.chars().next()) {
+            Some(c) if c.is_alphanumeric() || c == '_' => Err(self.error(
+                start,
+                "a number runs into letters; write it without a suffix, and put a name that begins with a digit in back-ticks",
+            )),
+            _ => Ok(self.take(end)),
+        }
+    }
+
+    pub(super) fn error(&self, at: usize, message: impl AsRef<str>) -> Error {
+        error_at(self.text, at, message.as_ref())
+    }
+}
+
+fn unexpected(c: char) -> String {
+    match c {
+        '*' | '/' | '%' | '|' | '&' | '^' | '~' => {
+            format!("`{c}` is not supported: a predicate compares columns with values, joined by AND, OR and NOT")
+        }
+        '[' | ']' | '{' | '}' | ':' => format!("`{c}` is not supported: fields of structs are written a.b"),
+        ';' => "one predicate, without `;`, is expected".to_owned(),
+        c => format!("{c:?} is not part of the predicate language"),
+    }
+}
+
+/// An error that shows where in the text it is.
+pub(super) fn error_at(text: &str, at: usize, message: &str) -> Error {
+    let before = text.get(..at).unwrap_or(text);
+    let after = text.get(at..).unwrap_or_default();
+    let skipped = before.char_indices().rev().nth(WINDOW - 1).map_or(0, |(i, _)| i);
+    let shown = before.get(skipped..).unwrap_or_default();
+    let cut = after.char_indices().nth(WINDOW).map_or(after.len(), |(i, _)| i);
+    let lead = if skipped > 0 { "…" } else { "" };
+    let tail = if cut < after.len() { "…" } else { "" };
+    let line: String = [lead, shown, after.get(..cut).unwrap_or_default(), tail]
+        .concat()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let caret = " ".repeat(lead.chars().count() + shown.chars().count());
+    let position = before.chars().count() + 1;
+    Error::invalid(format!("predicate, character {position}: {message}\n  {line}\n  {caret}^"))
+}

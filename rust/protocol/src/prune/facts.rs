@@ -1,0 +1,259 @@
+//! What the bounds of one column say about one comparison, for all containers at once.
+//!
+//! Everything here answers "may there be a value such that…". Unknown bounds answer yes. A greatest text is taken for
+//! the beginning of the true one: any text that begins with it may exist. NaN is greater than every float and need not
+//! have been counted, so a greatest float limits only what excludes NaN anyway. Exact bounds lift both.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Scalar as ArrowScalar, StringArray};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_ord::ord::{DynComparator, make_comparator};
+use arrow_schema::{DataType as ArrowType, SortOptions};
+use arrow_string::like::starts_with;
+
+use super::Possible;
+use crate::error::{Error, Result};
+use crate::predicate::{Column, Op, Pattern, ValueSet, compare_columns, compare_value, partition_point};
+use crate::scalar::Scalar;
+use crate::schema::PrimitiveType;
+
+/// One column in N containers.
+#[derive(Clone)]
+pub(super) struct Facts {
+    /// Where it may have a value.
+    pub(super) some_value: BooleanBuffer,
+    /// Where it may have a null.
+    pub(super) some_null: BooleanBuffer,
+    /// Least values, null where unknown.
+    pub(super) min: Option<ArrayRef>,
+    /// Greatest values, null where unknown.
+    pub(super) max: Option<ArrayRef>,
+    /// Whether the bounds limit every value as they stand.
+    pub(super) is_exact: bool,
+    /// Whether the bounds have been asked for.
+    pub(super) bounded: bool,
+}
+
+impl Facts {
+    /// For a condition on the values alone, NULL where the column is.
+    pub(super) fn among_values(&self, is_true: BooleanBuffer, is_false: BooleanBuffer) -> Possible {
+        Possible {
+            is_true: &is_true & &self.some_value,
+            is_false: &is_false & &self.some_value,
+            is_null: self.some_null.clone(),
+        }
+    }
+
+    /// May a value compare so with `value`?
+    pub(super) fn may(&self, column: &Column, op: Op, value: &Scalar) -> Result<BooleanBuffer> {
+        match op {
+            Op::Lt | Op::Le => self.known_or(&self.min, |min| compare_value(min, op, value, column.primitive()?)),
+            Op::Gt | Op::Ge if self.hides_nan(column) => Ok(self.all()),
+            Op::Gt | Op::Ge => self.max_may(column, op, value),
+            Op::Eq => Ok(&self.may(column, Op::Le, value)? & &self.may_between(column, Op::Ge, value, value)?),
+            Op::Ne => Ok(!&self.only(column, value)?),
+        }
+    }
+
+    /// May a value that is at most `high` be `above` (`>` or `>=`) `low`? Unless `high` is NaN, that is no NaN.
+    pub(super) fn may_between(&self, column: &Column, above: Op, low: &Scalar, high: &Scalar) -> Result<BooleanBuffer> {
+        if high.is_nan() { self.may(column, above, low) } else { self.max_may(column, above, low) }
+    }
+
+    /// May a value that is no NaN be greater than `value`, or as great?
+    fn max_may(&self, column: &Column, op: Op, value: &Scalar) -> Result<BooleanBuffer> {
+        let of = column.primitive()?;
+        self.known_or(&self.max, |max| {
+            let greater = compare_value(max, op, value, of)?;
+            if !self.may_be_shortened(column) {
+                return Ok(greater);
+            }
+            let begins = starts_with(&ArrowScalar::new(value.to_array(of, 1)?), max)?;
+            Ok(&greater | begins.values())
+        })
+    }
+
+    /// Where every value is known to be `value`.
+    fn only(&self, column: &Column, value: &Scalar) -> Result<BooleanBuffer> {
+        let (Some(min), Some(max), true) = (&self.min, &self.max, self.is_decisive(column)) else {
+            return Ok(self.none());
+        };
+        let of = column.primitive()?;
+        let same = &compare_value(min, Op::Eq, value, of)? & &compare_value(max, Op::Eq, value, of)?;
+        Ok(and_valid(same, &[min, max]))
+    }
+
+    /// May values of two columns of one type, both of `self` and `other`, compare so?
+    pub(super) fn may_compare(
+        &self,
+        column: &Column,
+        op: Op,
+        other: &Self,
+        other_column: &Column,
+    ) -> Result<BooleanBuffer> {
+        match op {
+            Op::Gt | Op::Ge => other.may_compare(other_column, op.flip(), self, column),
+            Op::Lt | Op::Le => {
+                let (Some(min), Some(max), false) = (&self.min, &other.max, other.hides_nan(other_column)) else {
+                    return Ok(self.all());
+                };
+                let mut less = compare_columns(min, op, max)?;
+                if other.may_be_shortened(other_column) {
+                    less = &less | starts_with(min, max)?.values();
+                }
+                Ok(or_unknown(less, &[min, max]))
+            }
+            Op::Eq => {
+                let at_most = self.may_compare(column, Op::Le, other, other_column)?;
+                Ok(&at_most & &self.may_compare(column, Op::Ge, other, other_column)?)
+            }
+            Op::Ne => {
+                let bounds = (&self.min, &self.max, &other.min, &other.max);
+                let (Some(a), Some(b), Some(c), Some(d)) = bounds else { return Ok(self.all()) };
+                if !self.is_decisive(column) || !other.is_decisive(other_column) {
+                    return Ok(self.all());
+                }
+                let same = &compare_columns(a, Op::Eq, b)? & &compare_columns(c, Op::Eq, d)?;
+                let same = &same & &compare_columns(a, Op::Eq, c)?;
+                Ok(!&and_valid(same, &[a, b, c, d]))
+            }
+        }
+    }
+
+    /// May a value be one of the set, may one be none of it?
+    pub(super) fn may_be_in(&self, column: &Column, values: &ValueSet) -> Result<(BooleanBuffer, BooleanBuffer)> {
+        let set = values.values();
+        let has_nan = !set.is_empty() && Scalar::from_array(set, set.len() - 1)?.is_nan();
+        let order = |bound: &Option<ArrayRef>| match bound {
+            Some(bound) => make_comparator(set, bound, SortOptions::default()).map(Some),
+            None => Ok(None),
+        };
+        let (min, max) = (order(&self.min)?, order(&self.max)?);
+        let begins = self.begins_with_max(column, set)?;
+        // What the set's value `i` is to a bound of a container, where the bound is known.
+        let compare = |bound: &Option<ArrayRef>, order: &Option<DynComparator>, i: usize, container: usize| {
+            let known = bound.as_ref().is_some_and(|bound| bound.is_valid(container));
+            if known { order.as_ref().map(|order| order(i, container)) } else { None }
+        };
+        // Of the set, the least value that is not below the container decides: the others are greater still.
+        let least = |container: usize| {
+            let below = |i| compare(&self.min, &min, i, container).is_some_and(std::cmp::Ordering::is_lt);
+            Some(partition_point(set.len(), below)).filter(|i| *i < set.len())
+        };
+        let found = BooleanBuffer::collect_bool(self.some_value.len(), |container| {
+            least(container).is_some_and(|i| {
+                compare(&self.max, &max, i, container).is_none_or(std::cmp::Ordering::is_le) || begins(i, container)
+            })
+        });
+        let found = if has_nan && self.hides_nan(column) { self.all() } else { found };
+        if !self.is_decisive(column) {
+            return Ok((found, self.all()));
+        }
+        let other = BooleanBuffer::collect_bool(self.some_value.len(), |container| {
+            let is = |bound, order, i| compare(bound, order, i, container).is_some_and(std::cmp::Ordering::is_eq);
+            !least(container).is_some_and(|i| is(&self.min, &min, i) && is(&self.max, &max, i))
+        });
+        Ok((found, other))
+    }
+
+    /// Whether value `i` of the set begins with the greatest value of a container, and that may be shortened.
+    fn begins_with_max<'a>(
+        &'a self,
+        column: &Column,
+        set: &'a ArrayRef,
+    ) -> Result<Box<dyn Fn(usize, usize) -> bool + 'a>> {
+        let Some(max) = self.max.as_ref().filter(|_| self.may_be_shortened(column)) else {
+            return Ok(Box::new(|_, _| false));
+        };
+        Ok(match set.data_type() {
+            ArrowType::Utf8 => {
+                let (set, max) = (set.as_string::<i32>(), max.as_string::<i32>());
+                Box::new(|i, container| set.value(i).starts_with(max.value(container)))
+            }
+            ArrowType::Binary => {
+                let (set, max) = (set.as_binary::<i32>(), max.as_binary::<i32>());
+                Box::new(|i, container| set.value(i).starts_with(max.value(container)))
+            }
+            other => return Err(Error::internal(format!("bounds of {other} are taken for text"))),
+        })
+    }
+
+    /// May a text match the pattern, may one not?
+    pub(super) fn may_match(&self, column: &Column, pattern: &Pattern) -> Result<(BooleanBuffer, BooleanBuffer)> {
+        let prefix = Scalar::String(pattern.prefix().to_owned());
+        let datum = ArrowScalar::new(StringArray::from_iter_values([pattern.prefix()]));
+        // The texts that begin with the prefix are those from the prefix itself up to its last extension.
+        let from = self.known_or(&self.min, |min| {
+            let up_to = compare_value(min, Op::Le, &prefix, column.primitive()?)?;
+            Ok(&up_to | starts_with(min, &datum)?.values())
+        })?;
+        let mut matching = &from & &self.max_may(column, Op::Ge, &prefix)?;
+        let mut other = self.all();
+        if let (Some(min), Some(max)) = (&self.min, &self.max) {
+            if pattern.is_prefix() {
+                let within = starts_with(min, &datum)?.values() & starts_with(max, &datum)?.values();
+                other = !&and_valid(within, &[min, max]);
+            }
+            if self.is_exact {
+                let single = and_valid(compare_columns(min, Op::Eq, max)?, &[min, max]);
+                let matches = pattern.matches_all(min.as_string::<i32>())?.into_parts().0;
+                matching = &matching & &(&!&single | &matches);
+                other = &other & &!&(&single & &matches);
+            }
+        }
+        Ok((matching, other))
+    }
+
+    /// Whether there may be a NaN that the bounds do not count.
+    fn hides_nan(&self, column: &Column) -> bool {
+        !self.is_exact && matches!(column.primitive(), Ok(PrimitiveType::Float | PrimitiveType::Double))
+    }
+
+    /// Whether the greatest value may be only the beginning of it.
+    fn may_be_shortened(&self, column: &Column) -> bool {
+        !self.is_exact && matches!(column.primitive(), Ok(PrimitiveType::String | PrimitiveType::Binary))
+    }
+
+    /// Whether equal bounds prove that there is one value only.
+    fn is_decisive(&self, column: &Column) -> bool {
+        !self.hides_nan(column) && !self.may_be_shortened(column)
+    }
+
+    fn all(&self) -> BooleanBuffer {
+        BooleanBuffer::new_set(self.some_value.len())
+    }
+
+    fn none(&self) -> BooleanBuffer {
+        BooleanBuffer::new_unset(self.some_value.len())
+    }
+
+    /// What `test` says where the bound is known, yes elsewhere.
+    fn known_or(
+        &self,
+        bound: &Option<ArrayRef>,
+        test: impl FnOnce(&ArrayRef) -> Result<BooleanBuffer>,
+    ) -> Result<BooleanBuffer> {
+        match bound {
+            Some(bound) => Ok(or_unknown(test(bound)?, &[bound])),
+            None => Ok(self.all()),
+        }
+    }
+}
+
+fn valid(bounds: &[&ArrayRef]) -> Option<NullBuffer> {
+    bounds.iter().fold(None, |sum, bound| NullBuffer::union(sum.as_ref(), bound.nulls()))
+}
+
+fn or_unknown(answer: BooleanBuffer, bounds: &[&ArrayRef]) -> BooleanBuffer {
+    match valid(bounds) {
+        Some(valid) => &answer | &!valid.inner(),
+        None => answer,
+    }
+}
+
+fn and_valid(answer: BooleanBuffer, bounds: &[&ArrayRef]) -> BooleanBuffer {
+    match valid(bounds) {
+        Some(valid) => &answer & valid.inner(),
+        None => answer,
+    }
+}

@@ -1,0 +1,355 @@
+//! Data and schemas that Python code hands in, from whatever library speaks the Arrow PyCapsule interface.
+//!
+//! The C structs are followed as the interface specifies; a producer in the same process that breaks it can break
+//! the process. What can be checked cheaply is: structs that were released already, missing callbacks, the number,
+//! size and alignment of buffers, lengths of children, first and last offsets, nulls where the schema denies them.
+//! Not checked, because it would read every byte: UTF-8 and the offsets in between.
+//!
+//! Batches are pulled without the GIL; a producer written in Python takes it when it is called.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use deltic_protocol::error::Error;
+use futures::Stream;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyString};
+
+use super::export::{ArrowStream, BatchReader};
+use super::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
+use crate::errors::{Result, panic_text};
+
+type Imported<T> = std::result::Result<T, Error>;
+
+/// The schema of anything with `__arrow_c_schema__`: schemas of pyarrow, polars and deltic have it, and some tables.
+pub(crate) fn schema_from_py(object: &Bound<'_, PyAny>) -> Result<Schema> {
+    let Some(capsule) = call(object, intern!(object.py(), "__arrow_c_schema__"))? else {
+        let text = format!(
+            "cannot take a schema from {}; pass a pyarrow.Schema or anything else that has `__arrow_c_schema__`",
+            type_text(object)
+        );
+        return Err(Error::invalid(text).into());
+    };
+    let capsule = capsule_of(&capsule)?;
+    Ok(to_schema(&field_of(&capsule)?)?.as_ref().clone())
+}
+
+/// The rows of anything with `__arrow_c_stream__` or `__arrow_c_array__`.
+pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream> {
+    let py = object.py();
+    if let Ok(own) = object.cast::<ArrowStream>() {
+        let reader = own.get().take()?;
+        return Ok(ImportedStream { schema: Arc::clone(reader.schema()), source: Source::Own(reader) });
+    }
+    if let Some(capsule) = call(object, intern!(py, "__arrow_c_stream__"))? {
+        let pointer = pointer_in::<FFI_ArrowArrayStream>(&capsule_of(&capsule)?, STREAM_CAPSULE)?;
+        // SAFETY: the capsule's name says what it points to, and the capsule is alive. This moves the stream out and
+        // marks the capsule's own struct as released, so it is released once, by us.
+        let stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr()) };
+        // A producer may compute before it knows its schema, on threads that need the GIL.
+        return Ok(py.detach(|| ImportedStream::from_ffi(stream))?);
+    }
+    if let Some(pair) = call(object, intern!(py, "__arrow_c_array__"))? {
+        let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract().map_err(|_| {
+            Error::invalid(format!("`__arrow_c_array__` gave {} instead of two capsules", type_text(&pair)))
+        })?;
+        let schema = to_schema(&field_of(&capsule_of(&schema)?)?)?;
+        let pointer = pointer_in::<FFI_ArrowArray>(&capsule_of(&array)?, ARRAY_CAPSULE)?;
+        // SAFETY: as above, for an array.
+        let array = unsafe { FFI_ArrowArray::from_raw(pointer.as_ptr()) };
+        if array.is_released() {
+            return Err(used_already().into());
+        }
+        let batch = import_batch(array, &schema)?;
+        return Ok(ImportedStream { schema, source: Source::One(batch) });
+    }
+    let text = format!(
+        "cannot read rows from {}; pass a pyarrow Table, RecordBatch or RecordBatchReader, a polars DataFrame, a \
+         pandas DataFrame (pandas 2.2 or newer), a DuckDB relation, or anything else that has `__arrow_c_stream__` or \
+         `__arrow_c_array__`",
+        type_text(object)
+    );
+    Err(Error::invalid(text).into())
+}
+
+/// Rows that come from Python code. Pull them from any thread, without the GIL.
+pub(crate) struct ImportedStream {
+    schema: SchemaRef,
+    source: Source,
+}
+
+enum Source {
+    /// Another library's stream.
+    Foreign(FFI_ArrowArrayStream),
+    /// A stream of deltic's own, taken back whole, with its typed errors.
+    Own(BatchReader),
+    One(RecordBatch),
+    Ended,
+}
+
+impl ImportedStream {
+    fn from_ffi(mut stream: FFI_ArrowArrayStream) -> Imported<Self> {
+        if stream.release().is_none() {
+            return Err(used_already());
+        }
+        let get_schema = stream.get_schema().ok_or_else(|| incomplete("get_schema"))?;
+        let mut schema = FFI_ArrowSchema::empty();
+        // SAFETY: the callback is called with the live stream it was read from, and writes one schema.
+        let code = unsafe { get_schema(&raw mut stream, &raw mut schema) };
+        if code != 0 {
+            return Err(producer_error(&mut stream, code));
+        }
+        let schema = to_schema(&import_field(&schema)?)?;
+        Ok(Self { schema, source: Source::Foreign(stream) })
+    }
+
+    /// Names and types of the columns.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The next batch, under [`Self::schema`]. Blocks this thread.
+    pub(crate) fn pull(&mut self) -> Option<Imported<RecordBatch>> {
+        let batch = match &mut self.source {
+            Source::Foreign(stream) => pull_foreign(stream, &self.schema).transpose(),
+            Source::Own(reader) => return reader.pull(),
+            Source::One(batch) => {
+                let batch = batch.clone();
+                self.source = Source::Ended;
+                return Some(Ok(batch));
+            }
+            Source::Ended => return None,
+        };
+        if !matches!(batch, Some(Ok(_))) {
+            self.source = Source::Ended;
+        }
+        batch
+    }
+
+    /// The batches for asynchronous code: each is pulled on a blocking thread of the runtime that polls.
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
+        futures::stream::unfold(Some(self), |reader| async move {
+            let mut reader = reader?;
+            let pulled = tokio::task::spawn_blocking(move || {
+                let batch = reader.pull();
+                (batch, reader)
+            });
+            match pulled.await {
+                Ok((batch, reader)) => batch.map(|batch| (batch, Some(reader))),
+                Err(source) => Some((Err(Error::internal("reading the data panicked").caused_by(source)), None)),
+            }
+        })
+    }
+}
+
+impl Iterator for ImportedStream {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    /// [`ImportedStream::pull`]; the error is an [`ArrowError::ExternalError`] with deltic's inside.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.pull().map(|batch| batch.map_err(|error| ArrowError::ExternalError(Box::new(error))))
+    }
+}
+
+impl RecordBatchReader for ImportedStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+fn pull_foreign(stream: &mut FFI_ArrowArrayStream, schema: &SchemaRef) -> Imported<Option<RecordBatch>> {
+    let get_next = stream.get_next().ok_or_else(|| incomplete("get_next"))?;
+    let mut array = FFI_ArrowArray::empty();
+    // SAFETY: the callback is called with the live stream it was read from, exclusively borrowed, and writes one array.
+    let code = unsafe { get_next(&raw mut *stream, &raw mut array) };
+    match code {
+        0 if array.is_released() => Ok(None),
+        0 => import_batch(array, schema).map(Some),
+        code => Err(producer_error(stream, code)),
+    }
+}
+
+/// What the producer says about its failed call. For a producer in Python that is the text of its exception.
+fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
+    let text = stream.get_last_error().and_then(|get_last_error| {
+        // SAFETY: called with the live stream it was read from, right after a call that failed, as the interface asks.
+        let text = NonNull::new(unsafe { get_last_error(&raw mut *stream) }.cast_mut())?;
+        // SAFETY: not null, NUL-terminated, and valid until the next call on the stream; copied before that.
+        Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    });
+    let text =
+        text.filter(|text| !text.is_empty()).unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
+    Error::invalid(format!("the data could not be read: {text}"))
+}
+
+fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef) -> Imported<RecordBatch> {
+    let data_type = DataType::Struct(schema.fields().clone());
+    caught(|| {
+        // SAFETY: the producer vouches that the array has the type it announced. `validate` checks what can be checked
+        // without reading all of it, before any array is made from it.
+        let data = unsafe { from_ffi_and_data_type(array, data_type) }?;
+        data.validate()?;
+        let rows = StructArray::from(data);
+        if rows.null_count() > 0 {
+            let text = format!("{} rows are null as a whole, which a table cannot hold; drop them", rows.null_count());
+            return Err(ArrowError::InvalidArgumentError(text));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        RecordBatch::try_new_with_options(Arc::clone(schema), rows.into_parts().1, &options)
+    })
+}
+
+fn import_field(schema: &FFI_ArrowSchema) -> Imported<Field> {
+    if schema.release().is_none() {
+        return Err(used_already());
+    }
+    caught(|| Field::try_from(schema))
+}
+
+fn to_schema(field: &Field) -> Imported<SchemaRef> {
+    match field.data_type() {
+        DataType::Struct(fields) => Ok(Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone()))),
+        other => Err(Error::invalid(format!("expected rows with named columns, got a single column of type {other}"))),
+    }
+}
+
+/// Arrow's import asserts what the interface promises; a broken promise is the caller's error, not a crash.
+fn caught<T>(import: impl FnOnce() -> std::result::Result<T, ArrowError>) -> Imported<T> {
+    let invalid = |text: &dyn std::fmt::Display| Error::invalid(format!("the Arrow data is not valid: {text}"));
+    match catch_unwind(AssertUnwindSafe(import)) {
+        Ok(imported) => imported.map_err(|error| invalid(&error)),
+        Err(panic) => Err(invalid(&panic_text(&*panic))),
+    }
+}
+
+fn used_already() -> Error {
+    Error::invalid("this Arrow data has been consumed already; pass data that nothing else has read")
+}
+
+fn incomplete(callback: &str) -> Error {
+    Error::invalid(format!("the Arrow stream has no `{callback}`; the library that made it is at fault"))
+}
+
+/// Calls the method `name`, if the object has it.
+fn call<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match object.getattr(name) {
+        Ok(method) => method.call0().map(Some),
+        Err(error) if error.is_instance_of::<PyAttributeError>(object.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> Imported<Bound<'py, PyCapsule>> {
+    let capsule = object.cast::<PyCapsule>();
+    capsule.cloned().map_err(|_| Error::invalid(format!("expected an Arrow capsule, got {}", type_text(object))))
+}
+
+fn pointer_in<T>(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Imported<NonNull<T>> {
+    let pointer = capsule.pointer_checked(Some(name)).map(NonNull::cast::<T>);
+    pointer.ok().filter(|pointer| pointer.is_aligned()).ok_or_else(|| {
+        Error::invalid(format!(
+            "expected a capsule named `{}`; the library that made it is at fault",
+            name.to_string_lossy()
+        ))
+    })
+}
+
+fn field_of(capsule: &Bound<'_, PyCapsule>) -> Imported<Field> {
+    let pointer = pointer_in::<FFI_ArrowSchema>(capsule, SCHEMA_CAPSULE)?;
+    // SAFETY: the capsule's name says what it points to, it is aligned, and the borrowed capsule keeps it alive and,
+    // because the GIL is held, unchanged meanwhile.
+    import_field(unsafe { pointer.as_ref() })
+}
+
+fn type_text(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().fully_qualified_name().map_or_else(|_| "this object".to_owned(), |name| format!("a `{name}`"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::{RecordBatchIterator, record_batch};
+    use arrow_buffer::NullBuffer;
+    use arrow_schema::Fields;
+
+    use super::super::export::tests::{numbers, reader};
+    use super::*;
+
+    /// The error of reading `batches` that claim to be of `announced`.
+    fn refusal(announced: Fields, batches: Vec<RecordBatch>) -> String {
+        let announced = Arc::new(Schema::new(announced));
+        let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), announced);
+        let mut stream = ImportedStream::from_ffi(FFI_ArrowArrayStream::new(Box::new(batches))).unwrap();
+        let refusal = stream.pull().unwrap().unwrap_err().to_string();
+        assert!(stream.pull().is_none(), "a failed stream is over");
+        refusal
+    }
+
+    #[test]
+    fn batches_and_errors_cross_and_the_stream_ends() {
+        let batches =
+            [Ok(numbers()), Ok(numbers().slice(1, 2)), Err(Error::corrupt("torn \0 page").in_file("a.parquet"))];
+        let ours = reader(&numbers().schema(), batches.into_iter());
+        let mut stream = ImportedStream::from_ffi(ours.into_ffi()).unwrap();
+        assert_eq!(stream.schema(), &numbers().schema());
+        assert_eq!(stream.pull().unwrap().unwrap(), numbers());
+        assert_eq!(stream.pull().unwrap().unwrap(), numbers().slice(1, 2));
+        let error = stream.pull().unwrap().unwrap_err().to_string();
+        assert!(error.contains("CorruptTableError: torn \u{fffd} page [file a.parquet]"), "{error}");
+        assert!(stream.pull().is_none());
+    }
+
+    #[test]
+    fn own_streams_keep_typed_errors() {
+        let ours = reader(&numbers().schema(), [Err(Error::storage(true, "slow down"))].into_iter());
+        let mut stream = ImportedStream { schema: numbers().schema(), source: Source::Own(ours) };
+        let error = stream.next().unwrap().unwrap_err();
+        assert_eq!(Error::from(error).kind(), &deltic_protocol::error::Kind::Storage { retryable: true });
+    }
+
+    #[test]
+    fn broken_promises_are_errors() {
+        let field = |name: &str, data_type| Arc::new(Field::new(name, data_type, true));
+        let too_few = refusal([field("id", DataType::Int64), field("b", DataType::Int64)].into(), vec![numbers()]);
+        assert!(too_few.contains("not valid"), "{too_few}");
+        let other_layout = refusal([field("id", DataType::Utf8)].into(), vec![numbers()]);
+        assert!(other_layout.contains("not valid"), "{other_layout}");
+        let not_null = refusal([Arc::new(Field::new("id", DataType::Int64, false))].into(), vec![numbers()]);
+        assert!(not_null.contains("non-nullable"), "{not_null}");
+    }
+
+    #[test]
+    fn rows_that_are_null_as_a_whole_are_refused() {
+        let rows = StructArray::from(record_batch!(("id", Int64, [1, 2])).unwrap());
+        let (fields, columns, _) = rows.into_parts();
+        let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
+        let refused = import_batch(FFI_ArrowArray::new(&rows.to_data()), &Arc::new(Schema::new(fields)));
+        assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
+    }
+
+    #[test]
+    fn released_structs_are_refused() {
+        let refused = ImportedStream::from_ffi(FFI_ArrowArrayStream::empty()).err().unwrap();
+        assert!(refused.to_string().contains("consumed already"));
+        assert!(import_field(&FFI_ArrowSchema::empty()).unwrap_err().to_string().contains("consumed already"));
+    }
+
+    #[test]
+    fn blocking_streams_feed_asynchronous_code() {
+        use futures::StreamExt;
+        let runtime = crate::runtime::Runtime::start().unwrap();
+        let ours = reader(&numbers().schema(), [Ok(numbers()), Ok(numbers())].into_iter());
+        let stream = ImportedStream::from_ffi(ours.into_ffi()).unwrap().into_stream();
+        assert_eq!(runtime.wait(stream.collect::<Vec<_>>()).len(), 2);
+    }
+}

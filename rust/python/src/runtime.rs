@@ -1,0 +1,145 @@
+//! The threads that wait for storage, and how a Python thread waits for them.
+//!
+//! One tokio runtime per process. A child made by `fork` inherits the memory of the parent's runtime but none of its
+//! threads, so the child builds its own and leaks the inherited one: dropping it would wait for threads that are not
+//! there. PySpark's daemon and `multiprocessing` fork.
+//!
+//! Invariants: the GIL is released while waiting, and signals are looked at every [`SIGNAL_INTERVAL`]; the lock on
+//! [`CURRENT`] is only ever held by a thread that holds the GIL and keeps it meanwhile. `os.fork` runs with the GIL
+//! too, so no child ever inherits the lock locked, and no lock-free structure is needed. A runtime that is carried
+//! along (as a stream does) is used without touching the lock.
+//! Proved by the `fork`, `interrupt` and `gil` tests in `tests/python/test_bridge.py`.
+
+use std::mem;
+use std::pin::pin;
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use deltic_protocol::error::Error;
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::time::timeout;
+
+use crate::errors::{Failure, Result};
+
+/// How long Ctrl-C may go unnoticed.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The runtime of this process, or of the process that this one was forked from.
+static CURRENT: Mutex<Option<Runtime>> = Mutex::new(None);
+
+/// A shared handle on the runtime of one process.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime {
+    tokio: Arc<tokio::runtime::Runtime>,
+    process: u32,
+}
+
+impl Runtime {
+    /// The runtime of this process, started on first use.
+    pub(crate) fn of_process(_attached: Python<'_>) -> Result<Self> {
+        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = current.as_ref().filter(|runtime| runtime.is_of_this_process()) {
+            return Ok(runtime.clone());
+        }
+        let runtime = Self::start()?;
+        if let Some(inherited) = current.replace(runtime.clone()) {
+            // Keeps its count above zero, so that handles inherited elsewhere never drop it either.
+            mem::forget(inherited);
+        }
+        Ok(runtime)
+    }
+
+    /// A runtime of its own.
+    pub(crate) fn start() -> std::result::Result<Self, Error> {
+        let tokio = Builder::new_multi_thread().thread_name("deltic-io").enable_all().build().map_err(|source| {
+            Error::storage(true, "cannot start the I/O threads; the limit on threads may be too low").caused_by(source)
+        })?;
+        Ok(Self { tokio: Arc::new(tokio), process: process::id() })
+    }
+
+    /// False in a child forked from the process that started it: none of its threads exist there.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process == process::id()
+    }
+
+    /// For spawning tasks and blocking work on the runtime.
+    pub(crate) fn handle(&self) -> &Handle {
+        self.tokio.handle()
+    }
+
+    /// Makes this the runtime that `tokio::spawn` and timers on this thread find.
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
+        self.tokio.enter()
+    }
+
+    /// Runs `future` on this thread until it is done. Never touches Python.
+    ///
+    /// Works on any thread, also inside another `wait` and on a thread of the runtime: reading data that is made by
+    /// Python code, which itself reads a table, nests them.
+    pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
+        tokio::task::block_in_place(|| self.tokio.block_on(future))
+    }
+
+    /// [`Runtime::wait`] for a Python thread: without the GIL, and giving up with the signal handler's exception
+    /// (`KeyboardInterrupt`), in which case the future is dropped.
+    ///
+    /// The future is polled here and signals are looked at between polls, so long computations belong on other threads.
+    pub(crate) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        // Declared before the future, so that the future is dropped inside the runtime.
+        let _entered = self.enter();
+        let mut future = pin!(future);
+        loop {
+            match py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await })) {
+                Ok(output) => return Ok(output),
+                Err(_elapsed) => py.check_signals()?,
+            }
+        }
+    }
+}
+
+/// Waits for `future` on this process's runtime, without the GIL; Ctrl-C drops it and raises.
+pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> Result<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    Ok(Runtime::of_process(py)?.block_on(py, future)?)
+}
+
+/// [`block_on`] for a future that can fail: one `?` for both failures.
+pub(crate) fn run<T, F>(py: Python<'_>, future: F) -> Result<T>
+where
+    F: Future<Output = std::result::Result<T, Error>> + Send,
+    T: Send,
+{
+    block_on(py, future)?.map_err(Failure::from)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_nest_on_any_thread() {
+        let runtime = Runtime::start().unwrap();
+        let nested = |depth: u32| {
+            let runtime = runtime.clone();
+            async move {
+                tokio::task::yield_now().await;
+                runtime.wait(async { runtime.wait(async { depth + 1 }) })
+            }
+        };
+        assert_eq!(runtime.wait(nested(1)), 2);
+        assert_eq!(runtime.wait(runtime.handle().spawn(nested(2))).unwrap(), 3);
+        let other = runtime.clone();
+        let blocking = runtime.handle().spawn_blocking(move || other.wait(async { 4 }));
+        assert_eq!(runtime.wait(blocking).unwrap(), 4);
+    }
+}

@@ -1,0 +1,220 @@
+//! `_deltic.Table`, `Snapshot` and `Plan`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+
+use deltic_protocol::schema::arrow::to_arrow_schema;
+use deltic_table::history;
+use deltic_table::scan::plan::{ScanPlan, files};
+use deltic_table::scan::read::{ReadOptions, Reader};
+use deltic_table::scan::task::TaskGroup;
+use deltic_table::snapshot::Snapshot as TableSnapshot;
+use deltic_table::storage::Storage;
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::arrow::{ArrowSchema, ArrowStream};
+use crate::clock::Clock;
+use crate::errors::Result;
+use crate::runtime::{Runtime, run};
+
+/// A table's place. Opening it does no I/O.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct Table {
+    storage: Storage,
+}
+
+/// The storage at `uri`.
+pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Result<Storage> {
+    Ok(Storage::open(uri, &options.unwrap_or_default())?)
+}
+
+#[pymethods]
+impl Table {
+    #[new]
+    #[pyo3(signature = (uri, storage_options = None))]
+    fn new(uri: &str, storage_options: Option<HashMap<String, String>>) -> Result<Self> {
+        Ok(Self { storage: storage(uri, storage_options)? })
+    }
+
+    #[getter]
+    fn uri(&self) -> &str {
+        self.storage.location()
+    }
+
+    fn exists(&self, py: Python<'_>) -> Result<bool> {
+        let segment = async {
+            match deltic_table::log_reader::segment(&self.storage, None).await {
+                Ok(_) => Ok(true),
+                Err(e) if e.is_not_found() => Ok(false),
+                Err(e) => Err(e),
+            }
+        };
+        run(py, segment)
+    }
+
+    #[pyo3(signature = (version = None, timestamp_ms = None))]
+    fn snapshot(&self, py: Python<'_>, version: Option<u64>, timestamp_ms: Option<i64>) -> Result<Snapshot> {
+        let open = async {
+            let version = match timestamp_ms {
+                Some(time) => Some(history::version_at(&self.storage, time).await?),
+                None => version,
+            };
+            TableSnapshot::open(&self.storage, version).await
+        };
+        Ok(Snapshot(run(py, open)?))
+    }
+
+    #[pyo3(signature = (limit = None))]
+    fn history(&self, py: Python<'_>, limit: Option<usize>) -> Result<Vec<String>> {
+        let entries = run(py, history::history(&self.storage, limit))?;
+        Ok(entries.into_iter().map(|entry| Value::Object(entry).to_string()).collect())
+    }
+
+    fn checkpoint(&self, py: Python<'_>) -> Result<u64> {
+        run(py, deltic_table::checkpoint::write::checkpoint(&self.storage, Clock::now()))
+    }
+
+    fn request_counts(&self) -> BTreeMap<&'static str, u64> {
+        let counts = self.storage.counts();
+        BTreeMap::from([
+            ("lists", counts.lists),
+            ("gets", counts.gets),
+            ("heads", counts.heads),
+            ("puts", counts.puts),
+            ("deletes", counts.deletes),
+            ("bytes_read", counts.bytes_read),
+            ("bytes_written", counts.bytes_written),
+        ])
+    }
+}
+
+/// One version of a table.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct Snapshot(TableSnapshot);
+
+#[pymethods]
+impl Snapshot {
+    #[getter]
+    fn version(&self) -> u64 {
+        self.0.version()
+    }
+
+    #[getter]
+    fn uri(&self) -> &str {
+        self.0.storage().location()
+    }
+
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema::new(to_arrow_schema(&self.0.shape().schema))
+    }
+
+    fn metadata(&self) -> Result<String> {
+        json_text(self.0.metadata())
+    }
+
+    fn protocol(&self) -> Result<String> {
+        json_text(self.0.protocol())
+    }
+
+    fn num_files(&self, py: Python<'_>) -> Result<u64> {
+        run(py, self.0.num_files())
+    }
+
+    #[pyo3(signature = (filter = None))]
+    fn files(&self, py: Python<'_>, filter: Option<String>) -> Result<ArrowStream> {
+        let (schema, batches) = run(py, files(&self.0, filter.as_deref()))?;
+        Ok(ArrowStream::from_stream(schema, batches, Runtime::of_process(py)?))
+    }
+
+    #[pyo3(signature = (columns = None, filter = None))]
+    fn plan(&self, py: Python<'_>, columns: Option<Vec<String>>, filter: Option<String>) -> Result<Plan> {
+        Ok(Plan(run(py, ScanPlan::new(&self.0, columns.as_deref(), filter.as_deref()))?))
+    }
+}
+
+/// What a query will read.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct Plan(ScanPlan);
+
+#[pymethods]
+impl Plan {
+    #[getter]
+    fn files_total(&self) -> u64 {
+        self.0.files_total
+    }
+
+    #[getter]
+    fn files_kept(&self) -> u64 {
+        self.0.files_kept
+    }
+
+    #[getter]
+    fn bytes_total(&self) -> u64 {
+        self.0.bytes_total
+    }
+
+    #[getter]
+    fn bytes_kept(&self) -> u64 {
+        self.0.bytes_kept
+    }
+
+    #[getter]
+    fn skipped(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::from([("partition", self.0.skipped.partition), ("statistics", self.0.skipped.statistics)])
+    }
+
+    fn schema(&self) -> Result<ArrowSchema> {
+        let reader = Reader::new(self.0.snapshot().storage().clone(), self.0.spec().clone())?;
+        Ok(ArrowSchema::new(reader.schema()))
+    }
+
+    fn to_arrow(&self, py: Python<'_>) -> Result<ArrowStream> {
+        let (schema, batches) = self.0.to_batches()?;
+        ArrowStream::from_batches(py, schema, batches)
+    }
+
+    fn task_groups(&self, py: Python<'_>, n: usize) -> Result<Vec<Vec<u8>>> {
+        Ok(py.detach(|| self.0.task_groups(n))?)
+    }
+
+    #[pyo3(signature = (batch_size = None))]
+    fn read(&self, py: Python<'_>, batch_size: Option<NonZeroUsize>) -> Result<ArrowStream> {
+        let group = TaskGroup { spec: self.0.spec().clone(), tasks: py.detach(|| self.0.tasks())? };
+        read_tasks(py, self.0.snapshot().storage().clone(), group, batch_size)
+    }
+}
+
+/// Reads the tasks of one group, wherever this process runs.
+#[pyfunction]
+#[pyo3(signature = (uri, storage_options, group, batch_size = None))]
+pub(crate) fn read_task_group(
+    py: Python<'_>,
+    uri: &str,
+    storage_options: Option<HashMap<String, String>>,
+    group: &[u8],
+    batch_size: Option<NonZeroUsize>,
+) -> Result<ArrowStream> {
+    read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, batch_size)
+}
+
+fn read_tasks(
+    py: Python<'_>,
+    storage: Storage,
+    group: TaskGroup,
+    batch_size: Option<NonZeroUsize>,
+) -> Result<ArrowStream> {
+    let reader = Reader::new(storage, group.spec)?;
+    let schema = reader.schema();
+    let mut options = ReadOptions::default();
+    if let Some(rows) = batch_size {
+        options.batch_rows = rows.get();
+    }
+    Ok(ArrowStream::from_stream(schema, reader.read(group.tasks, options), Runtime::of_process(py)?))
+}
+
+/// JSON text of an action.
+fn json_text(action: &impl serde::Serialize) -> Result<String> {
+    let text = serde_json::to_string(action);
+    Ok(text.map_err(|e| deltic_protocol::error::Error::internal("an action has no JSON form").caused_by(e))?)
+}

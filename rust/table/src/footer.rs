@@ -1,0 +1,285 @@
+//! The footer of a Parquet file: bytes to metadata, safely.
+//!
+//! The decoder of the parquet crate recurses over the schema and reserves room for as many children as the footer
+//! claims. A footer is untrusted, so [`parse`] first walks it without recursion over the schema and refuses one that
+//! nests deeper than any table can, or that promises more children than it holds.
+//!
+//! Does no I/O and knows nothing of tables. Proved by `read::hostile_footers_are_corrupt` and the tests below.
+
+use deltic_protocol::schema::json::MAX_DEPTH;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+
+/// Bytes at the very end of a file: the metadata's length and the magic number.
+pub const TRAILER: u64 = 8;
+
+/// How deep a file's schema may nest. A list or map of the table takes two levels in the file.
+const MAX_FILE_DEPTH: usize = 2 * MAX_DEPTH + 8;
+
+/// How deep anything else in a footer may nest.
+const MAX_VALUE_DEPTH: usize = 16;
+
+/// How many bytes of metadata stand before the trailer, given at least the file's last [`TRAILER`] bytes.
+pub fn metadata_length(end: &[u8]) -> Result<u64, ParquetError> {
+    match end.last_chunk::<8>() {
+        Some([a, b, c, d, b'P', b'A', b'R', b'1']) => Ok(u64::from(u32::from_le_bytes([*a, *b, *c, *d]))),
+        Some([.., b'P', b'A', b'R', b'E']) => Err(ParquetError::NYI("the file's footer is encrypted".to_owned())),
+        Some(_) | None => Err(ParquetError::General("the file does not end with PAR1".to_owned())),
+    }
+}
+
+/// Decodes the metadata that stands before the trailer.
+pub fn parse(metadata: &[u8]) -> Result<ParquetMetaData, ParquetError> {
+    check(metadata).ok_or_else(|| {
+        ParquetError::General(format!(
+            "the footer is cut off, contradicts itself, or nests deeper than {MAX_FILE_DEPTH} levels"
+        ))
+    })?;
+    ParquetMetaDataReader::decode_metadata(metadata)
+}
+
+/// Walks a `FileMetaData` in Thrift's compact form; `None` if it must not be decoded.
+fn check(metadata: &[u8]) -> Option<()> {
+    let mut thrift = Thrift { bytes: metadata };
+    let mut id = 0;
+    while let Some(kind) = thrift.field(&mut id)? {
+        if (id, kind) == (2, LIST) {
+            check_schema(&mut thrift)?;
+        } else {
+            thrift.skip(kind, MAX_VALUE_DEPTH)?;
+        }
+    }
+    Some(())
+}
+
+/// Walks the list of schema elements: a tree written depth first, each node with its number of children.
+fn check_schema(thrift: &mut Thrift<'_>) -> Option<()> {
+    let (count, kind) = thrift.list()?;
+    if kind != STRUCT {
+        return None;
+    }
+    // Children still to come, by level.
+    let mut open: Vec<u64> = Vec::new();
+    for rest in (0..count).rev() {
+        if let Some(children) = open.last_mut() {
+            *children = children.checked_sub(1)?;
+        }
+        let children = check_element(thrift)?;
+        if children > rest {
+            return None;
+        }
+        if children > 0 {
+            open.push(children);
+        }
+        if open.len() > MAX_FILE_DEPTH {
+            return None;
+        }
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+    }
+    Some(())
+}
+
+/// Walks one schema element and gives its number of children.
+fn check_element(thrift: &mut Thrift<'_>) -> Option<u64> {
+    let (mut id, mut children) = (0, 0);
+    while let Some(kind) = thrift.field(&mut id)? {
+        if (id, kind) == (5, I32) {
+            let number = thrift.varint()?;
+            // Signed numbers are zigzag: odd ones are negative.
+            if number % 2 == 1 {
+                return None;
+            }
+            children = number / 2;
+        } else {
+            thrift.skip(kind, MAX_VALUE_DEPTH)?;
+        }
+    }
+    Some(children)
+}
+
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const I8: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+
+/// What is left of a value in Thrift's compact form.
+struct Thrift<'a> {
+    bytes: &'a [u8],
+}
+
+impl Thrift<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(*first)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn advance(&mut self, length: u64) -> Option<()> {
+        self.bytes = self.bytes.get(usize::try_from(length).ok()?..)?;
+        Some(())
+    }
+
+    /// The type of the following field, its id in `id`; `Some(None)` at the end of the struct.
+    #[allow(clippy::option_option)]
+    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
+        let header = self.byte()?;
+        let kind = header & 0x0f;
+        if kind == 0 {
+            return Some(None);
+        }
+        match i64::from(header >> 4) {
+            0 => {
+                let number = self.varint()?;
+                *id = (number >> 1).cast_signed() ^ -(number & 1).cast_signed();
+            }
+            delta => *id = id.checked_add(delta)?,
+        }
+        Some(Some(kind))
+    }
+
+    /// Length and element type of a list.
+    fn list(&mut self) -> Option<(u64, u8)> {
+        let header = self.byte()?;
+        let count = match header >> 4 {
+            15 => self.varint()?,
+            short => u64::from(short),
+        };
+        // Every element takes at least a byte.
+        (count <= self.bytes.len() as u64).then_some((count, header & 0x0f))
+    }
+
+    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match kind {
+            TRUE | FALSE => Some(()),
+            I8 => self.advance(1),
+            I16 | I32 | I64 => self.varint().map(drop),
+            DOUBLE => self.advance(8),
+            BINARY => {
+                let length = self.varint()?;
+                self.advance(length)
+            }
+            LIST | SET => {
+                let (count, kind) = self.list()?;
+                (0..count).try_for_each(|_| self.skip_element(kind, depth))
+            }
+            MAP => {
+                let count = self.varint()?;
+                if count == 0 {
+                    return Some(());
+                }
+                let kinds = self.byte()?;
+                (0..count).try_for_each(|_| {
+                    self.skip_element(kinds >> 4, depth)?;
+                    self.skip_element(kinds & 0x0f, depth)
+                })
+            }
+            STRUCT => {
+                let mut id = 0;
+                while let Some(kind) = self.field(&mut id)? {
+                    self.skip(kind, depth)?;
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// Inside a container a truth value takes a byte of its own.
+    fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
+        if matches!(kind, TRUE | FALSE) { self.advance(1) } else { self.skip(kind, depth) }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn name(out: &mut Vec<u8>) {
+        out.extend([0x48, 1, b'c']); // field 4, binary, one byte
+    }
+
+    /// `depth` groups in one another with one leaf inside.
+    fn nested(depth: usize, claimed_children: u8) -> Vec<u8> {
+        let mut out = vec![0x15, 2]; // field 1: version 1
+        out.push(0x19); // field 2: list
+        out.push(0xfc); // of structs, long form
+        let mut count = depth as u64 + 1;
+        while count > 0x7f {
+            out.push((count & 0x7f) as u8 | 0x80);
+            count >>= 7;
+        }
+        out.push(count as u8);
+        for level in 0..depth {
+            if level > 0 {
+                out.extend([0x35, 0]); // field 3: required
+                out.extend([0x18, 1, b'c']); // field 4: name
+            } else {
+                name(&mut out);
+            }
+            out.extend([0x15, 2 * claimed_children, 0]); // field 5: children; stop
+        }
+        out.extend([0x15, 2, 0x25, 0, 0x18, 1, b'c', 0]); // INT32, required, name, stop
+        out.extend([0x16, 0, 0x19, 0x0c, 0]); // no rows, no row groups, stop
+        out
+    }
+
+    #[test]
+    fn a_schema_within_the_limit_is_decoded() {
+        for depth in [1, 2, MAX_FILE_DEPTH] {
+            let metadata = parse(&nested(depth, 1)).unwrap();
+            assert_eq!(metadata.file_metadata().schema_descr().num_columns(), 1);
+        }
+    }
+
+    #[test]
+    fn absurd_schemas_are_refused_before_decoding() {
+        for (depth, children) in [(MAX_FILE_DEPTH + 1, 1), (1_000_000, 1), (3, 63)] {
+            assert!(parse(&nested(depth, children)).is_err(), "{depth} levels of {children}");
+        }
+    }
+
+    #[test]
+    fn no_prefix_and_no_flipped_bit_panics() {
+        let footer = nested(5, 1);
+        for end in 0..footer.len() {
+            assert!(check(&footer[..end]).is_none(), "prefix of {end}");
+        }
+        for (byte, bit) in (0..footer.len()).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+            let mut broken = footer.clone();
+            broken[byte] ^= 1 << bit;
+            let _ = check(&broken);
+        }
+    }
+
+    #[test]
+    fn the_trailer_tells_the_length() {
+        assert_eq!(metadata_length(b"\x05\x01\0\0PAR1").unwrap(), 261);
+        for wrong in [&b"PAR1"[..], b"", b"\0\0\0\0PAR0", b"\0\0\0\0PARE"] {
+            assert!(metadata_length(wrong).is_err());
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Some row groups of one file to batches of rows.
+//!
+//! Bytes are fetched on the runtime's threads, decoding runs on its blocking threads, one batch at a time, so that a
+//! reader who stops asking stops the work. The parquet crate can panic on a hostile file: that ends the one blocking
+//! call, and is reported as a corrupt file.
+//!
+//! Invariant: the rows decoded are as many as the footer promised, or the file is corrupt
+//! (`read::hostile_footers_are_corrupt`). Late materialisation gives the rows that filtering afterwards gives
+//! (`read::late_materialisation_equals_a_plain_filter`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::ArrowError;
+use arrow_select::filter::filter_record_batch;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::predicate::{self, BoundPredicate};
+use parquet::DecodeResult;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowPredicateFn, ArrowReaderMetadata, RowFilter};
+use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder, RowGroupSelection};
+use parquet::errors::ParquetError;
+use tokio::sync::mpsc;
+
+use super::adapt::Adapter;
+use super::fetch::FileBytes;
+use crate::error::corrupt_parquet;
+
+/// What all units of one file share.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    /// As in the log; for messages.
+    pub(crate) path: String,
+    pub(crate) bytes: FileBytes,
+    pub(crate) metadata: ArrowReaderMetadata,
+    pub(crate) filter: Filter,
+    /// Gives the output columns, and behind them those that [`Filter::After`] needs in addition.
+    pub(crate) adapter: Adapter,
+    /// Number of output columns.
+    pub(crate) width: usize,
+}
+
+/// How rows are chosen.
+#[derive(Debug)]
+pub(crate) enum Filter {
+    /// All rows of the file qualify.
+    None,
+    /// The predicate's columns are decoded first, the others only for the rows it keeps.
+    Before(Arc<BoundPredicate>, Arc<Adapter>),
+    /// The predicate is evaluated on what was decoded.
+    After(Arc<BoundPredicate>),
+}
+
+/// Row groups that are decoded one after the other.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) row_groups: Vec<RowGroupSelection>,
+    /// Rows that the row groups hold after deletion, before the predicate.
+    pub(crate) rows: u64,
+}
+
+/// Runs `work` on a blocking thread. A panic in there is the file's fault.
+pub(crate) async fn blocking<T: Send + 'static>(
+    path: &str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(|e| e.in_file(path)),
+        Err(stopped) if stopped.is_panic() => {
+            Err(Error::corrupt("the Parquet decoder gave up on the file; restore it, or remove it from the table")
+                .in_file(path)
+                .caused_by(stopped))
+        }
+        Err(stopped) => Err(Error::internal("the runtime is shutting down").caused_by(stopped)),
+    }
+}
+
+/// Sends the rows of `unit` until they end or nobody listens.
+pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
+    let file = Arc::clone(&unit.file);
+    if file.adapter.leaves().is_empty() && matches!(file.filter, Filter::None) {
+        return send_constant(&unit, batch_rows, out).await;
+    }
+    let mut decoding = blocking(&file.path, move || Decoding::new(unit, batch_rows)).await?;
+    loop {
+        let step;
+        (decoding, step) = blocking(&file.path, move || {
+            let mut decoding = decoding;
+            let step = decoding.step()?;
+            Ok((decoding, step))
+        })
+        .await?;
+        match step {
+            Step::Needs(ranges) => {
+                let bytes = file.bytes.ranges(&ranges).await.map_err(|e| e.in_file(&file.path))?;
+                decoding.decoder.push_ranges(ranges, bytes).map_err(|e| corrupt_parquet(&file.path, e))?;
+            }
+            Step::Batch(batch) => {
+                if out.send(batch).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Step::Done => return Ok(()),
+        }
+    }
+}
+
+/// No column comes from the file: only the number of rows matters.
+async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
+    let file = &unit.file;
+    let mut rest = usize::try_from(unit.rows).map_err(|_| Error::corrupt("the footer claims more rows than can be"))?;
+    // Without columns a batch is nothing but its number of rows, however many.
+    let most = if file.width == 0 { rest } else { batch_rows };
+    let mut full: Option<RecordBatch> = None;
+    while rest > 0 {
+        let rows = rest.min(most);
+        rest -= rows;
+        let batch = match &full {
+            Some(batch) => batch.slice(0, rows),
+            None => full.insert(file.adapter.constant(rows).map_err(|e| e.in_file(&file.path))?).clone(),
+        };
+        if out.send(batch).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+enum Step {
+    Needs(Vec<std::ops::Range<u64>>),
+    Batch(RecordBatch),
+    Done,
+}
+
+/// A unit that is being decoded.
+struct Decoding {
+    file: Arc<OpenFile>,
+    decoder: ParquetPushDecoder,
+    /// Rows promised by the footer and not deleted.
+    promised: u64,
+    /// Rows decoded, before the predicate.
+    decoded: Arc<AtomicU64>,
+    /// What went wrong inside the predicate, which can only fail with an Arrow error.
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+impl Decoding {
+    fn new(unit: Unit, batch_rows: usize) -> Result<Self> {
+        let file = unit.file;
+        let leaves = |adapter: &Adapter| {
+            ProjectionMask::leaves(file.metadata.parquet_schema(), adapter.leaves().iter().copied())
+        };
+        let decoded = Arc::new(AtomicU64::new(0));
+        let failure = Arc::new(Mutex::new(None));
+        let mut builder = ParquetPushDecoderBuilder::new_with_metadata(file.metadata.clone())
+            .with_projection(leaves(&file.adapter))
+            .with_row_group_selections(unit.row_groups)
+            .with_batch_size(batch_rows);
+        if let Filter::Before(predicate, adapter) = &file.filter {
+            let mask = leaves(adapter);
+            let (predicate, adapter) = (Arc::clone(predicate), Arc::clone(adapter));
+            let (decoded, failure) = (Arc::clone(&decoded), Arc::clone(&failure));
+            let keep = move |batch: RecordBatch| -> Result<BooleanArray, ArrowError> {
+                decoded.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                let condition = adapter.adapt(&batch).and_then(|batch| predicate.evaluate(&batch));
+                condition.map(|condition| predicate::keep(&condition)).map_err(|e| {
+                    let message = e.to_string();
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+                    ArrowError::ComputeError(message)
+                })
+            };
+            builder = builder.with_row_filter(RowFilter::new(vec![Box::new(ArrowPredicateFn::new(mask, keep))]));
+        }
+        let decoder = builder.build().map_err(|e| corrupt_parquet(&file.path, e))?;
+        Ok(Self { file, decoder, promised: unit.rows, decoded, failure })
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        loop {
+            match self.decoder.try_decode().map_err(|e| self.error(e))? {
+                DecodeResult::NeedsData(ranges) => return Ok(Step::Needs(ranges)),
+                DecodeResult::Data(batch) => {
+                    let batch = self.finish(&batch)?;
+                    if batch.num_rows() > 0 {
+                        return Ok(Step::Batch(batch));
+                    }
+                }
+                DecodeResult::Finished => {
+                    let decoded = self.decoded.load(Ordering::Relaxed);
+                    if decoded != self.promised {
+                        return Err(Error::corrupt(format!(
+                            "the footer promises {} rows where {decoded} are stored; restore the file",
+                            self.promised
+                        )));
+                    }
+                    return Ok(Step::Done);
+                }
+            }
+        }
+    }
+
+    /// The output columns of the rows that qualify.
+    fn finish(&self, decoded: &RecordBatch) -> Result<RecordBatch> {
+        let batch = self.file.adapter.adapt(decoded)?;
+        match &self.file.filter {
+            Filter::None => {
+                self.decoded.fetch_add(decoded.num_rows() as u64, Ordering::Relaxed);
+                Ok(batch)
+            }
+            Filter::Before(..) => Ok(batch),
+            Filter::After(predicate) => {
+                self.decoded.fetch_add(decoded.num_rows() as u64, Ordering::Relaxed);
+                let keep = predicate::keep(&predicate.evaluate(&batch)?);
+                let output: Vec<usize> = (0..self.file.width).collect();
+                Ok(filter_record_batch(&batch.project(&output)?, &keep)?)
+            }
+        }
+    }
+
+    fn error(&self, e: ParquetError) -> Error {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.unwrap_or_else(|| corrupt_parquet(&self.file.path, e))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use deltic_protocol::error::Kind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_while_decoding_is_the_files_fault() {
+        let error = blocking::<()>("some.parquet", || panic!("index out of bounds")).await.unwrap_err();
+        assert_eq!((error.kind(), error.path()), (&Kind::Corrupt, Some("some.parquet")));
+    }
+}

@@ -1,0 +1,288 @@
+//! One file task to the units of work that read it.
+//!
+//! Fetches the footer and the deletion vector, finds the columns, decides how the predicate is applied, drops row
+//! groups that cannot qualify, and cuts the rest into [`Unit`]s. A file that its partition values rule out costs no
+//! request.
+//!
+//! Invariant: a deletion vector counts rows from the start of the file, whatever row groups are dropped
+//! (`read::deletion_vectors_span_row_groups`).
+//!
+//! PROTOCOL.md: "Reader Requirements for Deletion Vectors", "Partition Value Serialization".
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::predicate::{BoundPredicate, keep};
+use deltic_protocol::prune;
+use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
+use parquet::arrow::push_decoder::RowGroupSelection;
+use parquet::basic::Type as PhysicalType;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::schema::types::SchemaDescriptor;
+
+use super::adapt::{Adapter, Constants, count_leaves};
+use super::decode::{Filter, OpenFile, Unit, blocking};
+use super::fetch::{FileBytes, parse_footer};
+use super::row_groups::RowGroupBounds;
+use super::task::FileTask;
+use crate::error::corrupt_parquet;
+use crate::storage::{Storage, decode_path};
+
+/// Compressed bytes of needed columns that make a unit; smaller row groups share one.
+const UNIT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What all files of one scan share.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) storage: Storage,
+    pub(crate) table: StructType,
+    pub(crate) mapping: ColumnMapping,
+    /// Logical names.
+    pub(crate) partition_columns: BTreeSet<String>,
+    pub(crate) output: StructType,
+    pub(crate) schema: SchemaRef,
+    pub(crate) condition: Option<Condition>,
+}
+
+/// The predicate and the columns it needs.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    pub(crate) predicate: Arc<BoundPredicate>,
+    pub(crate) columns: StructType,
+    pub(crate) schema: SchemaRef,
+    /// The output columns, and behind them those that only the predicate needs.
+    pub(crate) with_output: StructType,
+    pub(crate) with_output_schema: SchemaRef,
+}
+
+/// The work that reads the rows of `task`, in their order.
+pub(crate) async fn open(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
+    let path = task.path.clone();
+    open_task(scan, task).await.map_err(|e| e.in_file(path))
+}
+
+async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
+    let constants = scan.constants(&task)?;
+    if !scan.may_hold(&constants)? {
+        return Ok(Vec::new());
+    }
+    let path = decode_path(&task.path)?;
+    let fetch = async {
+        let bytes = FileBytes::open(scan.storage.clone(), path, task.size).await?;
+        let footer = bytes.footer().await?;
+        Ok((bytes, footer))
+    };
+    let ((bytes, footer), deletions) = futures::future::try_join(fetch, scan.deletions(&task)).await?;
+    let path = task.path.clone();
+    blocking(&path, move || {
+        let metadata = Arc::new(parse_footer(&task.path, &footer)?);
+        plan(&scan, &task.path, bytes, metadata, &constants, deletions.as_ref())
+    })
+    .await
+}
+
+impl Scan {
+    /// The partition values of a file.
+    fn constants(&self, task: &FileTask) -> Result<Constants> {
+        let mut constants = Constants::new();
+        for name in &self.partition_columns {
+            let field = self
+                .table
+                .field(name)
+                .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is not in the table's schema")))?;
+            let primitive = field
+                .data_type
+                .as_primitive()
+                .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is a {}", field.data_type)))?;
+            let physical = self.mapping.physical_name(field)?;
+            let values = &task.partition_values;
+            let text = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
+            constants.insert(field.name.clone(), Scalar::parse_partition(text, primitive)?);
+        }
+        Ok(constants)
+    }
+
+    /// False if the partition values alone show that no row qualifies.
+    fn may_hold(&self, constants: &Constants) -> Result<bool> {
+        match &self.condition {
+            Some(condition) if condition.columns.fields.iter().all(|f| constants.contains_key(&f.name)) => {
+                let schema = Arc::clone(&condition.schema);
+                let adapter = Adapter::new(&condition.columns, schema, self.mapping, &Fields::empty(), constants)?;
+                always(&condition.predicate, &adapter)
+            }
+            Some(_) | None => Ok(true),
+        }
+    }
+
+    /// The rows of a file that are deleted.
+    async fn deletions(&self, task: &FileTask) -> Result<Option<DeletionVector>> {
+        let Some(descriptor) = &task.deletion_vector else { return Ok(None) };
+        let vector = match deletion_vector::source(descriptor)? {
+            Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor)?,
+            Source::File { path, offset, length } => {
+                let path = match path {
+                    DeletionVectorPath::Relative(path) => path,
+                    DeletionVectorPath::Absolute(uri) => decode_path(&uri)?,
+                };
+                let end = offset.checked_add(length).ok_or_else(|| Error::corrupt("a deletion vector ends nowhere"))?;
+                let bytes = self.storage.get_range(&path, offset..end).await?;
+                deletion_vector::parse_file_region(&bytes, descriptor)?
+            }
+        };
+        Ok(Some(vector))
+    }
+}
+
+/// Whether a predicate over columns that are the same in all rows of a file is TRUE.
+fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
+    Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
+}
+
+fn plan(
+    scan: &Scan,
+    path: &str,
+    bytes: FileBytes,
+    metadata: Arc<ParquetMetaData>,
+    constants: &Constants,
+    deletions: Option<&DeletionVector>,
+) -> Result<Vec<Unit>> {
+    let metadata = arrow_metadata(metadata).map_err(|e| corrupt_parquet(path, e))?;
+    let fields = metadata.schema().fields();
+    if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
+        return Err(Error::corrupt("the file's schema has columns without a type; rewrite the file"));
+    }
+    let adapter = |columns: &StructType, schema: &SchemaRef| {
+        Adapter::new(columns, Arc::clone(schema), scan.mapping, fields, constants)
+    };
+    let mut output = adapter(&scan.output, &scan.schema)?;
+    let mut filter = Filter::None;
+    let mut groups: Vec<usize> = (0..metadata.metadata().num_row_groups()).collect();
+    if let Some(condition) = &scan.condition {
+        let first = adapter(&condition.columns, &condition.schema)?;
+        if first.leaves().is_empty() {
+            if !always(&condition.predicate, &first)? {
+                return Ok(Vec::new());
+            }
+        } else {
+            let bounds = RowGroupBounds::new(&metadata, &scan.table, scan.mapping, constants);
+            let kept = prune::keep(&condition.predicate, &bounds)?;
+            groups.retain(|group| *group >= kept.len() || kept.value(*group));
+            filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {
+                output = adapter(&condition.with_output, &condition.with_output_schema)?;
+                Filter::After(Arc::clone(&condition.predicate))
+            } else {
+                Filter::Before(Arc::clone(&condition.predicate), Arc::new(first))
+            };
+        }
+    }
+    let file =
+        OpenFile { path: path.to_owned(), bytes, metadata, filter, adapter: output, width: scan.output.fields.len() };
+    units(Arc::new(file), &groups, deletions)
+}
+
+/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything.
+fn arrow_metadata(metadata: Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata, parquet::errors::ParquetError> {
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())?;
+    let parquet = plain.parquet_schema();
+    if !parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
+        return Ok(plain);
+    }
+    // By default INT96 becomes nanoseconds, which end in the year 2262.
+    let mut leaf = 0;
+    let fields: Fields = plain.schema().fields().iter().map(|field| in_micros(field, parquet, &mut leaf)).collect();
+    ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(fields))))
+}
+
+/// `field` with microseconds for INT96; its first leaf is number `leaf`, which moves past its last.
+fn in_micros(field: &Field, parquet: &SchemaDescriptor, leaf: &mut usize) -> Field {
+    let mut inside = |field: &Arc<Field>| Arc::new(in_micros(field, parquet, leaf));
+    let data_type = match field.data_type() {
+        ArrowType::Struct(fields) => ArrowType::Struct(fields.iter().map(inside).collect()),
+        ArrowType::List(element) => ArrowType::List(inside(element)),
+        ArrowType::Map(entries, sorted) => ArrowType::Map(inside(entries), *sorted),
+        other => {
+            let int96 = parquet.columns().get(*leaf).is_some_and(|c| c.physical_type() == PhysicalType::INT96);
+            *leaf += 1;
+            if int96 { ArrowType::Timestamp(TimeUnit::Microsecond, None) } else { other.clone() }
+        }
+    };
+    field.clone().with_data_type(data_type)
+}
+
+/// Cuts the row groups into units and leaves out deleted rows.
+fn units(file: Arc<OpenFile>, groups: &[usize], deletions: Option<&DeletionVector>) -> Result<Vec<Unit>> {
+    let metadata = Arc::clone(file.metadata.metadata());
+    let total = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
+    let kept = deletions.map(|vector| vector.kept_ranges(total).map(Iterator::collect::<Vec<_>>)).transpose()?;
+    let needed: BTreeSet<usize> = match &file.filter {
+        Filter::Before(_, first) => file.adapter.leaves().iter().chain(first.leaves()).copied().collect(),
+        Filter::None | Filter::After(_) => file.adapter.leaves().iter().copied().collect(),
+    };
+    let mut units: Vec<Unit> = Vec::new();
+    let (mut start, mut bytes) = (0_u64, u64::MAX);
+    for (index, group) in metadata.row_groups().iter().enumerate() {
+        let rows = start..start.saturating_add(u64::try_from(group.num_rows()).unwrap_or(0));
+        start = rows.end;
+        if groups.binary_search(&index).is_err() {
+            continue;
+        }
+        let (selection, left) = match &kept {
+            Some(kept) => select(kept, &rows),
+            None => (None, rows.end - rows.start),
+        };
+        if left == 0 {
+            continue;
+        }
+        let size = needed
+            .iter()
+            .filter_map(|leaf| group.columns().get(*leaf))
+            .map(|column| u64::try_from(column.compressed_size()).unwrap_or(0))
+            .fold(0, u64::saturating_add);
+        bytes = bytes.saturating_add(size);
+        let selection = RowGroupSelection::new(index, selection);
+        match units.last_mut() {
+            Some(unit) if bytes <= UNIT_BYTES => {
+                unit.row_groups.push(selection);
+                unit.rows = unit.rows.saturating_add(left);
+            }
+            Some(_) | None => {
+                bytes = size;
+                units.push(Unit { file: Arc::clone(&file), row_groups: vec![selection], rows: left });
+            }
+        }
+    }
+    Ok(units)
+}
+
+/// The rows among `rows` that lie in the sorted ranges `kept`, counted from the first; `None` for all of them.
+fn select(kept: &[Range<u64>], rows: &Range<u64>) -> (Option<RowSelection>, u64) {
+    let from = kept.partition_point(|range| range.end <= rows.start);
+    let (mut selectors, mut left, mut position) = (Vec::new(), 0, rows.start);
+    for range in kept.iter().skip(from).take_while(|range| range.start < rows.end) {
+        let (begin, end) = (range.start.max(position), range.end.min(rows.end));
+        if begin < end {
+            selectors.push(RowSelector::skip(count(begin - position)));
+            selectors.push(RowSelector::select(count(end - begin)));
+            left += end - begin;
+            position = end;
+        }
+    }
+    if left == rows.end - rows.start {
+        return (None, left);
+    }
+    selectors.push(RowSelector::skip(count(rows.end - position)));
+    (Some(RowSelection::from(selectors)), left)
+}
+
+/// Row groups that do not fit the address space cannot be decoded; their counts only have to be consistent.
+fn count(rows: u64) -> usize {
+    usize::try_from(rows).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,257 @@
+//! How a client of a bucket comes to be: from a location, the environment and options, once per process.
+//!
+//! Two clients share one set of credentials. One repeats requests that failed on the way, which is right for anything
+//! idempotent; the other sends each request once, for conditional puts. Refusals of a server become [`Refusal`], a
+//! type that can be told from a lost connection without reading messages.
+//!
+//! Connections do not survive a `fork`, so a client is bound to the process that opened it.
+//! Proved by `conditional_put_is_sent_once` and `refusals` in the storage tests.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, TryLockError};
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
+use object_store::memory::InMemory;
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+
+use super::location::{Location, Scheme};
+use super::options::Options;
+use crate::error::{Error, Result};
+
+/// Stores in memory, by name, for the life of the process.
+static MEMORY: LazyLock<Mutex<std::collections::HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
+
+/// Open clients of one bucket.
+pub(super) struct Clients {
+    pid: u32,
+    /// Repeats failed requests.
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// Sends each request once.
+    pub(super) once: Arc<dyn ObjectStore>,
+    /// Lists one folder page by page from a given name, where the store can.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Whether pages can start at a name.
+    pub(super) offsets: bool,
+}
+
+/// Clients that open on first use, anew in every process.
+#[derive(Default)]
+pub(super) struct Slot(RwLock<Option<Arc<Clients>>>);
+
+impl Slot {
+    /// The clients of this process.
+    ///
+    /// Never waits for the lock: one that another thread held during a `fork` stays held in the child. Opening is
+    /// synchronous, so at most one needless set of clients per thread is thrown away.
+    pub(super) fn clients(&self, location: &Location, options: &Options) -> Result<Arc<Clients>> {
+        let pid = std::process::id();
+        let current = match self.0.try_read() {
+            Ok(slot) => slot.clone(),
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(clients) = current.filter(|clients| clients.pid == pid) {
+            return Ok(clients);
+        }
+        let opened = Arc::new(open(location, options, pid)?);
+        let mut slot = match self.0.try_write() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(opened),
+        };
+        match &*slot {
+            Some(other) if other.pid == pid => Ok(other.clone()),
+            _ => {
+                // Closing the parent's connections would talk to a runtime that did not survive the fork.
+                std::mem::forget(slot.replace(opened.clone()));
+                Ok(opened)
+            }
+        }
+    }
+}
+
+fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
+    let opened = match location.scheme {
+        Scheme::S3 => open_s3(location, options)?,
+        Scheme::Azure => open_azure(location, options),
+        Scheme::Gcs => open_gcs(location, options),
+        Scheme::Http => open_http(location, options),
+        Scheme::Memory => {
+            let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+            let store = stores.entry(location.base.clone()).or_default().clone();
+            Ok(Clients { pid, store: store.clone(), once: store, pages: None, offsets: false })
+        }
+        Scheme::Local => return Err(Error::internal("the local disk has no client")),
+    };
+    let mut clients = opened.map_err(|e| {
+        let why = options.redact(&e.to_string());
+        Error::invalid(format!("{} cannot be opened; check the storage options: {why}", location.text))
+    })?;
+    clients.pid = pid;
+    Ok(clients)
+}
+
+/// Retries for nothing: the caller decides what an uncertain outcome means.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+fn paged<S: ObjectStore + PaginatedListStore>(store: S, once: S, offsets: bool) -> Clients {
+    let store = Arc::new(store);
+    Clients { pid: 0, store: store.clone(), once: Arc::new(once), pages: Some(store), offsets }
+}
+
+fn open_s3(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+    let mut builder = AmazonS3Builder::from_env();
+    let mut s3_endpoint = None;
+    for (key, value) in options.keys_of::<AmazonS3ConfigKey>() {
+        match key {
+            AmazonS3ConfigKey::Endpoint => s3_endpoint = s3_endpoint.or(Some(value)),
+            AmazonS3ConfigKey::S3Endpoint => s3_endpoint = Some(value),
+            _ => {}
+        }
+        builder = builder.with_config(key, value);
+    }
+    // The environment's endpoint for S3 alone would otherwise win over the general one that the caller gave.
+    if let Some(endpoint) = s3_endpoint {
+        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+    }
+    let endpoint = builder
+        .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
+        .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+    let allow_http = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    if endpoint.is_some_and(|url| url.starts_with("http://")) && allow_http.as_deref() != Some("true") {
+        return Err(Error::invalid("the S3 endpoint is plain http; set the option aws_allow_http to 'true' to use it"));
+    }
+    let builder = builder.with_url(&location.base);
+    Ok((|| {
+        let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
+        let once = builder
+            .with_credentials(store.credentials().clone())
+            .with_http_connector(Connector { every_failure: true })
+            .with_retry(no_retries())
+            .build()?;
+        Ok(paged(store, once, true))
+    })())
+}
+
+fn open_azure(location: &Location, options: &Options) -> object_store::Result<Clients> {
+    let mut builder = MicrosoftAzureBuilder::from_env();
+    for (key, value) in options.keys_of::<AzureConfigKey>() {
+        builder = builder.with_config(key, value);
+    }
+    // The emulator knows no start of a listing.
+    let emulator = builder.get_config_value(&AzureConfigKey::UseEmulator).as_deref() == Some("true");
+    let builder = builder.with_url(&location.base);
+    let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
+    let once = builder
+        .with_credentials(store.credentials().clone())
+        .with_http_connector(Connector { every_failure: true })
+        .with_retry(no_retries())
+        .build()?;
+    Ok(paged(store, once, !emulator))
+}
+
+fn open_gcs(location: &Location, options: &Options) -> object_store::Result<Clients> {
+    let mut builder = GoogleCloudStorageBuilder::from_env();
+    for (key, value) in options.keys_of::<GoogleConfigKey>() {
+        builder = builder.with_config(key, value);
+    }
+    let builder = builder.with_url(&location.base);
+    let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
+    let once = builder
+        .with_credentials(store.credentials().clone())
+        .with_http_connector(Connector { every_failure: true })
+        .with_retry(no_retries())
+        .build()?;
+    Ok(paged(store, once, true))
+}
+
+fn open_http(location: &Location, options: &Options) -> object_store::Result<Clients> {
+    let build = |connector, retry| {
+        let mut builder = HttpBuilder::new().with_url(&location.base).with_http_connector(connector).with_retry(retry);
+        if location.base.starts_with("http://") {
+            builder = builder.with_config(ClientConfigKey::AllowHttp, "true");
+        }
+        for (key, value) in options.keys_of::<ClientConfigKey>() {
+            builder = builder.with_config(key, value);
+        }
+        builder.build()
+    };
+    let store = Arc::new(build(Connector { every_failure: false }, RetryConfig::default())?);
+    let once = Arc::new(build(Connector { every_failure: true }, no_retries())?);
+    Ok(Clients { pid: 0, store, once, pages: None, offsets: false })
+}
+
+/// A server's answer that it did not do what it was asked.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    body: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered with status {}: {}", self.status, self.body)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Turns answers that the library would pass on as text into [`Refusal`].
+#[derive(Debug, Clone, Copy)]
+struct Connector {
+    /// Also those that the library repeats, for a client that repeats nothing.
+    every_failure: bool,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Service { client, every_failure: self.every_failure }))
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    client: HttpClient,
+    every_failure: bool,
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+
+impl HttpService for Service {
+    fn call<'life, 'answer>(&'life self, request: HttpRequest) -> Answer<'answer>
+    where
+        'life: 'answer,
+        Self: 'answer,
+    {
+        Box::pin(async move {
+            let response = self.client.execute(request).await?;
+            let status = response.status().as_u16();
+            let refused = match status {
+                // The library gives these a meaning of their own.
+                404 | 409 | 412 => false,
+                // These it repeats.
+                408 | 429 | 500..=599 => self.every_failure,
+                400..=499 => true,
+                _ => false,
+            };
+            if !refused {
+                return Ok(response);
+            }
+            let body = response.into_body().bytes().await.unwrap_or_default();
+            let body = String::from_utf8_lossy(&body).into_owned();
+            Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }))
+        })
+    }
+}

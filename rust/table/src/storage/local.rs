@@ -1,0 +1,526 @@
+//! The local disk.
+//!
+//! Own code instead of the store crate's: a commit must be complete, exclusive and on the disk before it counts, and a
+//! listing of a long log must not ask for the size of every old file. Everything blocking runs on tokio's pool for it.
+//!
+//! Invariants: a file appears under its name whole or not at all; of several `put_if_absent` exactly one creates; what
+//! was reported as written survives a power cut (unless durability is `none`). Unfinished files are named
+//! `.tmp-<uuid>`, which listings leave out. Proved by `conformance` and `race` in the storage tests; that the data
+//! reaches the platter is the operating system's word for `fsync`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+
+use super::counts::Tally;
+use super::ranges::merge;
+use super::{Entry, Put};
+use crate::error::{Error, Result};
+
+const TEMPORARY: &str = ".tmp-";
+/// Ranges closer than this are read as one.
+const GAP: u64 = 64 * 1024;
+/// A writer hands this much to the blocking pool at a time.
+const CHUNK: usize = 1024 * 1024;
+
+/// Files by absolute path.
+#[derive(Clone)]
+pub(super) struct LocalDisk {
+    pub(super) durable: bool,
+    pub(super) tally: Arc<Tally>,
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| Error::internal("a task for the local disk did not finish").caused_by(e))?
+}
+
+impl LocalDisk {
+    pub(super) async fn list(&self, dir: String, start_at: String) -> Result<Vec<Entry>> {
+        self.tally.list();
+        blocking(move || list(Path::new(&dir), &start_at)).await
+    }
+
+    pub(super) async fn get(&self, path: String) -> Result<Bytes> {
+        self.tally.get();
+        let bytes = blocking(move || {
+            let (mut file, size) = open(Path::new(&path))?;
+            read(&mut file, 0..size, Path::new(&path))
+        })
+        .await?;
+        self.tally.received(bytes.len());
+        Ok(bytes)
+    }
+
+    /// Reads each range; all from one opening of the file.
+    pub(super) async fn get_ranges(&self, path: String, wanted: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
+        let spans = merge(&wanted, GAP);
+        let ranges = spans.spans.clone();
+        let tally = self.tally.clone();
+        let read = blocking(move || {
+            let path = Path::new(&path);
+            let (mut file, size) = open(path)?;
+            let one = |range: Range<u64>| {
+                if range.end > size {
+                    return Err(super::short_read(&range, size));
+                }
+                tally.get();
+                let bytes = read(&mut file, range, path)?;
+                tally.received(bytes.len());
+                Ok(bytes)
+            };
+            ranges.into_iter().map(one).collect::<Result<Vec<_>>>()
+        })
+        .await?;
+        spans.cut(&wanted, &read)
+    }
+
+    pub(super) async fn get_suffix(&self, path: String, length: u64) -> Result<(Bytes, u64)> {
+        self.tally.get();
+        let (bytes, size) = blocking(move || {
+            let (mut file, size) = open(Path::new(&path))?;
+            Ok((read(&mut file, size.saturating_sub(length)..size, Path::new(&path))?, size))
+        })
+        .await?;
+        self.tally.received(bytes.len());
+        Ok((bytes, size))
+    }
+
+    pub(super) async fn head(&self, path: String) -> Result<Entry> {
+        self.tally.head();
+        blocking(move || {
+            let metadata = fs::metadata(&path).map_err(|e| failed("read", Path::new(&path), e))?;
+            regular(&metadata)?;
+            Ok(entry(String::new(), &metadata))
+        })
+        .await
+    }
+
+    pub(super) async fn put(&self, path: String, data: Bytes) -> Result<()> {
+        self.tally.put(data.len() as u64);
+        let durable = self.durable;
+        blocking(move || {
+            let target = Path::new(&path);
+            let mut temporary = Temporary::create(target, durable)?;
+            temporary.write(&data)?;
+            temporary.replace(target, durable)
+        })
+        .await
+    }
+
+    pub(super) async fn put_if_absent(&self, path: String, data: Bytes) -> Result<Put> {
+        self.tally.put(data.len() as u64);
+        let durable = self.durable;
+        blocking(move || put_if_absent(Path::new(&path), &data, durable)).await
+    }
+
+    pub(super) async fn delete(&self, path: String) -> Result<()> {
+        self.tally.delete();
+        blocking(move || match fs::remove_file(&path) {
+            Err(e) if !is_missing(&e) => Err(failed("delete", Path::new(&path), e)),
+            _ => Ok(()),
+        })
+        .await
+    }
+
+    pub(super) async fn create_file(&self, path: String) -> Result<LocalWriter> {
+        let target = PathBuf::from(path);
+        let (durable, place) = (self.durable, target.clone());
+        let temporary = blocking(move || Temporary::create(&place, durable)).await?;
+        let disk = self.clone();
+        Ok(LocalWriter { disk, target, temporary: Some(temporary), pending: Vec::new(), pending_bytes: 0, size: 0 })
+    }
+}
+
+/// A file that grows under a temporary name. Dropping it deletes what was written.
+pub(super) struct LocalWriter {
+    disk: LocalDisk,
+    target: PathBuf,
+    /// Missing after a failed write.
+    temporary: Option<Temporary>,
+    pending: Vec<Bytes>,
+    pending_bytes: usize,
+    size: u64,
+}
+
+impl LocalWriter {
+    pub(super) async fn write(&mut self, data: Bytes) -> Result<()> {
+        self.size += data.len() as u64;
+        self.pending_bytes += data.len();
+        self.pending.push(data);
+        if self.pending_bytes < CHUNK { Ok(()) } else { self.flush().await }
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        let mut temporary = self.take()?;
+        let pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        let written = blocking(move || {
+            pending.iter().try_for_each(|data| temporary.write(data))?;
+            Ok(temporary)
+        });
+        self.temporary = Some(written.await?);
+        Ok(())
+    }
+
+    pub(super) async fn finish(mut self) -> Result<u64> {
+        self.flush().await?;
+        let temporary = self.take()?;
+        self.disk.tally.put(self.size);
+        let (target, durable) = (std::mem::take(&mut self.target), self.disk.durable);
+        blocking(move || temporary.replace(&target, durable)).await?;
+        Ok(self.size)
+    }
+
+    fn take(&mut self) -> Result<Temporary> {
+        self.temporary
+            .take()
+            .ok_or_else(|| Error::storage(false, "an earlier write to this file failed; write it anew"))
+    }
+}
+
+/// An unfinished file; deleted unless it took its final name.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+    renamed: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // What cannot be deleted stays behind under a name that readers ignore.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Temporary {
+    /// Opens a file beside `target`, creating its folder when that is missing.
+    fn create(target: &Path, durable: bool) -> Result<Self> {
+        let folder = folder_of(target)?;
+        let path = folder.join(format!("{TEMPORARY}{}", uuid::Uuid::new_v4()));
+        let open = || OpenOptions::new().write(true).create_new(true).open(&path);
+        let opened = match open() {
+            Err(e) if e.kind() == ErrorKind::NotFound => create_folder(folder, durable).and_then(|()| open()),
+            other => other,
+        };
+        let file = opened.map_err(|e| failed("write", target, e))?;
+        Ok(Self { path, file, renamed: false })
+    }
+
+    fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.file.write_all(data).map_err(|e| failed("write", &self.path, e))
+    }
+
+    fn sync(&self, durable: bool) -> Result<()> {
+        if durable { self.file.sync_all().map_err(|e| failed("write", &self.path, e)) } else { Ok(()) }
+    }
+
+    /// Takes the final name, in the place of any file that has it.
+    fn replace(mut self, target: &Path, durable: bool) -> Result<()> {
+        self.sync(durable)?;
+        fs::rename(&self.path, target).map_err(|e| failed("write", target, e))?;
+        self.renamed = true;
+        sync_folder(folder_of(target)?, durable).map_err(|e| failed("write", target, e))
+    }
+
+    /// Whether a second name of the file exists: a network file system may report an error for a link that it made.
+    fn is_linked(&self) -> bool {
+        #[cfg(unix)]
+        return self.file.metadata().is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 1);
+        #[cfg(not(unix))]
+        return false;
+    }
+}
+
+fn put_if_absent(target: &Path, data: &[u8], durable: bool) -> Result<Put> {
+    // Spares the loser of a race that is already over its two syncs; what decides is the link below.
+    if fs::symlink_metadata(target).is_ok() {
+        return Ok(Put::Exists);
+    }
+    let mut temporary = Temporary::create(target, durable)?;
+    temporary.write(data)?;
+    temporary.sync(durable)?;
+    match fs::hard_link(&temporary.path, target) {
+        Ok(()) => {}
+        Err(_) if temporary.is_linked() => {}
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Put::Exists),
+        Err(e) if has_no_links(&e) => match rename_if_absent(&temporary.path, target) {
+            Ok(()) => temporary.renamed = true,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Put::Exists),
+            Err(e) if is_certain(&e) => return Err(failed("write", target, e)),
+            Err(e) if is_unsupported(&e) => {
+                return Err(Error::unsupported(
+                    "conditional put",
+                    "this file system has neither hard links nor an exclusive rename, so concurrent commits could \
+                     overwrite each other; keep the table on another file system",
+                )
+                .caused_by(e));
+            }
+            Err(e) => return Ok(Put::Unknown(failed("write", target, e))),
+        },
+        Err(e) if is_certain(&e) => return Err(failed("write", target, e)),
+        Err(e) => return Ok(Put::Unknown(failed("write", target, e))),
+    }
+    drop(temporary);
+    match sync_folder(folder_of(target)?, durable) {
+        Ok(()) => Ok(Put::Created),
+        // The name is there for all to see, but may not be after a power cut.
+        Err(e) => Ok(Put::Unknown(failed("sync", target, e))),
+    }
+}
+
+/// Renames unless the new name is taken, in one step.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn rename_if_absent(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn rename_if_absent(_from: &Path, _to: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+/// How file systems say that they make no hard links. EPERM is not EACCES: the folder is writable, or the temporary
+/// file would not exist.
+fn has_no_links(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::PERM) {
+        return true;
+    }
+    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::TooManyLinks | ErrorKind::CrossesDevices)
+}
+
+/// An exclusive rename that the file system does not know is an invalid argument to it.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput)
+}
+
+/// Errors after which the name certainly was not given.
+fn is_certain(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::PermissionDenied
+            | ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::NotADirectory
+            | ErrorKind::InvalidFilename
+    )
+}
+
+fn list(dir: &Path, start_at: &str) -> Result<Vec<Entry>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if is_missing(&e) => return Ok(Vec::new()),
+        other => other.map_err(|e| failed("list", dir, e))?,
+    };
+    let mut found = Vec::new();
+    for item in entries {
+        let item = item.map_err(|e| failed("list", dir, e))?;
+        let Ok(name) = item.file_name().into_string() else { continue };
+        if name.as_str() < start_at || name.starts_with(TEMPORARY) {
+            continue;
+        }
+        if item.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        match fs::metadata(item.path()) {
+            Ok(metadata) if metadata.is_file() => found.push(entry(name, &metadata)),
+            Ok(_) => {}
+            // Deleted since, or a link to nothing.
+            Err(e) if is_missing(&e) => {}
+            Err(e) => return Err(failed("read", &item.path(), e)),
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+fn entry(name: String, metadata: &fs::Metadata) -> Entry {
+    let millis = |d: std::time::Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+    let modified_ms = match metadata.modified().map(|time| time.duration_since(UNIX_EPOCH)) {
+        Ok(Ok(after)) => millis(after),
+        Ok(Err(before)) => -millis(before.duration()),
+        Err(_) => 0,
+    };
+    Entry { name, size: metadata.len(), modified_ms }
+}
+
+/// Refuses folders, pipes and devices: a log may name any path, and reading some of them never ends.
+fn regular(metadata: &fs::Metadata) -> Result<()> {
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(Error::not_found("the path names something that is not a file")),
+    }
+}
+
+/// Opens for reading; gives the size too.
+fn open(path: &Path) -> Result<(File, u64)> {
+    let because = |e| failed("read", path, e);
+    // Before opening, because that alone can wait forever for the other end of a pipe.
+    regular(&fs::metadata(path).map_err(because)?)?;
+    let file = File::open(path).map_err(because)?;
+    let metadata = file.metadata().map_err(because)?;
+    regular(&metadata)?;
+    Ok((file, metadata.len()))
+}
+
+/// Reads a range that lies within the size seen when the file was opened.
+fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
+    let length = range.end.saturating_sub(range.start);
+    let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
+    let mut buffer = Vec::new();
+    buffer
+        .try_reserve_exact(capacity)
+        .map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
+    file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
+    Read::by_ref(file).take(length).read_to_end(&mut buffer).map_err(|e| failed("read", path, e))?;
+    if buffer.len() as u64 != length {
+        return Err(super::short_read(&range, range.start.saturating_add(buffer.len() as u64)));
+    }
+    Ok(buffer.into())
+}
+
+fn folder_of(path: &Path) -> Result<&Path> {
+    path.parent().ok_or_else(|| Error::corrupt("the root of the file system is not a file"))
+}
+
+/// Creates `folder` and what is missing above it, each entry synced in the folder that holds it.
+fn create_folder(folder: &Path, durable: bool) -> io::Result<()> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+    for new in missing.into_iter().rev() {
+        match fs::create_dir(new) {
+            // Somebody else was quicker, and may not have synced it yet.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            other => other?,
+        }
+        if let Some(parent) = new.parent() {
+            sync_folder(parent, durable)?;
+        }
+    }
+    Ok(())
+}
+
+fn sync_folder(folder: &Path, durable: bool) -> io::Result<()> {
+    if !durable || !cfg!(unix) {
+        return Ok(());
+    }
+    match File::open(folder)?.sync_all() {
+        // Some file systems cannot sync a folder; there is nothing more to do on those.
+        Err(e) if is_unsupported(&e) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    // A file where a folder should be means the same to somebody who looks for a file below it.
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// What went wrong, in words that name the place and the remedy.
+fn failed(action: &str, path: &Path, error: io::Error) -> Error {
+    let shown = path.display();
+    let folder = path.parent().unwrap_or(path).display();
+    let error_of = match error.kind() {
+        _ if action != "write" && is_missing(&error) => Error::not_found(format!("{shown} does not exist")),
+        ErrorKind::PermissionDenied if action == "write" => Error::storage(
+            false,
+            format!("no permission to write in the folder {folder}; change its permissions or its owner"),
+        ),
+        ErrorKind::PermissionDenied => {
+            Error::storage(false, format!("no permission to {action} {shown}; change its permissions or its owner"))
+        }
+        ErrorKind::StorageFull => {
+            Error::storage(false, format!("the disk that holds {folder} is full; free some space and try again"))
+        }
+        ErrorKind::QuotaExceeded => {
+            Error::storage(false, format!("the disk quota for {folder} is used up; free some space and try again"))
+        }
+        ErrorKind::ReadOnlyFilesystem => Error::storage(false, format!("the file system of {folder} is read-only")),
+        ErrorKind::NotADirectory => {
+            Error::storage(false, format!("{folder} cannot be a folder: a part of it is a file"))
+        }
+        ErrorKind::InvalidFilename => Error::storage(false, format!("the file system cannot hold the name {shown}")),
+        ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::WouldBlock | ErrorKind::StaleNetworkFileHandle => {
+            Error::storage(true, format!("could not {action} {shown} just now"))
+        }
+        _ => Error::storage(is_out_of_handles(&error), format!("could not {action} {shown}")),
+    };
+    error_of.caused_by(error)
+}
+
+/// Too many open files passes when others are closed.
+fn is_out_of_handles(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = error;
+        false
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    fn exclusive_rename_refuses_a_taken_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a"), "a").unwrap();
+        fs::write(at("b"), "b").unwrap();
+        assert_eq!(rename_if_absent(&at("a"), &at("b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(at("b")).unwrap(), b"b");
+        rename_if_absent(&at("a"), &at("c")).unwrap();
+        assert_eq!(fs::read(at("c")).unwrap(), b"a");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn no_permission_is_not_the_same_as_no_links() {
+        use rustix::io::Errno;
+        for (errno, expected) in [
+            (Errno::PERM, true),
+            (Errno::OPNOTSUPP, true),
+            (Errno::NOSYS, true),
+            (Errno::MLINK, true),
+            (Errno::ACCESS, false),
+            (Errno::EXIST, false),
+            (Errno::IO, false),
+        ] {
+            assert_eq!(has_no_links(&io::Error::from(errno)), expected, "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn failures_say_what_to_do() {
+        let path = Path::new("/data/table/_delta_log/1.json");
+        for (kind, action, expected, retryable) in [
+            (ErrorKind::StorageFull, "write", "/data/table/_delta_log is full", false),
+            (ErrorKind::PermissionDenied, "write", "write in the folder /data/table/_delta_log", false),
+            (ErrorKind::PermissionDenied, "read", "no permission to read /data/table/_delta_log/1.json", false),
+            (ErrorKind::ReadOnlyFilesystem, "write", "read-only", false),
+            (ErrorKind::TimedOut, "read", "just now", true),
+        ] {
+            let error = failed(action, path, kind.into());
+            assert!(error.to_string().contains(expected), "{error}");
+            assert_eq!(*error.kind(), crate::error::Kind::Storage { retryable }, "{error}");
+        }
+        assert!(failed("read", path, ErrorKind::NotFound.into()).is_not_found());
+    }
+}

@@ -1,0 +1,310 @@
+//! Where things are: what a caller may name as a table's root, and what a log may name as a file.
+//!
+//! Two kinds of text meet here. A caller gives a *URI* (percent-encoded) or a plain local path (literal). A log gives a
+//! URI reference, which [`decode_path`] turns into a *literal* reference: from then on a `%20` is those three
+//! characters of the key. No I/O, no knowledge of how a store is reached.
+//!
+//! Invariants: a relative reference never leaves the root; `parse(location.text)` names the same place as `location`;
+//! `text` holds no user info, query or secret. Proved by `locations`, `references` and `decoding` in the storage tests.
+//!
+//! PROTOCOL.md: "Add File and Remove File" (path).
+
+use object_store::ObjectStoreScheme;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use url::{Position, Url};
+
+use crate::error::{Error, Kind, Result};
+
+/// What a literal key needs to become the path of a URI.
+const IN_URI: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'%')
+    .add(b'?')
+    .add(b'#')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// Which client reaches a location.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Local,
+    Memory,
+    S3,
+    Azure,
+    Gcs,
+    Http,
+}
+
+/// A parsed root.
+#[derive(Clone)]
+pub(super) struct Location {
+    pub(super) scheme: Scheme,
+    /// For people: normalised, without credentials or a trailing slash.
+    pub(super) text: String,
+    /// URL of the bucket, container or server: one client serves everything below it. May hold user info (HTTP).
+    pub(super) base: String,
+    /// Literal key below `base`, or an absolute path of the local disk; no trailing slash.
+    pub(super) root: String,
+    /// A shared access signature that stood in the URL.
+    pub(super) sas: Option<String>,
+}
+
+impl Location {
+    /// Reads what a caller names as a table's root.
+    pub(super) fn parse(uri: &str) -> Result<Self> {
+        if uri.trim().is_empty() {
+            return Err(Error::invalid("the location is empty; give a path or a URL"));
+        }
+        match split_scheme(uri) {
+            None => Self::local(uri),
+            Some((scheme, rest)) => match scheme.as_str() {
+                "file" => Self::local(&decode(file_path(rest)?)?),
+                "memory" => Self::memory(rest),
+                "s3" | "s3a" | "gs" | "az" | "adl" | "azure" | "abfs" | "abfss" | "http" | "https" => Self::cloud(uri),
+                other => Err(Error::unsupported(
+                    other,
+                    format!(
+                        "deltic has no storage for '{other}:' locations; use a path, or file, s3, s3a, az, abfs, abfss, \
+                         adl, gs, memory, http or https"
+                    ),
+                )),
+            },
+        }
+    }
+
+    fn local(path: &str) -> Result<Self> {
+        if path.contains('\0') {
+            return Err(Error::invalid("a path cannot contain a NUL character"));
+        }
+        let absolute = std::path::absolute(path)
+            .map_err(|e| Error::invalid("the relative path has no absolute form: no current folder").caused_by(e))?;
+        let absolute = absolute.to_str().ok_or_else(|| Error::invalid("the current folder's name is not UTF-8"))?;
+        let mut segments: Vec<&str> = Vec::new();
+        for segment in absolute.split('/') {
+            match segment {
+                "" | "." => {}
+                // As in a shell, the parent of the root is the root.
+                ".." => drop(segments.pop()),
+                name => segments.push(name),
+            }
+        }
+        let root = format!("/{}", segments.join("/"));
+        Ok(Self { scheme: Scheme::Local, text: root.clone(), base: "file://".into(), root, sas: None })
+    }
+
+    fn memory(rest: &str) -> Result<Self> {
+        let rest = rest.strip_prefix("//").ok_or_else(|| Error::invalid("write memory://name"))?;
+        let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if name.is_empty() {
+            return Err(Error::invalid("a store in memory needs a name: memory://name"));
+        }
+        let root = normal(&decode(path)?, false)?;
+        let base = format!("memory://{name}");
+        Ok(Self { scheme: Scheme::Memory, text: join_text(&base, &root), base, root, sas: None })
+    }
+
+    fn cloud(uri: &str) -> Result<Self> {
+        // The URL may hold a secret, so messages never repeat it.
+        let mut url = Url::parse(uri).map_err(|_| Error::invalid("the location is not a valid URL"))?;
+        if url.host_str().unwrap_or_default().is_empty() {
+            return Err(Error::invalid(format!(
+                "the location names no bucket or host; write {}://name/path",
+                url.scheme()
+            )));
+        }
+        if url.fragment().is_some() {
+            return Err(Error::invalid("the location has a '#'; write it as %23 if it is part of a name"));
+        }
+        let query = url.query().map(str::to_owned);
+        url.set_query(None);
+        let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| {
+            Error::invalid("the location's path cannot be a key: it has an empty segment ('//'), a control character or is not UTF-8")
+        })?;
+        let scheme = match scheme {
+            ObjectStoreScheme::AmazonS3 => Scheme::S3,
+            ObjectStoreScheme::MicrosoftAzure => Scheme::Azure,
+            ObjectStoreScheme::GoogleCloudStorage => Scheme::Gcs,
+            ObjectStoreScheme::Http => Scheme::Http,
+            _ => return Err(Error::internal("a scheme without a storage")),
+        };
+        let sas = match query {
+            None => None,
+            Some(query) if scheme == Scheme::Azure && query.contains("sig=") => Some(query),
+            Some(_) => {
+                return Err(Error::invalid(
+                    "the location has a query ('?…'); pass credentials as options, and write '?' as %3F in a name",
+                ));
+            }
+        };
+        let user_info = !url.username().is_empty() || url.password().is_some();
+        let allowed = match scheme {
+            Scheme::Http => true,
+            Scheme::Azure => url.password().is_none(),
+            Scheme::Local | Scheme::Memory | Scheme::S3 | Scheme::Gcs => !user_info,
+        };
+        if !allowed {
+            return Err(Error::invalid("the location contains credentials; pass them as options instead"));
+        }
+        let root = path.as_ref().to_owned();
+        // Where the bucket stands in the path, the crate's key has one segment less than the URL.
+        let in_url = url.path().split('/').filter(|s| !s.is_empty()).count();
+        let bucket = if in_url > path.parts_count() { url.path().split('/').find(|s| !s.is_empty()) } else { None };
+        let with_bucket = |origin: &str| match bucket {
+            Some(bucket) => format!("{origin}/{bucket}"),
+            None => origin.to_owned(),
+        };
+        let base = with_bucket(&url[..Position::BeforePath]);
+        let base = base.strip_prefix("s3a://").map(|rest| format!("s3://{rest}")).unwrap_or(base);
+        let shown = if scheme == Scheme::Http {
+            format!("{}://{}", url.scheme(), &url[Position::BeforeHost..Position::BeforePath])
+        } else {
+            with_bucket(&url[..Position::BeforePath])
+        };
+        Ok(Self { scheme, text: join_text(&shown, &root), base, root, sas })
+    }
+
+    /// What a literal reference, relative to this root or absolute, stands for.
+    pub(super) fn resolve(&self, reference: &str) -> Result<Target> {
+        if let Some((scheme, rest)) = split_scheme(reference) {
+            if scheme == "file" {
+                let path = file_path(rest).map_err(from_log)?;
+                return Ok(Target::Local(self.local_key(path)?));
+            }
+            let there = Self::parse(&encode_uri(reference)).map_err(from_log)?;
+            return Ok(match there.base == self.base {
+                true => Target::Here(there.root),
+                false => Target::Elsewhere(there),
+            });
+        }
+        if let Some(path) = reference.strip_prefix('/') {
+            return Ok(match self.scheme {
+                Scheme::Local => Target::Local(self.local_key(reference)?),
+                // As in Hadoop, a path without a scheme stays in the table's own file system.
+                Scheme::Memory | Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Http => {
+                    Target::Here(normal(path, false)?)
+                }
+            });
+        }
+        let local = self.scheme == Scheme::Local;
+        let below = normal(reference, local)?;
+        let key = match (self.root.is_empty() || self.root == "/", below.is_empty()) {
+            (_, true) => self.root.clone(),
+            (true, false) => format!("{}{below}", self.root),
+            (false, false) => format!("{}/{below}", self.root),
+        };
+        Ok(if local { Target::Local(key) } else { Target::Here(key) })
+    }
+
+    /// An absolute path of this machine's disk, which only a table on this machine may name: the log of a table in a
+    /// bucket has no business with the files of whoever reads it.
+    fn local_key(&self, path: &str) -> Result<String> {
+        match self.scheme {
+            Scheme::Local | Scheme::Memory => Ok(format!("/{}", normal(path, true)?)),
+            Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Http => Err(Error::unsupported(
+                "local file of a remote table",
+                "the log of a remote table names a file on the local disk; it is not read",
+            )),
+        }
+    }
+}
+
+/// What a reference stands for.
+pub(super) enum Target {
+    /// An absolute path of the local disk.
+    Local(String),
+    /// A key below the table's own base.
+    Here(String),
+    /// Another bucket, container or server.
+    Elsewhere(Location),
+}
+
+/// Turns a path as it stands in the log (a percent-encoded URI, relative to the table's root or absolute) into the
+/// literal reference that [`Storage`](super::Storage) takes.
+///
+/// An escape that is none (`100%`, `%zz`) is kept as it is, as writers that do not encode would have it.
+pub fn decode_path(log_path: &str) -> Result<String> {
+    if log_path.is_empty() {
+        return Err(Error::corrupt("the log names a file without a name"));
+    }
+    if let Some((scheme, rest)) = split_scheme(log_path) {
+        // The authority is not encoded; only what follows it is.
+        let start = match rest.strip_prefix("//") {
+            Some(after) => 2 + after.find('/').unwrap_or(after.len()),
+            None => 0,
+        };
+        let (authority, path) = rest.split_at_checked(start).unwrap_or((rest, ""));
+        return Ok(format!("{scheme}:{authority}{}", decode(path).map_err(from_log)?));
+    }
+    let literal = decode(log_path).map_err(from_log)?;
+    let absolute = |path: &str| path.starts_with('/') || split_scheme(path).is_some();
+    // What only looks absolute once decoded is relative all the same.
+    if absolute(&literal) && !absolute(log_path) { Ok(format!("./{literal}")) } else { Ok(literal) }
+}
+
+/// Scheme (in lower case) and the rest after the colon. One letter is a drive and a colon without slash is a name.
+fn split_scheme(uri: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = uri.split_once(':')?;
+    let valid = scheme.len() > 1
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    (valid && rest.starts_with('/')).then(|| (scheme.to_ascii_lowercase(), rest))
+}
+
+/// The path of a `file:` URI, given what follows the colon.
+fn file_path(rest: &str) -> Result<&str> {
+    let Some(after) = rest.strip_prefix("//") else { return Ok(rest) };
+    let slash = after.find('/').ok_or_else(|| Error::invalid("a file URL needs an absolute path: file:///path"))?;
+    match after.split_at_checked(slash) {
+        Some(("" | "localhost", path)) => Ok(path),
+        _ => Err(Error::invalid("a file URL cannot name another host: write file:///path")),
+    }
+}
+
+/// A URI from a literal absolute reference.
+fn encode_uri(literal: &str) -> String {
+    let authority = literal.find("://").map_or(0, |at| at + 3);
+    let path = literal.get(authority..).and_then(|rest| rest.find('/')).map_or(literal.len(), |at| authority + at);
+    let (head, tail) = literal.split_at_checked(path).unwrap_or((literal, ""));
+    format!("{head}{}", utf8_percent_encode(tail, IN_URI))
+}
+
+fn join_text(base: &str, root: &str) -> String {
+    if root.is_empty() { base.to_owned() } else { format!("{base}/{}", utf8_percent_encode(root, IN_URI)) }
+}
+
+fn decode(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    Ok(decoded.map_err(|_| Error::invalid("a percent-encoded path does not decode to UTF-8"))?.into_owned())
+}
+
+/// Names in a log are not the caller's doing.
+fn from_log(error: Error) -> Error {
+    if *error.kind() == Kind::Invalid { Error::corrupt(error.message()) } else { error }
+}
+
+/// Resolves `.` and `..` and drops a trailing slash. A disk takes `a//b` for `a/b`; for a bucket they are two keys, of
+/// which the client cannot reach the first.
+fn normal(path: &str, local: bool) -> Result<String> {
+    let mut segments: Vec<&str> = Vec::new();
+    let path = path.strip_suffix('/').unwrap_or(path);
+    for segment in path.split('/') {
+        match segment {
+            "" if local || path.is_empty() => {}
+            "" => return Err(Error::corrupt("a file's path has an empty segment ('//')")),
+            "." => {}
+            ".." => {
+                segments.pop().ok_or_else(|| Error::corrupt("a file's path leads out of its root by '..'"))?;
+            }
+            name if name.contains('\0') => return Err(Error::corrupt("a file's path contains a NUL character")),
+            name => segments.push(name),
+        }
+    }
+    Ok(segments.join("/"))
+}

@@ -1,0 +1,240 @@
+//! The options a caller passes along with a location: which keys exist, and which values must stay secret.
+//!
+//! Keys are those of the `object_store` crate (the ones users of other Delta clients know), in any case, plus
+//! `deltic.*`. A key nobody knows is refused: a misspelled credential would otherwise surface as "access denied".
+//!
+//! Invariant: text that leaves through [`Options::redact`] holds no option value, environment credential, user info or
+//! URL query. Proved by `secrets_stay_out_of_texts` in the storage tests.
+
+use std::collections::HashMap;
+
+use object_store::ClientConfigKey;
+use object_store::aws::AmazonS3ConfigKey;
+use object_store::azure::AzureConfigKey;
+use object_store::gcp::GoogleConfigKey;
+
+use crate::error::{Error, Result};
+
+/// Whether writes to a local disk wait until they would survive a power cut: `full` (default) or `none`.
+const DURABILITY: &str = "deltic.durability";
+/// The environment's word on the same, used when the option is absent.
+const DURABILITY_VARIABLE: &str = "DELTIC_DURABILITY";
+
+/// Keys to suggest for one that is not known; the crate that knows them all cannot list them.
+const SUGGESTIONS: &[&str] = &[
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "aws_region",
+    "aws_default_region",
+    "aws_endpoint",
+    "aws_endpoint_url",
+    "aws_allow_http",
+    "aws_virtual_hosted_style_request",
+    "aws_conditional_put",
+    "aws_skip_signature",
+    "aws_role_arn",
+    "aws_server_side_encryption",
+    "aws_sse_kms_key_id",
+    "azure_storage_account_name",
+    "azure_storage_account_key",
+    "azure_storage_sas_token",
+    "azure_storage_client_id",
+    "azure_storage_client_secret",
+    "azure_storage_tenant_id",
+    "azure_storage_endpoint",
+    "azure_storage_use_emulator",
+    "azure_use_azure_cli",
+    "google_service_account",
+    "google_service_account_key",
+    "google_application_credentials",
+    "google_bearer_token",
+    "google_skip_signature",
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "timeout",
+    "proxy_url",
+    "user_agent",
+    "deltic.durability",
+];
+
+/// Longest piece of a server's answer worth repeating in a message.
+const LONGEST_TEXT: usize = 500;
+
+/// Checked options. Holds secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub(super) struct Options {
+    /// Key in lower case, and value.
+    pairs: Vec<(String, String)>,
+    /// Whether local writes are synced.
+    pub(super) durable: bool,
+}
+
+impl Options {
+    /// Checks every key and the values deltic itself understands.
+    pub(super) fn parse(given: &HashMap<String, String>) -> Result<Self> {
+        let mut pairs: Vec<(String, String)> =
+            given.iter().map(|(key, value)| (key.to_ascii_lowercase(), value.clone())).collect();
+        // Two spellings of one key would otherwise win in the map's order, differently each time.
+        pairs.sort();
+        if let Some(unknown) = pairs.iter().map(|(key, _)| key).find(|key| !is_known(key)) {
+            return Err(Error::invalid(format!(
+                "no storage backend has an option '{unknown}'; did you mean {}?",
+                nearest(unknown).join(" or ")
+            )));
+        }
+        let option = pairs.iter().find(|(key, _)| key == DURABILITY).map(|(_, value)| value.clone());
+        let durable = match option.or_else(|| std::env::var(DURABILITY_VARIABLE).ok()).as_deref() {
+            None | Some("full") => true,
+            Some("none") => false,
+            Some(other) => {
+                return Err(Error::invalid(format!("{DURABILITY} must be 'full' or 'none', not '{other}'")));
+            }
+        };
+        Ok(Self { pairs, durable })
+    }
+
+    /// Adds a value found in the location itself.
+    pub(super) fn with(mut self, key: &str, value: String) -> Self {
+        self.pairs.push((key.to_owned(), value));
+        self
+    }
+
+    /// The pairs whose keys parse as `K`, in a fixed order.
+    pub(super) fn keys_of<K: std::str::FromStr>(&self) -> impl Iterator<Item = (K, &str)> {
+        self.pairs.iter().filter_map(|(key, value)| Some((key.parse().ok()?, value.as_str())))
+    }
+
+    /// `text` without credentials, and short enough for a message.
+    pub(super) fn redact(&self, text: &str) -> String {
+        let mut text = mask_urls(&condense(text));
+        for name in ["sig=", "signature=", "token=", "credential="] {
+            text = mask_after(&text, name);
+        }
+        let from_environment = std::env::vars_os().filter_map(|(key, value)| {
+            let key = key.to_str()?.to_ascii_lowercase();
+            let cloud = ["aws_", "azure_", "google_"].iter().any(|prefix| key.starts_with(prefix));
+            cloud.then_some((key, value.to_str()?.to_owned()))
+        });
+        for (key, value) in self.pairs.iter().cloned().chain(from_environment) {
+            if is_secret(&key) && value.len() >= 6 {
+                text = text.replace(&value, "***");
+                let encoded = percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC);
+                text = text.replace(&encoded.to_string(), "***");
+            }
+        }
+        if text.len() > LONGEST_TEXT {
+            let end = (0..=LONGEST_TEXT).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+            text.truncate(end);
+            text.push('…');
+        }
+        text
+    }
+}
+
+fn is_known(key: &str) -> bool {
+    key.starts_with("deltic.")
+        || key.parse::<AmazonS3ConfigKey>().is_ok()
+        || key.parse::<AzureConfigKey>().is_ok()
+        || key.parse::<GoogleConfigKey>().is_ok()
+        || key.parse::<ClientConfigKey>().is_ok()
+}
+
+fn is_secret(key: &str) -> bool {
+    let words = ["secret", "token", "key", "password", "sas", "credential", "proxy_url", "service_account"];
+    !key.ends_with("_enabled") && words.iter().any(|word| key.contains(word))
+}
+
+/// The three known keys that take the fewest edits.
+fn nearest(key: &str) -> Vec<String> {
+    // Distance is quadratic in the length; no real key is longer.
+    let key: String = key.chars().take(64).collect();
+    let mut known: Vec<&str> = SUGGESTIONS.to_vec();
+    known.sort_by_key(|candidate| edits(&key, candidate));
+    known.into_iter().take(3).map(|candidate| format!("'{candidate}'")).collect()
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (slot, y) in row.iter_mut().skip(1).zip(b.chars()) {
+            let cost = (diagonal + usize::from(x != y)).min(left + 1).min(*slot + 1);
+            diagonal = *slot;
+            *slot = cost;
+            left = cost;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// The code and message of a store's XML answer, which may otherwise echo the whole signed request.
+fn condense(text: &str) -> String {
+    let inner = |tag: &str| {
+        let start = text.find(&format!("<{tag}>"))? + tag.len() + 2;
+        let rest = text.get(start..)?;
+        rest.get(..rest.find("</")?)
+    };
+    match (text.find('<'), inner("Code"), inner("Message")) {
+        (Some(start), Some(code), Some(message)) => {
+            format!("{}{code}: {message}", text.get(..start).unwrap_or_default())
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Cuts user info and query out of every URL in `text`.
+pub(super) fn mask_urls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || "\"'<>()`".contains(c)).unwrap_or(after.len());
+        let (url, tail) = after.split_at(end);
+        let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+        let (authority, path) = url.split_at(authority_end);
+        // In `abfss://container@account` the part before `@` is a name, not a secret.
+        let azure = ["abfs://", "abfss://", "az://", "adl://"].iter().any(|scheme| before.ends_with(scheme));
+        match authority.rsplit_once('@') {
+            Some((_, host)) if !azure => {
+                out.push_str("***@");
+                out.push_str(host);
+            }
+            _ => out.push_str(authority),
+        }
+        match path.split_once('?') {
+            Some((path, _)) => {
+                out.push_str(path);
+                out.push_str("?***");
+            }
+            None => out.push_str(path),
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Replaces what follows each `name` (in any case), up to the end of that value.
+fn mask_after(text: &str, name: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    while let Some(found) = lower.get(from..).and_then(|rest| rest.find(name)) {
+        let start = from + found + name.len();
+        let rest = text.get(start..).unwrap_or_default();
+        let length = rest.find(|c: char| c.is_whitespace() || "&\"'<>,;)".contains(c)).unwrap_or(rest.len());
+        out.push_str(text.get(from..start).unwrap_or_default());
+        out.push_str("***");
+        from = start + length;
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    out
+}

@@ -1,0 +1,434 @@
+//! Buckets, containers and servers, through the object store crate.
+//!
+//! Keys are taken as they are (`Path::parse`, which does not percent-encode). Errors are sorted by what they prove:
+//! that nothing is there, that the request was refused, that it never left, or nothing at all; texts are stripped of
+//! credentials before they enter a message.
+//!
+//! Invariant: [`Put::Created`] and an error of a conditional put are certain; whatever is not is [`Put::Unknown`].
+//! Proved by `conditional_put_outcomes` in the storage tests, against a scripted server.
+
+use std::error::Error as _;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::list::PaginatedListOptions;
+use object_store::path::Path;
+use object_store::{
+    Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    WriteMultipart,
+};
+
+use super::connect::{Clients, Refusal, Slot};
+use super::counts::Tally;
+use super::location::{Location, Scheme};
+use super::options::Options;
+use super::ranges::merge;
+use super::{Entry, Put, short_read};
+use crate::error::{Error, Result};
+
+/// Ranges closer than this come in one request: about what a request's latency is worth.
+const GAP: u64 = 1024 * 1024;
+/// Requests of one `get_ranges` under way at a time.
+const CONCURRENT_RANGES: usize = 16;
+/// Size of the parts of an upload. Files that fit in one are sent whole.
+const PART: usize = 8 * 1024 * 1024;
+/// Parts of one upload under way at a time.
+const CONCURRENT_PARTS: usize = 8;
+
+/// One bucket, by key. Clones share the connection.
+#[derive(Clone)]
+pub(super) struct Remote {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    location: Location,
+    options: Options,
+    tally: Arc<Tally>,
+    slot: Slot,
+}
+
+/// What an error of a store proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finding {
+    Missing,
+    Taken,
+    Denied,
+    Unsupported,
+    OutOfRange,
+    /// Refused with this status.
+    Refused(u16),
+    /// No connection, so nothing was sent.
+    NotSent,
+    /// The key cannot be expressed, so nothing was sent.
+    BadKey,
+    /// Anything may have happened.
+    Nothing,
+}
+
+impl Remote {
+    pub(super) fn new(location: &Location, options: Options, tally: Arc<Tally>) -> Self {
+        Self { inner: Arc::new(Inner { location: location.clone(), options, tally, slot: Slot::default() }) }
+    }
+
+    fn clients(&self) -> Result<Arc<Clients>> {
+        self.inner.slot.clients(&self.inner.location, &self.inner.options)
+    }
+
+    pub(super) async fn list(&self, dir: &str, start_at: &str) -> Result<Vec<Entry>> {
+        let clients = self.clients()?;
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        let mut found = Vec::new();
+        let mut keep = |objects: Vec<ObjectMeta>| {
+            for object in objects {
+                match object.location.as_ref().strip_prefix(&prefix) {
+                    Some(name) if !name.is_empty() && !name.contains('/') && name >= start_at => {
+                        found.push(entry(name.to_owned(), &object));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let failed = |e| self.fail("list", e);
+        if let Some(pages) = &clients.pages {
+            let mut page_token: Option<String> = None;
+            loop {
+                let offset =
+                    if clients.offsets { before(start_at).map(|name| format!("{prefix}{name}")) } else { None };
+                let delimiter = Some("/".into());
+                let options =
+                    PaginatedListOptions { offset, delimiter, page_token: page_token.clone(), ..Default::default() };
+                self.inner.tally.list();
+                let page = pages.list_paginated(Some(&prefix).filter(|p| !p.is_empty()).map(String::as_str), options);
+                let page = page.await.map_err(failed)?;
+                keep(page.result.objects);
+                match page.page_token {
+                    None => break,
+                    token if token == page_token => {
+                        return Err(Error::storage(
+                            false,
+                            "the store answers every page of a listing with the same one",
+                        ));
+                    }
+                    token => page_token = token,
+                }
+            }
+        } else {
+            self.inner.tally.list();
+            let dir = if dir.is_empty() { None } else { Some(key(dir)?) };
+            keep(clients.store.list_with_delimiter(dir.as_ref()).await.map_err(failed)?.objects);
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found.dedup_by(|a, b| a.name == b.name);
+        Ok(found)
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Bytes> {
+        let clients = self.clients()?;
+        let path = key(path)?;
+        self.inner.tally.get();
+        let read = async { clients.store.get_opts(&path, GetOptions::default()).await?.bytes().await };
+        let bytes = read.await.map_err(|e| self.fail("read", e))?;
+        self.inner.tally.received(bytes.len());
+        Ok(bytes)
+    }
+
+    async fn get_span(self, path: Path, range: Range<u64>) -> Result<Bytes> {
+        let clients = self.clients()?;
+        self.inner.tally.get();
+        let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..Default::default() };
+        let read = async { clients.store.get_opts(&path, options).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => {
+                self.inner.tally.received(bytes.len());
+                match bytes.len() as u64 == range.end.saturating_sub(range.start) {
+                    true => Ok(bytes),
+                    false => Err(short_read(&range, range.start.saturating_add(bytes.len() as u64))),
+                }
+            }
+            Err(error) if matches!(finding(&error), Finding::OutOfRange | Finding::Nothing) => {
+                // A store says in its own way that the file is too short. Asking for the size settles it.
+                self.inner.tally.head();
+                match clients.store.head(&path).await {
+                    Ok(meta) if meta.size < range.end => Err(short_read(&range, meta.size)),
+                    Ok(_) | Err(_) => Err(self.fail("read", error)),
+                }
+            }
+            Err(error) => Err(self.fail("read", error)),
+        }
+    }
+
+    pub(super) async fn get_ranges(&self, path: &str, wanted: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let spans = merge(wanted, GAP);
+        let path = key(path)?;
+        let reads: Vec<_> = spans.spans.iter().map(|span| self.clone().get_span(path.clone(), span.clone())).collect();
+        let read: Vec<Bytes> = stream::iter(reads).buffered(CONCURRENT_RANGES).try_collect().await?;
+        spans.cut(wanted, &read)
+    }
+
+    pub(super) async fn get_suffix(&self, path: &str, length: u64) -> Result<(Bytes, u64)> {
+        let path = key(path)?;
+        // Azure has no suffix ranges, and an empty suffix is not a range anywhere.
+        if self.inner.location.scheme != Scheme::Azure && length > 0 {
+            let clients = self.clients()?;
+            self.inner.tally.get();
+            let options = GetOptions { range: Some(GetRange::Suffix(length)), ..Default::default() };
+            let read = async {
+                let result = clients.store.get_opts(&path, options).await?;
+                let size = result.meta.size;
+                Ok((result.bytes().await?, size))
+            };
+            match read.await {
+                Ok((bytes, size)) if bytes.len() as u64 == length.min(size) => {
+                    self.inner.tally.received(bytes.len());
+                    return Ok((bytes, size));
+                }
+                Ok(_) => {}
+                Err(error) => match finding(&error) {
+                    Finding::OutOfRange | Finding::Unsupported | Finding::Nothing => {}
+                    _ => return Err(self.fail("read", error)),
+                },
+            }
+        }
+        let size = self.head(path.as_ref()).await?.size;
+        let start = size.saturating_sub(length);
+        if start == size {
+            return Ok((Bytes::new(), size));
+        }
+        Ok((self.clone().get_span(path, start..size).await?, size))
+    }
+
+    pub(super) async fn head(&self, path: &str) -> Result<Entry> {
+        let clients = self.clients()?;
+        self.inner.tally.head();
+        let meta = clients.store.head(&key(path)?).await.map_err(|e| self.fail("read", e))?;
+        Ok(entry(String::new(), &meta))
+    }
+
+    pub(super) async fn put(&self, path: &str, data: Bytes) -> Result<()> {
+        let clients = self.clients()?;
+        self.inner.tally.put(data.len() as u64);
+        clients.store.put(&key(path)?, data.into()).await.map_err(|e| self.fail("write", e))?;
+        Ok(())
+    }
+
+    pub(super) async fn put_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
+        let clients = self.clients()?;
+        let path = key(path)?;
+        self.inner.tally.put(data.len() as u64);
+        let options = PutOptions { mode: PutMode::Create, ..Default::default() };
+        let Err(error) = clients.once.put_opts(&path, data.into(), options).await else { return Ok(Put::Created) };
+        match finding(&error) {
+            // S3 answers 409 when two conditional writes met, which need not mean that either landed.
+            Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
+                Ok(Put::Unknown(self.fail("write", error)))
+            }
+            Finding::Taken => Ok(Put::Exists),
+            Finding::Unsupported | Finding::Refused(501) => Err(Error::unsupported(
+                "conditional put",
+                format!(
+                    "the store behind {} cannot refuse to overwrite a file, so concurrent commits could overwrite each \
+                     other; use a store with conditional writes, and do not switch them off (aws_conditional_put)",
+                    self.inner.location.text
+                ),
+            )
+            .caused_by(self.inner.options.redact(&error.to_string()))),
+            Finding::Refused(408 | 500..) | Finding::Nothing => Ok(Put::Unknown(self.fail("write", error))),
+            Finding::Missing
+            | Finding::Denied
+            | Finding::OutOfRange
+            | Finding::Refused(_)
+            | Finding::NotSent
+            | Finding::BadKey => Err(self.fail("write", error)),
+        }
+    }
+
+    pub(super) async fn delete(&self, path: &str) -> Result<()> {
+        let clients = self.clients()?;
+        self.inner.tally.delete();
+        match clients.store.delete(&key(path)?).await {
+            Err(error) if finding(&error) != Finding::Missing => Err(self.fail("delete", error)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn create_file(&self, path: &str) -> Result<RemoteWriter> {
+        let path = key(path)?;
+        Ok(RemoteWriter { remote: self.clone(), path, pending: Vec::new(), pending_bytes: 0, upload: None, size: 0 })
+    }
+
+    fn fail(&self, action: &str, error: StoreError) -> Error {
+        let place = &self.inner.location.text;
+        let failed = match finding(&error) {
+            Finding::Missing if action == "read" => return Error::not_found("the file does not exist"),
+            Finding::Missing => Error::not_found(format!("could not {action} in {place}: it does not exist")),
+            Finding::Denied | Finding::Refused(401 | 403) => Error::storage(
+                false,
+                format!("{place} does not allow to {action}; check the credentials and their permissions"),
+            ),
+            Finding::BadKey => return Error::corrupt("the path cannot be a key of an object store"),
+            Finding::Unsupported => Error::unsupported(action, format!("{place} cannot {action} this way")),
+            Finding::NotSent => {
+                Error::storage(true, format!("no connection to {place}; check the endpoint and the network"))
+            }
+            Finding::Refused(status @ (408 | 429 | 500..)) => {
+                Error::storage(true, format!("{place} could not {action} just now (status {status})"))
+            }
+            Finding::Refused(status) => Error::storage(
+                false,
+                format!("{place} refused to {action} (status {status}); check the storage options"),
+            ),
+            Finding::Taken | Finding::OutOfRange | Finding::Nothing => {
+                Error::storage(true, format!("{place} failed to {action}"))
+            }
+        };
+        failed.caused_by(self.inner.options.redact(&error.to_string()))
+    }
+}
+
+/// An upload: whole if it is small, else in parts that appear as a file when the last one is there.
+pub(super) struct RemoteWriter {
+    remote: Remote,
+    path: Path,
+    pending: Vec<Bytes>,
+    pending_bytes: usize,
+    upload: Option<WriteMultipart>,
+    size: u64,
+}
+
+impl RemoteWriter {
+    pub(super) async fn write(&mut self, data: Bytes) -> Result<()> {
+        self.size += data.len() as u64;
+        if self.upload.is_none() {
+            self.pending_bytes += data.len();
+            self.pending.push(data);
+            if self.pending_bytes <= PART {
+                return Ok(());
+            }
+            let clients = self.remote.clients()?;
+            let upload = clients.store.put_multipart(&self.path).await.map_err(|e| self.remote.fail("write", e))?;
+            let upload = self.upload.insert(WriteMultipart::new_with_chunk_size(upload, PART));
+            for data in self.pending.drain(..) {
+                upload.put(data);
+            }
+        } else if let Some(upload) = &mut self.upload {
+            upload.put(data);
+        }
+        match &mut self.upload {
+            Some(upload) => upload.wait_for_capacity(CONCURRENT_PARTS).await.map_err(|e| self.remote.fail("write", e)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn finish(mut self) -> Result<u64> {
+        self.remote.inner.tally.put(self.size);
+        let done = match self.upload.take() {
+            Some(upload) => upload.finish().await,
+            None => {
+                let clients = self.remote.clients()?;
+                let payload: PutPayload = std::mem::take(&mut self.pending).into_iter().collect();
+                clients.store.put(&self.path, payload).await
+            }
+        };
+        done.map_err(|e| self.remote.fail("write", e))?;
+        Ok(self.size)
+    }
+
+    pub(super) async fn abort(mut self) -> Result<()> {
+        match self.upload.take() {
+            Some(upload) => upload.abort().await.map_err(|e| self.remote.fail("abort a write", e)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for RemoteWriter {
+    fn drop(&mut self) {
+        // Parts of an abandoned upload are invisible, but cost money until they are deleted.
+        if let (Some(upload), Ok(runtime)) = (self.upload.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(upload.abort());
+        }
+    }
+}
+
+/// The literal key. What the crate cannot express (control characters, empty segments) is no name for a file.
+fn key(path: &str) -> Result<Path> {
+    Path::parse(path).map_err(|_| {
+        Error::corrupt("the path cannot be a key of an object store: it has a control character or an empty segment")
+    })
+}
+
+fn entry(name: String, meta: &ObjectMeta) -> Entry {
+    Entry { name, size: meta.size, modified_ms: meta.last_modified.timestamp_millis() }
+}
+
+/// A name that sorts before `start_at` and after what ought to be left out: listings start after the name they are
+/// given. Names in the gap are dropped by the caller.
+fn before(start_at: &str) -> Option<String> {
+    let last = start_at.chars().next_back()?;
+    let mut name = start_at.get(..start_at.len() - last.len_utf8())?.to_owned();
+    if last > ' ' && last <= '~' {
+        name.push(char::from(u8::try_from(last).ok()? - 1));
+        name.push('~');
+    }
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether S3 named the condition as the reason, which it does only when the object exists.
+fn is_precondition(error: &StoreError) -> bool {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if matches!(cause.downcast_ref(), Some(StoreError::Precondition { .. } | StoreError::NotModified { .. })) {
+            return true;
+        }
+        source = cause.source();
+    }
+    matches!(error, StoreError::Precondition { .. })
+}
+
+fn finding(error: &StoreError) -> Finding {
+    match error {
+        StoreError::NotFound { .. } => return Finding::Missing,
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => return Finding::Taken,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => return Finding::Denied,
+        StoreError::NotImplemented { .. } => return Finding::Unsupported,
+        StoreError::InvalidPath { .. } => return Finding::BadKey,
+        _ => {}
+    }
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+            return match refusal.status {
+                416 => Finding::OutOfRange,
+                401 | 403 => Finding::Denied,
+                status => Finding::Refused(status),
+            };
+        }
+        if let Some(http) = cause.downcast_ref::<HttpError>()
+            && http.kind() == HttpErrorKind::Connect
+        {
+            return Finding::NotSent;
+        }
+        source = cause.source();
+    }
+    if matches!(error, StoreError::NotSupported { .. }) { Finding::Unsupported } else { Finding::Nothing }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_start_just_before() {
+        for (start_at, expected) in [("", None), ("a", Some("`~")), ("01", Some("00~")), ("é", None), ("xé", Some("x"))]
+        {
+            let name = before(start_at);
+            assert_eq!(name.as_deref(), expected, "{start_at}");
+            assert!(name.is_none_or(|name| name.as_str() < start_at), "{start_at}");
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Bringing a caller's batch into the table's schema.
+//!
+//! Columns are found by name (exactly, else the only one that differs in case) in any order and at any depth, missing
+//! nullable ones become null, and values change their Arrow type only where none is lost (`conversion`). Everything
+//! else is refused with the column, both types and what to do: nothing is changed silently. What comes out carries
+//! the physical names and field ids of the data files, and leaves out `void` columns, which files do not hold.
+//!
+//! Invariant: a conformed batch has exactly the schema [`Conformer::schema`] and no null where the table allows none
+//! (`write::conform`).
+//!
+//! PROTOCOL.md: "Schema Serialization Format", "Column Mapping", "Column Invariants".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, MapArray, RecordBatch, StructArray, new_null_array};
+use arrow_array::{RecordBatchOptions, UInt64Array};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_cast::cast;
+use arrow_schema::{DataType as ArrowType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_select::nullif::nullif;
+use arrow_select::take::take;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+
+use super::conversion::convert;
+
+/// Arrow metadata key under which the Parquet writer looks for a field id.
+const PARQUET_FIELD_ID: &str = "PARQUET:field_id";
+
+/// Column metadata that gives a column a value when the caller gives none.
+const FILLED_BY_TABLE: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"];
+
+/// Brings batches into one table schema.
+#[derive(Debug)]
+pub struct Conformer {
+    columns: Vec<Column>,
+    schema: SchemaRef,
+}
+
+impl Conformer {
+    /// For tables of `schema`, logical names, partition columns included.
+    ///
+    /// # Errors
+    /// `Corrupt` if the schema misses physical names; `Unsupported` if nothing of it, or of a struct in it, could be
+    /// stored.
+    pub fn new(schema: &StructType, mapping: ColumnMapping) -> Result<Self> {
+        let columns = plan_struct(schema, mapping, "")?;
+        let fields = stored_fields(&columns, "the table")?;
+        Ok(Self { columns, schema: Arc::new(Schema::new(fields)) })
+    }
+
+    /// The Arrow schema of what [`Conformer::conform`] returns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The rows of `batch` in the table's schema.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column, if that cannot be done without loss.
+    pub fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let schema = batch.schema_ref();
+        let rows = batch.num_rows();
+        let columns = conform_columns(&self.columns, schema.fields(), batch.columns(), None, rows)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
+    }
+}
+
+/// `schema` as data files hold it: without `void` columns at any depth.
+pub fn stored_schema(schema: &StructType) -> StructType {
+    let stored = |field: &StructField| -> Option<StructField> {
+        let data_type = match &field.data_type {
+            DataType::Primitive(PrimitiveType::Void) => return None,
+            DataType::Struct(inner) => DataType::Struct(Arc::new(stored_schema(inner))),
+            other @ (DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant) => {
+                other.clone()
+            }
+        };
+        Some(StructField { data_type, ..field.clone() })
+    };
+    StructType::new(schema.fields.iter().filter_map(stored).collect())
+}
+
+/// What is known of a column, or of something inside one, before any data is seen.
+#[derive(Debug)]
+struct Column {
+    /// Logical name.
+    name: String,
+    /// Logical names from the top, for messages.
+    path: String,
+    /// Table type, for messages.
+    data_type: DataType,
+    /// What comes out; `None` for `void`.
+    field: Option<FieldRef>,
+    nullable: bool,
+    filled_by_table: bool,
+    inner: Vec<Column>,
+}
+
+fn plan_struct(schema: &StructType, mapping: ColumnMapping, path: &str) -> Result<Vec<Column>> {
+    let plan = |field: &StructField| -> Result<Column> {
+        let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
+        let mut column = plan(&field.name, path, &field.data_type, field.nullable, mapping)?;
+        column.filled_by_table = FILLED_BY_TABLE.iter().any(|key| field.metadata.contains_key(*key));
+        let id = field_id(field).filter(|_| mapping != ColumnMapping::None);
+        if let Some(stored) = &column.field {
+            let metadata = id.map(|id| (PARQUET_FIELD_ID.to_owned(), id.to_string()));
+            let stored = stored.as_ref().clone().with_name(mapping.physical_name(field)?);
+            column.field = Some(Arc::new(stored.with_metadata(metadata.into_iter().collect::<HashMap<_, _>>())));
+        }
+        Ok(column)
+    };
+    schema.fields.iter().map(plan).collect()
+}
+
+fn plan(name: &str, path: String, data_type: &DataType, nullable: bool, mapping: ColumnMapping) -> Result<Column> {
+    let (arrow, inner) = match data_type {
+        DataType::Primitive(PrimitiveType::Void) => (None, Vec::new()),
+        DataType::Primitive(_) => (Some(to_arrow_type(data_type)), Vec::new()),
+        DataType::Variant => {
+            let binary = DataType::Primitive(PrimitiveType::Binary);
+            let part = |name: &str| plan(name, format!("{path}.{name}"), &binary, false, mapping);
+            (Some(to_arrow_type(data_type)), vec![part("metadata")?, part("value")?])
+        }
+        DataType::Struct(schema) => {
+            let inner = plan_struct(schema, mapping, &path)?;
+            (Some(ArrowType::Struct(stored_fields(&inner, &format!("the struct `{path}`"))?)), inner)
+        }
+        DataType::Array(array) => {
+            let inner = plan("element", format!("{path}.element"), &array.element, array.contains_null, mapping)?;
+            (Some(ArrowType::List(stored_inside(&inner)?)), vec![inner])
+        }
+        DataType::Map(map) => {
+            let key = plan("key", format!("{path}.key"), &map.key, false, mapping)?;
+            let value = plan("value", format!("{path}.value"), &map.value, map.value_contains_null, mapping)?;
+            let entries = ArrowType::Struct(Fields::from(vec![stored_inside(&key)?, stored_inside(&value)?]));
+            (Some(ArrowType::Map(Arc::new(Field::new("key_value", entries, false)), false)), vec![key, value])
+        }
+    };
+    Ok(Column {
+        name: name.to_owned(),
+        path,
+        data_type: data_type.clone(),
+        field: arrow.map(|arrow| Arc::new(Field::new(name, arrow, nullable))),
+        nullable,
+        filled_by_table: false,
+        inner,
+    })
+}
+
+fn stored_inside(column: &Column) -> Result<FieldRef> {
+    column.field.clone().ok_or_else(|| {
+        Error::unsupported("void", format!("`{}` is void, which arrays and maps cannot hold in files", column.path))
+    })
+}
+
+fn stored_fields(columns: &[Column], whole: &str) -> Result<Fields> {
+    let fields: Fields = columns.iter().filter_map(|c| c.field.clone()).collect();
+    if fields.is_empty() {
+        return Err(Error::unsupported("void", format!("{whole} has no column that a data file could hold; add one")));
+    }
+    Ok(fields)
+}
+
+/// The stored columns, from the data's columns below `parent`.
+fn conform_columns(
+    columns: &[Column],
+    fields: &Fields,
+    arrays: &[ArrayRef],
+    parent: Option<&NullBuffer>,
+    rows: usize,
+) -> Result<Vec<ArrayRef>> {
+    let sources = match_columns(columns, fields)?;
+    let mut conformed = Vec::with_capacity(columns.len());
+    for (column, source) in columns.iter().zip(sources) {
+        let array = match source.and_then(|i| arrays.get(i)) {
+            Some(array) => conform_column(column, array, parent)?,
+            None => missing(column, rows)?,
+        };
+        conformed.extend(array);
+    }
+    Ok(conformed)
+}
+
+/// For each column the position of its data, if there is any.
+fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize>>> {
+    let mut by_name: HashMap<&str, usize> = HashMap::with_capacity(fields.len());
+    for (position, field) in fields.iter().enumerate() {
+        if by_name.insert(field.name(), position).is_some() {
+            return Err(Error::invalid(format!("the data has two columns `{}`; rename or drop one", field.name())));
+        }
+    }
+    let mut sources: Vec<Option<usize>> = columns.iter().map(|c| by_name.remove(c.name.as_str())).collect();
+    for (column, source) in columns.iter().zip(&mut sources).filter(|(_, source)| source.is_none()) {
+        let lower = column.name.to_lowercase();
+        let hits: Vec<&str> = by_name.keys().filter(|name| name.to_lowercase() == lower).copied().collect();
+        match hits.as_slice() {
+            [] => {}
+            [name] => *source = by_name.remove(name),
+            [a, b, ..] => {
+                let path = &column.path;
+                return Err(Error::invalid(format!(
+                    "the data's columns `{a}` and `{b}` may both be the table's `{path}`; rename one exactly so"
+                )));
+            }
+        }
+    }
+    // The first in the data's order, so that the message does not depend on hashing.
+    match by_name.into_iter().min_by_key(|(_, position)| *position) {
+        None => Ok(sources),
+        Some((name, _)) => {
+            let struct_path = columns.first().and_then(|c| c.path.strip_suffix(&c.name)).unwrap_or_default();
+            Err(Error::invalid(format!(
+                "the data has a column `{struct_path}{name}` that the table does not have; \
+                 drop it from the data, or add it to the table first"
+            )))
+        }
+    }
+}
+
+fn missing(column: &Column, rows: usize) -> Result<Option<ArrayRef>> {
+    let path = &column.path;
+    if column.filled_by_table {
+        return Err(Error::invalid(format!(
+            "the data has no column `{path}`, whose value the table defines by an expression, which deltic does not \
+             evaluate; add the column with its values to the data"
+        )));
+    }
+    match &column.field {
+        None => Ok(None),
+        Some(field) if column.nullable => Ok(Some(new_null_array(field.data_type(), rows))),
+        Some(_) => {
+            Err(Error::invalid(format!("the data has no column `{path}`, which may not be null; add it to the data")))
+        }
+    }
+}
+
+/// The column's values in what is stored of it, null wherever `parent` is.
+fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -> Result<Option<ArrayRef>> {
+    let source = array.data_type();
+    let array = decode(array).map_err(|e| refuse(column, source, "pass it without that encoding").caused_by(e))?;
+    let Some(field) = &column.field else {
+        if array.logical_null_count() < array.len() {
+            return Err(refuse(column, source, "a void column has only nulls; drop it from the data"));
+        }
+        return Ok(None);
+    };
+    // Below a null struct lies no value: what the buffers hold there must neither be judged nor written.
+    let array = match parent.filter(|nulls| nulls.null_count() > 0) {
+        Some(nulls) => nullif(&array, &BooleanArray::new(!nulls.inner(), None))?,
+        None => array,
+    };
+    let conformed = match (array.data_type(), &column.data_type) {
+        (ArrowType::Null, _) => new_null_array(field.data_type(), array.len()),
+        (ArrowType::Struct(fields), DataType::Struct(_) | DataType::Variant) => {
+            let source = array.as_struct();
+            let columns = conform_columns(&column.inner, fields, source.columns(), source.nulls(), source.len())?;
+            let ArrowType::Struct(fields) = field.data_type() else { return Err(misplanned(column)) };
+            Arc::new(StructArray::try_new(fields.clone(), columns, source.nulls().cloned())?)
+        }
+        (source, DataType::Array(_)) => match element_of(source) {
+            Some(element) => conform_list(column, field, &cast(&array, &ArrowType::List(element))?)?,
+            None => return Err(refuse(column, source, "pass a list")),
+        },
+        (ArrowType::Map(_, _), DataType::Map(_)) => conform_map(column, field, &array)?,
+        (_, DataType::Primitive(target)) => convert(&array, target).map_err(|refusal| {
+            let error = refuse(column, source, &refusal.advice);
+            match refusal.cause {
+                Some(cause) => error.caused_by(cause),
+                None => error,
+            }
+        })?,
+        (source, DataType::Struct(_) | DataType::Variant | DataType::Map(_)) => {
+            return Err(refuse(column, source, "pass a value of that structure"));
+        }
+    };
+    let nulls = conformed.null_count().saturating_sub(parent.map_or(0, NullBuffer::null_count));
+    if !column.nullable && nulls > 0 {
+        let path = &column.path;
+        return Err(Error::invalid(format!(
+            "the column `{path}` may not be null, but {nulls} of its values are; fill them in, or drop those rows"
+        )));
+    }
+    Ok(Some(conformed))
+}
+
+/// Dictionaries and runs laid out flat.
+fn decode(array: &ArrayRef) -> Result<ArrayRef, arrow_schema::ArrowError> {
+    match array.data_type() {
+        ArrowType::Dictionary(_, values) => cast(array, values),
+        ArrowType::RunEndEncoded(_, values) => cast(array, values.data_type()),
+        _ => Ok(Arc::clone(array)),
+    }
+}
+
+fn element_of(list: &ArrowType) -> Option<FieldRef> {
+    match list {
+        ArrowType::List(element)
+        | ArrowType::LargeList(element)
+        | ArrowType::FixedSizeList(element, _)
+        | ArrowType::ListView(element)
+        | ArrowType::LargeListView(element) => Some(Arc::clone(element)),
+        _ => None,
+    }
+}
+
+fn conform_list(column: &Column, field: &FieldRef, array: &ArrayRef) -> Result<ArrayRef> {
+    let list = array.as_list_opt::<i32>().ok_or_else(|| misplanned(column))?;
+    let array = reachable(array, list.offsets(), list.nulls())?;
+    let list = array.as_list::<i32>();
+    let (ArrowType::List(target), [element]) = (field.data_type(), column.inner.as_slice()) else {
+        return Err(misplanned(column));
+    };
+    let values = window(list.values(), list.offsets());
+    let values = conform_column(element, &values, None)?.ok_or_else(|| misplanned(column))?;
+    let offsets = OffsetBuffer::from_lengths(list.offsets().lengths());
+    Ok(Arc::new(ListArray::try_new(Arc::clone(target), offsets, values, list.nulls().cloned())?))
+}
+
+fn conform_map(column: &Column, field: &FieldRef, array: &ArrayRef) -> Result<ArrayRef> {
+    let map = array.as_map_opt().ok_or_else(|| misplanned(column))?;
+    let array = reachable(array, map.offsets(), map.nulls())?;
+    let map = array.as_map();
+    let (ArrowType::Map(target, ordered), [key, value]) = (field.data_type(), column.inner.as_slice()) else {
+        return Err(misplanned(column));
+    };
+    let ArrowType::Struct(fields) = target.data_type() else { return Err(misplanned(column)) };
+    let inner = |plan: &Column, array: &ArrayRef| {
+        conform_column(plan, &window(array, map.offsets()), None)?.ok_or_else(|| misplanned(column))
+    };
+    let entries = vec![inner(key, map.keys())?, inner(value, map.values())?];
+    let entries = StructArray::try_new(fields.clone(), entries, None)?;
+    let offsets = OffsetBuffer::from_lengths(map.offsets().lengths());
+    Ok(Arc::new(MapArray::try_new(Arc::clone(target), offsets, entries, map.nulls().cloned(), *ordered)?))
+}
+
+/// The same lists without elements that lie under a null: those are no values.
+fn reachable(array: &ArrayRef, offsets: &OffsetBuffer<i32>, nulls: Option<&NullBuffer>) -> Result<ArrayRef> {
+    let hidden = nulls.is_some_and(|nulls| offsets.lengths().zip(nulls).any(|(length, valid)| !valid && length > 0));
+    if !hidden {
+        return Ok(Arc::clone(array));
+    }
+    Ok(take(array, &UInt64Array::from_iter_values(0..array.len() as u64), None)?)
+}
+
+/// The elements between the first and the last offset.
+fn window(values: &ArrayRef, offsets: &OffsetBuffer<i32>) -> ArrayRef {
+    let bound = |offset: i32| usize::try_from(offset).unwrap_or(0);
+    let (start, end) = (bound(offsets.first()), bound(offsets.last()));
+    values.slice(start, end.saturating_sub(start))
+}
+
+fn refuse(column: &Column, source: &ArrowType, advice: &str) -> Error {
+    let (path, target) = (&column.path, &column.data_type);
+    Error::invalid(format!("the column `{path}` is {target} in the table and {source} in the data; {advice}"))
+}
+
+fn misplanned(column: &Column) -> Error {
+    Error::internal(format!("the column `{}` was planned for another structure", column.path))
+}
