@@ -6,8 +6,8 @@
 //! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
 
 use bytes::Bytes;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_prefix};
 use deltic_protocol::log::segment::{LogFile, Segment};
@@ -73,6 +73,8 @@ pub fn parse(file: &LogFile, bytes: &[u8], wanted: Wanted) -> Result<CommitActio
         LogName::Compacted { end, .. } => end,
         _ => file.name.version(),
     };
-    parse_commit(bytes, Origin::Commit(version), wanted)
-        .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))
+    let mut actions = parse_commit(bytes, Origin::Commit(version), wanted)
+        .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))?;
+    actions.is_compacted = matches!(file.name, LogName::Compacted { .. });
+    Ok(actions)
 }

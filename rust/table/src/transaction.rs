@@ -102,7 +102,8 @@ impl Transaction {
                 return Ok(Follow::Ours(version));
             }
             check(self.read, &self.actions, &winner).map_err(|conflict| {
-                Error::new(Kind::Conflict(conflict), format!("{conflict}: {}", conflict.explanation())).at_version(version)
+                Error::new(Kind::Conflict(conflict), format!("{conflict}: {}", conflict.explanation()))
+                    .at_version(version)
             })?;
             version = version.saturating_add(1);
         }
@@ -122,7 +123,9 @@ impl Transaction {
             .caused_by(error),
             None => Error::storage(
                 true,
-                format!("the commit lost the race {attempts} times and was not made; write again, or allow more attempts"),
+                format!(
+                    "the commit lost the race {attempts} times and was not made; write again, or allow more attempts"
+                ),
             ),
         }
     }

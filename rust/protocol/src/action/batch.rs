@@ -213,14 +213,19 @@ fn unreachable_column() -> &'static StringArray {
     &EMPTY
 }
 
-/// Equal but for field names inside maps and nullability, which writers vary.
+/// Equal but for nullability, the names inside maps and members that deltic does not know, which writers vary.
 fn same_layout(found: &DataType, expected: &DataType) -> bool {
     match (found, expected) {
-        (DataType::Map(found, _), DataType::Map(expected, _)) => same_layout(found.data_type(), expected.data_type()),
-        (DataType::Struct(found), DataType::Struct(expected)) => {
-            found.len() == expected.len()
-                && found.iter().zip(expected).all(|(f, e)| same_layout(f.data_type(), e.data_type()))
-        }
+        (DataType::Map(found, _), DataType::Map(expected, _)) => match (found.data_type(), expected.data_type()) {
+            (DataType::Struct(found), DataType::Struct(expected)) => {
+                let same = |(f, e): (&Arc<Field>, &Arc<Field>)| same_layout(f.data_type(), e.data_type());
+                found.len() == expected.len() && found.iter().zip(expected).all(same)
+            }
+            _ => false,
+        },
+        (DataType::Struct(found), DataType::Struct(expected)) => expected
+            .iter()
+            .all(|e| found.find(e.name()).is_none_or(|(_, found)| same_layout(found.data_type(), e.data_type()))),
         (found, expected) => found == expected,
     }
 }

@@ -113,7 +113,9 @@ impl Part {
             let (start, length) = group.column(*leaf).byte_range();
             let range = start..start.saturating_add(length);
             if range.end > self.size {
-                return Err(Error::corrupt("a column chunk lies beyond the end of the Parquet file").in_file(&self.path));
+                return Err(
+                    Error::corrupt("a column chunk lies beyond the end of the Parquet file").in_file(&self.path)
+                );
             }
             Ok(range)
         };

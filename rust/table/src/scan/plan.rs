@@ -26,15 +26,8 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 
 /// Members of `add` that reading a file needs.
-const TASK_MEMBERS: [&str; 7] = [
-    "path",
-    "partitionValues",
-    "size",
-    "modificationTime",
-    "deletionVector",
-    "baseRowId",
-    "defaultRowCommitVersion",
-];
+const TASK_MEMBERS: [&str; 7] =
+    ["path", "partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
 
 /// How many files a plan left out, by what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -122,11 +115,8 @@ impl ScanPlan {
         let shape = snapshot.shape().clone();
         let spec = read_spec(snapshot, columns, filter)?;
         let pruning = Pruning::of(&shape, filter)?;
-        let wanted = AddColumns {
-            members: TASK_MEMBERS.to_vec(),
-            stats: pruning.leaves(&shape)?,
-            ..AddColumns::default()
-        };
+        let wanted =
+            AddColumns { members: TASK_MEMBERS.to_vec(), stats: pruning.leaves(&shape)?, ..AddColumns::default() };
         let mut plan = Self {
             snapshot: snapshot.clone(),
             spec,
