@@ -271,6 +271,12 @@ def test_columns_may_come_in_any_order(uri: str) -> None:
     assert deltic.Table(uri).scan().to_arrow().sort_by("a").to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
 
 
+def test_a_missing_column_is_filled_with_nulls(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1], "b": ["x"]}))
+    deltic.write(uri, pa.table({"a": [2]}))
+    assert deltic.Table(uri).scan(filter="a = 2").to_arrow()["b"].to_pylist() == [None]
+
+
 def test_an_empty_write_makes_an_empty_table(uri: str) -> None:
     commit = deltic.write(uri, pa.table({"a": pa.array([], pa.int64())}))
     assert (commit.version, commit.num_added_files) == (0, 0)
