@@ -7,12 +7,15 @@
 //!
 //! PROTOCOL.md: "Commit Protocol"; the reasons carry delta-spark's exception names.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use arrow_array::{Array, cast::AsArray};
 
 use crate::action::Action;
 use crate::action::json::CommitActions;
+use crate::replay::canonical_path;
 
 /// Why a commit may not follow the one that won.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,8 +114,9 @@ pub fn check(read: ReadSet, actions: &[Action], winner: &CommitActions) -> Resul
     if read == ReadSet::WholeTable && !winner.removes.is_empty() {
         return Err(Conflict::ConcurrentDeleteRead);
     }
-    let own_removes = |path: &str| actions.iter().any(|a| matches!(a, Action::Remove(r) if r.path == path));
-    if (0..winner.removes.len()).any(|row| own_removes(winner.removes.path(row))) {
+    let removed = (0..winner.removes.len()).map(|row| canonical_path(winner.removes.path(row)));
+    let removed: HashSet<Cow<'_, str>> = removed.collect();
+    if actions.iter().any(|a| matches!(a, Action::Remove(own) if removed.contains(&canonical_path(&own.path)))) {
         return Err(Conflict::ConcurrentDeleteDelete);
     }
     Ok(())

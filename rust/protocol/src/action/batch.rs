@@ -213,14 +213,18 @@ fn unreachable_column() -> &'static StringArray {
     &EMPTY
 }
 
-/// Equal but for field names inside maps and nullability, which writers vary.
+/// Equal but for what writers vary: nullability, names inside maps, and other members of structs beside ours.
 fn same_layout(found: &DataType, expected: &DataType) -> bool {
     match (found, expected) {
-        (DataType::Map(found, _), DataType::Map(expected, _)) => same_layout(found.data_type(), expected.data_type()),
-        (DataType::Struct(found), DataType::Struct(expected)) => {
-            found.len() == expected.len()
-                && found.iter().zip(expected).all(|(f, e)| same_layout(f.data_type(), e.data_type()))
-        }
+        (DataType::Map(found, _), DataType::Map(expected, _)) => match (found.data_type(), expected.data_type()) {
+            (DataType::Struct(found), DataType::Struct(expected)) => {
+                found.iter().map(|f| f.data_type()).eq(expected.iter().map(|e| e.data_type()))
+            }
+            _ => false,
+        },
+        (DataType::Struct(found), DataType::Struct(expected)) => expected.iter().all(|e| {
+            found.iter().find(|f| f.name() == e.name()).is_none_or(|f| same_layout(f.data_type(), e.data_type()))
+        }),
         (found, expected) => found == expected,
     }
 }
