@@ -623,8 +623,8 @@ fn deletion_vectors_in_files_are_found() {
     lake.tasks[0].deletion_vector = Some(deltic_protocol::action::DeletionVectorDescriptor {
         storage_type: "u".to_owned(),
         path_or_inline_dv: deltic_protocol::deletion_vector::encode_path("a b", &uuid),
-        offset: Some(places[0].offset),
-        size_in_bytes: places[0].size_in_bytes,
+        offset: Some(places[0].0),
+        size_in_bytes: places[0].1,
         cardinality: 8,
     });
     lake.check(&["n"], None, &["0", "9"]);
