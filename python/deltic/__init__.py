@@ -10,7 +10,8 @@ Open a table with `Table`, make one with `create` or `write`, and use `deltic.sp
 >>> deltic.Table(uri).scan(columns=["distance"], filter="month = 7 AND distance > 2000").to_arrow().to_pydict()
 {'distance': [2475]}
 
-What comes out is a pyarrow object or has `__arrow_c_stream__`; anything that has `__arrow_c_stream__` may go in. Every error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `deltic.spark` does.
+What comes out is a pyarrow object or has `__arrow_c_stream__`; anything that has `__arrow_c_stream__` may go in. Every
+error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `deltic.spark` does.
 """
 
 from importlib.metadata import PackageNotFoundError as _PackageNotFoundError

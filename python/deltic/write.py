@@ -27,19 +27,21 @@ class Commit:
     """A commit that has landed.
 
     `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met.
-    `num_added_files`: data files added. `metrics`: the commit's `operationMetrics`, numbers by name.
+    `num_added_files`: data files added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and
+    `numOutputBytes`.
     """
 
     version: int
     attempts: int
     num_added_files: int
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Commit:
         """Parse what the core says of a commit."""
         told = json.loads(text)
-        return cls(told["version"], told["attempts"], told["num_added_files"], told.get("metrics") or {})
+        metrics = {name: int(value) for name, value in told["metrics"].items()}
+        return cls(told["version"], told["attempts"], told["num_added_files"], metrics)
 
 
 def stream(data: Any) -> pa.RecordBatchReader:
@@ -142,8 +144,8 @@ def write(
 
     `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose
     index is dropped. It is streamed: memory holds a few batches and the open files. `mode`: `"append"`, or
-    `"overwrite"` to replace all rows. `partition_by`, `properties`, `name`, `description`: for a new table; on an
-    existing one `partition_by` must agree. `target_file_size`: bytes at which a new file is begun. `compression`:
+    `"overwrite"` to replace all rows. `partition_by`: of a new table; on an existing one it must agree. `properties`,
+    `name`, `description`: of a new table only. `target_file_size`: bytes at which a new file is begun. `compression`:
     Parquet codec, such as `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id`
     and `app_version`: an application's own transaction, to write it once only (PROTOCOL.md: "Transaction
     Identifiers").

@@ -22,6 +22,10 @@ mod z85;
 /// First four bytes of a vector, little endian.
 const MAGIC: u32 = 1_681_511_377;
 
+/// The same of the form before, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian numbers,
+/// delta-spark still reads it with little-endian ones.
+const ARRAY_MAGIC: u32 = 1_681_511_376;
+
 /// First byte of a file of vectors.
 const FILE_VERSION: u8 = 1;
 
@@ -146,14 +150,27 @@ fn uuid_text(bytes: &[u8; 16]) -> String {
     text
 }
 
-/// Magic, number of buckets, then each bucket: the upper half of its rows and a bitmap of their lower halves.
+/// A vector in any of its forms, told apart by the magic number.
 fn parse_vector(bytes: &[u8]) -> Result<RoaringTreemap> {
-    let (magic, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(|| corrupt("it has no magic number"))?;
-    if u32::from_le_bytes(*magic) != MAGIC {
-        return Err(corrupt(format!("its magic number is {}, not {MAGIC}", u32::from_le_bytes(*magic))));
+    let (magic, rest) = bytes.split_first_chunk::<4>().ok_or_else(|| corrupt("it has no magic number"))?;
+    let (buckets, rest) = match u32::from_le_bytes(*magic) {
+        MAGIC => parse_portable(rest)?,
+        ARRAY_MAGIC => parse_array(rest, u32::from_le_bytes)?,
+        _ if u32::from_be_bytes(*magic) == ARRAY_MAGIC => parse_array(rest, u32::from_be_bytes)?,
+        other => return Err(corrupt(format!("its magic number is {other}, not {MAGIC}"))),
+    };
+    if !rest.is_empty() {
+        return Err(corrupt(format!("{} bytes follow its last bucket", rest.len())));
     }
-    let (count, after) = rest.split_first_chunk::<8>().ok_or_else(|| corrupt("it has no number of buckets"))?;
-    rest = after;
+    Ok(RoaringTreemap::from_bitmaps(buckets))
+}
+
+/// The upper half of row numbers, and a bitmap of the lower halves.
+type Bucket = (u32, RoaringBitmap);
+
+/// The number of buckets, then each: its key and bitmap.
+fn parse_portable(bytes: &[u8]) -> Result<(Vec<Bucket>, &[u8])> {
+    let (count, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(|| corrupt("it has no number of buckets"))?;
     let count = u64::from_le_bytes(*count);
     if count > (rest.len() / MIN_BUCKET) as u64 {
         return Err(corrupt(format!("it has {count} buckets in {} bytes", rest.len())));
@@ -161,24 +178,49 @@ fn parse_vector(bytes: &[u8]) -> Result<RoaringTreemap> {
     let mut buckets = Vec::new();
     let mut last = None;
     for _ in 0..count {
-        let (key, after) = rest.split_first_chunk::<4>().ok_or_else(|| corrupt("it ends inside a bucket"))?;
-        rest = after;
-        let key = u32::from_le_bytes(*key);
+        let key = u32::from_le_bytes(word(&mut rest)?);
         if key > i32::MAX.cast_unsigned() || last.is_some_and(|last| key <= last) {
             return Err(corrupt("its buckets are out of order"));
         }
         last = Some(key);
-        let bitmap = RoaringBitmap::deserialize_from(&mut rest)
-            .map_err(|e| corrupt("one of its bitmaps cannot be read").caused_by(e))?;
-        // Some writers fill gaps between buckets with empty ones.
-        if !bitmap.is_empty() {
-            buckets.push((key, bitmap));
+        push_bitmap(&mut buckets, key, &mut rest)?;
+    }
+    Ok((buckets, rest))
+}
+
+/// The number of buckets, then each, without gaps: the length of its bitmap and the bitmap.
+fn parse_array(bytes: &[u8], number: fn([u8; 4]) -> u32) -> Result<(Vec<Bucket>, &[u8])> {
+    let mut rest = bytes;
+    let count = number(word(&mut rest)?);
+    if usize::try_from(count).is_ok_and(|count| count > rest.len() / MIN_BUCKET) {
+        return Err(corrupt(format!("it has {count} buckets in {} bytes", rest.len())));
+    }
+    let mut buckets = Vec::new();
+    for key in 0..count {
+        let length = number(word(&mut rest)?) as usize;
+        let before = rest.len();
+        push_bitmap(&mut buckets, key, &mut rest)?;
+        if before - rest.len() != length {
+            return Err(corrupt(format!("one of its bitmaps does not have the {length} bytes it should")));
         }
     }
-    if !rest.is_empty() {
-        return Err(corrupt(format!("{} bytes follow its last bucket", rest.len())));
+    Ok((buckets, rest))
+}
+
+fn word(rest: &mut &[u8]) -> Result<[u8; 4]> {
+    let (word, after) = rest.split_first_chunk::<4>().ok_or_else(|| corrupt("it ends inside a bucket"))?;
+    *rest = after;
+    Ok(*word)
+}
+
+fn push_bitmap(buckets: &mut Vec<Bucket>, key: u32, rest: &mut &[u8]) -> Result<()> {
+    let bitmap =
+        RoaringBitmap::deserialize_from(rest).map_err(|e| corrupt("one of its bitmaps cannot be read").caused_by(e))?;
+    // Some writers fill gaps between buckets with empty ones.
+    if !bitmap.is_empty() {
+        buckets.push((key, bitmap));
     }
-    Ok(RoaringTreemap::from_bitmaps(buckets))
+    Ok(())
 }
 
 /// The rows of a data file that are deleted.
@@ -257,16 +299,24 @@ impl DeletionVector {
     }
 }
 
-/// The bytes of a file of vectors, and the place of each: offset and size for its descriptor. `Invalid` when they are
-/// too large for one file.
-pub fn to_file_bytes(vectors: &[DeletionVector]) -> Result<(Vec<u8>, Vec<(i32, i32)>)> {
+/// Where a vector stands in a file, in the terms of its descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Byte position of its size.
+    pub offset: i32,
+    /// Bytes of the vector alone.
+    pub size_in_bytes: i32,
+}
+
+/// The bytes of a file of vectors, and the place of each. `Invalid` when they are too large for one file.
+pub fn to_file_bytes(vectors: &[DeletionVector]) -> Result<(Vec<u8>, Vec<Place>)> {
     let mut file = vec![FILE_VERSION];
     let mut places = Vec::with_capacity(vectors.len());
     for vector in vectors {
         let bytes = vector.to_bytes();
-        let size = size_of_vector(&bytes)?;
-        places.push((size_of_vector(&file)?, size));
-        file.extend_from_slice(&size.to_be_bytes());
+        let size_in_bytes = size_of_vector(&bytes)?;
+        places.push(Place { offset: size_of_vector(&file)?, size_in_bytes });
+        file.extend_from_slice(&size_in_bytes.to_be_bytes());
         file.extend_from_slice(&bytes);
         file.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
     }

@@ -209,9 +209,10 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
         }
     }
     for name in &names {
-        match find(name).map(|f| (f.reading, f.writing)) {
-            Some((Reading::Refused(why), _) | (_, Writing::Refused(why))) => refusal.add(name, why),
-            Some(_) | None => {}
+        if let Some((Reading::Refused(why), _) | (_, Writing::Refused(why))) =
+            find(name).map(|f| (f.reading, f.writing))
+        {
+            refusal.add(name, why);
         }
     }
     let listed = names.clone();

@@ -5,8 +5,8 @@
 //! follow another) is a function in here, over data that somebody else moved.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `schema`, `scalar`, `predicate`,
-//! `action`, then `feature`, `property`, `log`, `deletion_vector`, `stats`, then `replay`, `prune` and `log_bounds`, then
-//! `conflict`. A test reads the imports and fails on one that climbs.
+//! `action`, then `property`, `feature`, `log`, `deletion_vector`, `stats`, then `replay`, `prune` and `log_bounds`,
+//! then `conflict`. A test reads the imports and fails on one that climbs.
 
 pub mod action;
 pub mod conflict;

@@ -5,7 +5,7 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization", "Column Mapping".
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int64Array, MapArray, UInt32Array, new_null_array};
@@ -80,9 +80,10 @@ impl TableShape {
     /// `Corrupt` if a value is not of the column's type.
     pub fn partition_values(&self, adds: &AddBatch, name: &str) -> Result<ArrayRef> {
         let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
-        let primitive = field.data_type.as_primitive().ok_or_else(|| {
-            Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type))
-        })?;
+        let primitive = field
+            .data_type
+            .as_primitive()
+            .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?;
         match adds.partition_values() {
             Some(map) => parse_values(map, self.mapping.physical_name(field)?, name, primitive),
             None => Ok(new_null_array(&to_arrow_type(&field.data_type), adds.len())),
@@ -153,8 +154,7 @@ pub struct LogBounds {
     files: usize,
     row_count: Int64Array,
     columns: HashMap<Vec<String>, LeafBounds>,
-    /// Paths of the columns among them that partition the table.
-    exact: HashSet<Vec<String>>,
+    partition_columns: Vec<String>,
 }
 
 impl LogBounds {
@@ -162,7 +162,8 @@ impl LogBounds {
     pub fn of_partitions(adds: &AddBatch, shape: &TableShape, columns: &[&Column]) -> Result<Self> {
         // Every row of a file has the same value, so one row stands for all.
         let row_count = Int64Array::from_value(1, adds.len());
-        let mut bounds = Self { files: adds.len(), row_count, columns: HashMap::new(), exact: HashSet::new() };
+        let partition_columns = shape.partition_columns.clone();
+        let mut bounds = Self { files: adds.len(), row_count, columns: HashMap::new(), partition_columns };
         columns.iter().try_for_each(|column| bounds.insert_partition(adds, shape, column))?;
         Ok(bounds)
     }
@@ -180,7 +181,8 @@ impl LogBounds {
         let (paths, leaves): (Vec<_>, Vec<_>) = known.into_iter().unzip();
         let stats = statistics(adds, &leaves)?;
         let columns = paths.into_iter().zip(stats.leaves).collect();
-        let mut bounds = Self { files: adds.len(), row_count: stats.num_records, columns, exact: HashSet::new() };
+        let partition_columns = shape.partition_columns.clone();
+        let mut bounds = Self { files: adds.len(), row_count: stats.num_records, columns, partition_columns };
         partition.iter().try_for_each(|column| bounds.insert_partition(adds, shape, column))?;
         Ok(bounds)
     }
@@ -198,7 +200,6 @@ impl LogBounds {
         });
         let null_count = null_count.collect();
         self.columns.insert(column.path.clone(), LeafBounds { min: values.clone(), max: values, null_count });
-        self.exact.insert(column.path.clone());
         Ok(())
     }
 }
@@ -224,7 +225,8 @@ impl Bounds for LogBounds {
         Ok(Some(self.row_count.clone()))
     }
 
+    /// A partition value is the value itself, neither shortened nor blind to NaN.
     fn is_exact(&self, column: &Column) -> bool {
-        self.exact.contains(&column.path)
+        column.path.first().is_some_and(|name| self.partition_columns.contains(name))
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::ReadSet;
 use deltic_protocol::feature;
-use deltic_protocol::property::Properties;
+use deltic_protocol::property::{Properties, stored};
 use deltic_protocol::schema::{DataType, StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use futures::TryStreamExt;
@@ -116,7 +116,9 @@ impl WriteJob {
         }
         let (base, created, metadata) = match Snapshot::open(storage, None).await {
             Ok(_) if mode == Mode::Error => {
-                return Err(in_table(Error::invalid("there is a table already; append to it, or choose another place")));
+                return Err(in_table(Error::invalid(
+                    "there is a table already; append to it, or choose another place",
+                )));
             }
             Ok(snapshot) => {
                 check_existing(&snapshot, mode, partition_by, &options).map_err(in_table)?;
@@ -150,7 +152,8 @@ impl WriteJob {
     /// # Errors
     /// `Invalid` if the bytes are of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let foreign = || Error::invalid("these bytes are no write job of this release of deltic; use the same everywhere");
+        let foreign =
+            || Error::invalid("these bytes are no write job of this release of deltic; use the same everywhere");
         let job: Self = serde_json::from_slice(bytes).map_err(|e| foreign().caused_by(e))?;
         if job.form == FORM { Ok(job) } else { Err(foreign()) }
     }
@@ -288,11 +291,12 @@ fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> 
     if let Some(mode) = properties.get("delta.columnMapping.mode") {
         spec.column_mapping = mode.to_owned();
     }
-    spec.indexed_columns = match (properties.data_skipping_stats_columns()?, properties.data_skipping_num_indexed_cols()?) {
-        (Some(paths), _) => IndexedColumns::Named(paths),
-        (None, Some(count)) => IndexedColumns::First(i64::try_from(count).unwrap_or(-1)),
-        (None, None) => IndexedColumns::First(-1),
-    };
+    spec.indexed_columns =
+        match (properties.data_skipping_stats_columns()?, properties.data_skipping_num_indexed_cols()?) {
+            (Some(paths), _) => IndexedColumns::Named(paths),
+            (None, Some(count)) => IndexedColumns::First(i64::try_from(count).unwrap_or(-1)),
+            (None, None) => IndexedColumns::First(-1),
+        };
     spec.string_prefix_length = properties.string_prefix_length()?;
     spec.compression = match &options.compression {
         Some(codec) => Compression::parse(codec)?,
@@ -400,10 +404,6 @@ impl NewTable {
             )));
         }
         let protocol = feature::protocol_for(&self.schema, &self.properties)?;
-        // Some properties only ask for a protocol and are not kept.
-        self.properties.retain(|key, _| {
-            !key.starts_with("delta.feature.") && key != "delta.minReaderVersion" && key != "delta.minWriterVersion"
-        });
         let metadata = Metadata {
             id: ids.unique(),
             name: self.name,
@@ -412,7 +412,7 @@ impl NewTable {
             schema_string: json::print(&self.schema),
             partition_columns: self.partition_by,
             created_time: Some(pace.now_ms()),
-            configuration: self.properties,
+            configuration: stored(&self.properties),
         };
         Ok((protocol, metadata))
     }

@@ -69,6 +69,8 @@ pub fn parse(file: &LogFile, bytes: &[u8], wanted: Wanted) -> Result<CommitActio
         LogName::Compacted { end, .. } => end,
         _ => file.name.version(),
     };
-    parse_commit(bytes, Origin::Commit(version), wanted)
-        .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))
+    let mut actions = parse_commit(bytes, Origin::Commit(version), wanted)
+        .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))?;
+    actions.is_compacted = matches!(file.name, LogName::Compacted { .. });
+    Ok(actions)
 }

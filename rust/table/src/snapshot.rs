@@ -164,8 +164,20 @@ impl Snapshot {
     }
 
     async fn load_tail(&self) -> Result<Tail> {
+        match Tail::replay(self.load_commits(&self.0.segment.tail).await?).await? {
+            Some(tail) => Ok(tail),
+            // A compacted file that mentions a logical file twice was never reconciled; its commits were.
+            None => {
+                let plain = self.0.segment.tail_of_commits()?;
+                let tail = Tail::replay(self.load_commits(&plain).await?).await?;
+                tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))
+            }
+        }
+    }
+
+    async fn load_commits(&self, files: &[LogFile]) -> Result<Vec<CommitActions>> {
         let have = |file: &LogFile| self.0.fetched.iter().find(|(f, _)| f == file).cloned();
-        let newest_first = self.0.segment.tail.iter().rev();
+        let newest_first = files.iter().rev();
         let missing: Vec<LogFile> = newest_first.clone().filter(|f| have(f).is_none()).cloned().collect();
         let mut missing: VecDeque<_> =
             log_reader::fetch(&self.0.storage, missing).try_collect::<Vec<_>>().await?.into();
@@ -175,9 +187,7 @@ impl Snapshot {
             let parsed = tokio::task::spawn_blocking(move || log_reader::parse(&file, &bytes, Wanted::All)).await;
             parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
         };
-        let commits: Vec<_> = stream::iter(files).map(parse).buffered(CONCURRENT_PARSES).try_collect().await?;
-        let replayed = tokio::task::spawn_blocking(move || Tail::replay(commits)).await;
-        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
+        stream::iter(files).map(parse).buffered(CONCURRENT_PARSES).try_collect().await
     }
 
     /// The checkpoint, its footers read on first use.
@@ -230,11 +240,19 @@ impl Snapshot {
 }
 
 impl Tail {
-    /// Replays commits given newest first.
-    fn replay(mut commits: Vec<CommitActions>) -> Result<Self> {
+    /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
+    async fn replay(commits: Vec<CommitActions>) -> Result<Option<Self>> {
+        let replayed = tokio::task::spawn_blocking(move || Self::replay_all(commits)).await;
+        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
+    }
+
+    fn replay_all(mut commits: Vec<CommitActions>) -> Result<Option<Self>> {
         let (mut live, mut tombstones, mut replay) = (Vec::new(), Vec::new(), Replay::new());
         let none = |rows: &RecordBatch| RecordBatch::new_empty(rows.schema());
         for commit in &mut commits {
+            if commit.is_compacted && mentions_a_file_twice(commit)? {
+                return Ok(None);
+            }
             if !commit.adds.is_empty() {
                 let rest = AddBatch::new(commit.adds.origin, none(commit.adds.rows()))?;
                 let adds = std::mem::replace(&mut commit.adds, rest);
@@ -248,7 +266,7 @@ impl Tail {
                 tombstones.push(filter_record_batch(&rows, &newest)?);
             }
         }
-        Ok(Self { commits, live, tombstones, replay })
+        Ok(Some(Self { commits, live, tombstones, replay }))
     }
 }
 
@@ -256,7 +274,9 @@ impl Tail {
 /// whose place another might be created.
 fn vanished(error: Error) -> Error {
     match error.is_not_found() {
-        true => Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error),
+        true => {
+            Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)
+        }
         false => error,
     }
 }
@@ -272,6 +292,12 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
     };
     let filtered = tokio::task::spawn_blocking(work).await;
     filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?
+}
+
+fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {
+    let mut seen = Replay::new();
+    let mut all_new = |keys: &KeyBatch| seen.remember(keys).count_set_bits() == keys.len();
+    Ok(!(all_new(&commit.adds.keys()?) && all_new(&commit.removes)))
 }
 
 /// The newest checksum of the segment. It only saves work: an unreadable one is none.

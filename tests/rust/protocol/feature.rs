@@ -1,1 +1,611 @@
+//! Features and table properties: what is read, written, refused, and what a new table gets.
 
+use std::collections::BTreeMap;
+
+use deltic_protocol::action::{Metadata, Protocol};
+use deltic_protocol::error::{Error, Kind};
+use deltic_protocol::feature::{self, FEATURES, check_readable, check_writable, protocol_for};
+use deltic_protocol::property::{self, PROPERTIES, Properties, check_settable, parse_interval};
+use deltic_protocol::schema::json;
+
+/// `3,7 r:a,b w:c` and the like; a list that is there but empty is `r:`.
+fn protocol(text: &str) -> Protocol {
+    let mut words = text.split_whitespace();
+    let (reader, writer) = words.next().unwrap().split_once(',').unwrap();
+    let mut protocol = Protocol {
+        min_reader_version: reader.parse().unwrap(),
+        min_writer_version: writer.parse().unwrap(),
+        reader_features: None,
+        writer_features: None,
+    };
+    for word in words {
+        let (list, names) = word.split_once(':').unwrap();
+        let names = names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        if list == "r" { protocol.reader_features = Some(names) } else { protocol.writer_features = Some(names) }
+    }
+    protocol
+}
+
+fn print(protocol: &Protocol) -> String {
+    let list = |name: &str, features: &Option<Vec<String>>| {
+        features.as_ref().map_or(String::new(), |f| format!(" {name}:{}", f.join(",")))
+    };
+    format!(
+        "{},{}{}{}",
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        list("r", &protocol.reader_features),
+        list("w", &protocol.writer_features)
+    )
+}
+
+/// `key=value; key=value`
+fn configuration(text: &str) -> BTreeMap<String, String> {
+    text.split(';')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+fn outcome(result: Result<(), Error>) -> String {
+    match result {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => match error.kind() {
+            Kind::Unsupported { features } => features.join(" "),
+            kind => format!("{kind:?} {}", error.message()),
+        },
+    }
+}
+
+/// Protocol `=` the features that stand in the way, `ok`, or kind and part of the message.
+const READABLE: &str = "
+1,1                                                    = ok
+1,2                                                    = ok
+2,5                                                    = ok
+1,7 w:anything,at,all                                  = ok
+0,0                                                    = ok
+4,7 r: w:                                              = reader version 4
+4,7                                                    = reader version 4
+3,7 r: w:                                              = ok
+3,7                                                    = Corrupt lists no readerFeatures
+3,5 r:                                                 = ok
+3,7 r:deletionVectors,columnMapping,timestampNtz,v2Checkpoint,vacuumProtocolCheck w: = ok
+3,7 r:typeWidening,typeWidening-preview,variantType,variantType-preview w:           = ok
+3,7 r:timestampWithoutTimezone w:                      = ok
+3,7 r:appendOnly w:                                    = ok
+3,7 r:zebra,deletionVectors,apple w:                   = apple zebra
+3,7 r:DeletionVectors w:                               = DeletionVectors
+3,7 r:variantShredding,variantShredding-preview w:     = variantShredding variantShredding-preview
+3,7 r:catalogManaged w:                                = catalogManaged
+3,7 r:catalogOwned-preview w:                          = catalogOwned-preview
+3,7 r:geospatial,timestampNanos,adaptiveMetadata-preview,redirectReaderWriter-preview w: = adaptiveMetadata-preview geospatial redirectReaderWriter-preview timestampNanos
+1,2 r:zebra                                            = zebra
+1,2 r:deletionVectors                                  = ok
+";
+
+#[test]
+fn readable() {
+    for (protocol_text, expected) in lines(READABLE) {
+        let actual = outcome(check_readable(&protocol(protocol_text)));
+        assert!(matches(&actual, expected), "{protocol_text}: {actual}");
+    }
+    let error = check_readable(&protocol("3,7 r:catalogManaged w:")).unwrap_err();
+    assert!(error.message().contains("open it through its catalog"), "{error}");
+}
+
+fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(|line| {
+        let (case, expected) = line.rsplit_once(" = ").unwrap();
+        (case.trim(), expected.trim())
+    })
+}
+
+fn matches(actual: &str, expected: &str) -> bool {
+    match expected.split_once(' ') {
+        Some((kind @ ("Corrupt" | "Invalid"), part)) => actual.starts_with(kind) && actual.contains(part),
+        _ => actual == expected,
+    }
+}
+
+const PLAIN: &str = r#"{"name":"a","type":"long","nullable":true,"metadata":{}}"#;
+
+fn schema_string(field: &str) -> String {
+    let field = match field.trim() {
+        "" => PLAIN.to_owned(),
+        "ntz" => PLAIN.replace("long", "timestamp_ntz"),
+        "variant" => PLAIN.replace("long", "variant"),
+        "geometry" => PLAIN.replace("long", "geometry(OGC:CRS84)"),
+        "variants" => PLAIN.replace("\"long\"", r#"{"type":"array","elementType":"variant","containsNull":true}"#),
+        nested if nested.starts_with("nested ") => {
+            let inner = PLAIN.replace("{}", &format!("{{\"{}\":\"1\"}}", &nested[7..]));
+            let inner = format!(r#"{{"type":"struct","fields":[{inner}]}}"#);
+            let map = format!(r#"{{"type":"map","keyType":"string","valueType":{inner},"valueContainsNull":true}}"#);
+            PLAIN.replace("\"long\"", &map)
+        }
+        key => PLAIN.replace("{}", &format!("{{\"{key}\":\"1\"}}")),
+    };
+    format!(r#"{{"type":"struct","fields":[{field}]}}"#)
+}
+
+fn metadata(column: &str, properties: &str) -> Metadata {
+    let mut configuration = configuration(properties);
+    let partition_columns = configuration.remove("partitioned").map(|name| vec![name]).unwrap_or_default();
+    Metadata {
+        id: "x".to_owned(),
+        name: None,
+        description: None,
+        format: Default::default(),
+        schema_string: schema_string(column),
+        partition_columns,
+        created_time: None,
+        configuration,
+    }
+}
+
+/// Protocol `|` column `|` properties `=` outcome of an append.
+const WRITABLE: &str = "
+# legacy versions, by what is used
+1,1 | |                                                          = ok
+1,2 | |                                                          = ok
+1,3 | |                                                          = ok
+1,4 | | delta.enableChangeDataFeed=true                          = ok
+2,5 | | delta.columnMapping.mode=none                            = ok
+1,6 | | delta.appendOnly=true                                    = ok
+1,2 | delta.invariants |                                         = invariants
+1,2 | nested delta.invariants |                                  = invariants
+1,3 | | delta.constraints.positive=a > 0                         = checkConstraints
+1,4 | delta.generationExpression |                               = generatedColumns
+2,5 | | delta.columnMapping.mode=name                            = columnMapping
+2,5 | | delta.columnMapping.mode=id                              = columnMapping
+2,5 | | delta.columnMapping.mode=other                           = Corrupt none, name or id
+1,6 | delta.identity.start |                                     = identityColumns
+1,6 | nested delta.identity.step | delta.constraints.x=y         = checkConstraints identityColumns
+# used without being allowed
+1,1 | | delta.constraints.positive=a > 0                         = checkConstraints
+1,2 | | delta.enableRowTracking=true                             = rowTracking
+1,2 | | delta.columnMapping.mode=name                            = columnMapping
+1,2 | CURRENT_DEFAULT |                                          = allowColumnDefaults
+1,2 | ntz |                                                      = Corrupt needs the feature `timestampNtz`
+1,2 | geometry |                                                 = Corrupt needs the feature `geospatial`
+1,2 | variant |                                                  = variantType
+# listed
+1,7 w: | |                                                       = ok
+1,7 | |                                                          = Corrupt lists no writerFeatures
+1,8 w: | |                                                       = writer version 8
+3,5 r: | |                                                       = Corrupt which must be 7
+3,7 w: | |                                                       = Corrupt lists no readerFeatures
+3,7 r:zebra w:zebra | |                                          = zebra
+1,7 w:zebra,apple,appendOnly | |                                 = apple zebra
+3,7 r:deletionVectors w: | |                                     = ok
+1,7 w:appendOnly,invariants,checkConstraints,changeDataFeed,generatedColumns,identityColumns | | = ok
+1,7 w:domainMetadata,allowColumnDefaults,inCommitTimestamp,icebergCompatV1,icebergCompatV2,checkpointProtection | | = ok
+3,7 r:columnMapping w:columnMapping | |                          = ok
+3,7 r:deletionVectors w:deletionVectors | | delta.enableDeletionVectors=true = ok
+3,7 r:v2Checkpoint w:v2Checkpoint | | delta.checkpointPolicy=v2  = ok
+3,7 r:vacuumProtocolCheck w:vacuumProtocolCheck | |              = ok
+3,7 r:timestampNtz w:timestampNtz | ntz |                        = ok
+3,7 r:timestampWithoutTimezone w:timestampWithoutTimezone | ntz | = ok
+3,7 r:variantType w:variantType | |                              = ok
+3,7 r:variantType w:variantType | variant |                      = variantType
+3,7 r:variantType-preview w:variantType-preview | variants |     = variantType-preview
+3,7 r:typeWidening w:typeWidening | |                            = ok
+3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = typeWidening
+3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = typeWidening-preview
+1,7 w:allowColumnDefaults | CURRENT_DEFAULT |                    = allowColumnDefaults
+1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=true  = inCommitTimestamp
+1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=yes   = Corrupt true or false
+1,7 w:icebergCompatV1 | | delta.enableIcebergCompatV1=true       = icebergCompatV1
+1,7 w:icebergCompatV2 | | delta.enableIcebergCompatV2=true       = icebergCompatV2
+1,7 w:icebergCompatV3 | | delta.enableIcebergCompatV3=true       = icebergCompatV3
+1,7 w:icebergWriterCompatV1 | |                                  = icebergWriterCompatV1
+1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=0 = ok
+1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=9 = checkpointProtection
+1,7 w:materializePartitionColumns | |                            = ok
+1,7 w:materializePartitionColumns | | partitioned=a              = materializePartitionColumns
+1,7 w:appendOnly | | partitioned=a                               = ok
+1,7 w:rowTracking,domainMetadata | |                             = rowTracking
+1,7 w:clustering,domainMetadata | |                              = clustering
+1,7 w:collations | |                                             = collations
+1,7 w:coordinatedCommits-preview,redirectWriterOnly-preview | |  = coordinatedCommits-preview redirectWriterOnly-preview
+3,7 r:catalogManaged w:catalogManaged,inCommitTimestamp | |      = catalogManaged
+";
+
+#[test]
+fn writable() {
+    for (case, expected) in lines(WRITABLE) {
+        let parts: Vec<&str> = case.split('|').map(str::trim).collect();
+        let [protocol_text, column, properties] = parts[..] else { panic!("{case}") };
+        let metadata = metadata(column, properties);
+        let schema = json::parse(&metadata.schema_string).unwrap();
+        let actual = outcome(check_writable(&protocol(protocol_text), &metadata, &schema));
+        assert!(matches(&actual, expected), "{case}: {actual}");
+    }
+}
+
+#[test]
+fn a_refusal_gives_every_reason() {
+    let metadata = metadata("nested delta.invariants", "delta.constraints.positive=a > 0");
+    let schema = metadata.schema().unwrap();
+    let error = check_writable(&protocol("1,7 w:rowTracking,zebra"), &metadata, &schema).unwrap_err();
+    assert_eq!(
+        error.message(),
+        "deltic cannot write to this table because of `checkConstraints` (the table has the constraint `positive`), \
+         `invariants` (column `a.a` has an invariant), `rowTracking` (deltic does not have it yet), \
+         `zebra` (not known to this version of deltic; upgrade it)"
+    );
+}
+
+/// Column `|` properties `=` protocol of a new table, or outcome.
+const NEW_TABLES: &str = "
+| = 1,2
+| delta.appendOnly=true; my.own=1; other=2; Deltoid=3            = 1,2
+ntz | = 3,7 r:timestampNtz w:appendOnly,invariants,timestampNtz
+variant | = 3,7 r:variantType w:appendOnly,invariants,variantType
+geometry | = geospatial
+| delta.enableChangeDataFeed=true                                = 1,7 w:appendOnly,changeDataFeed,invariants
+| delta.enableChangeDataFeed=false                               = 1,2
+| delta.enableDeletionVectors=true                               = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
+| delta.enableDeletionVectors=TRUE; delta.enableChangeDataFeed=true = 3,7 r:deletionVectors w:appendOnly,changeDataFeed,deletionVectors,invariants
+| delta.checkpointPolicy=v2                                      = 3,7 r:v2Checkpoint w:appendOnly,invariants,v2Checkpoint
+| delta.minWriterVersion=4                                       = 1,4
+| delta.minReaderVersion=2                                       = 2,5
+| delta.minWriterVersion=7                                       = 1,7 w:appendOnly,invariants
+| delta.minReaderVersion=3                                       = 3,7 r: w:appendOnly,invariants
+| delta.minWriterVersion=4; delta.enableDeletionVectors=true     = 3,7 r:deletionVectors w:appendOnly,changeDataFeed,checkConstraints,deletionVectors,generatedColumns,invariants
+| delta.minReaderVersion=2; delta.enableChangeDataFeed=true      = 3,7 r:columnMapping w:appendOnly,changeDataFeed,checkConstraints,columnMapping,generatedColumns,invariants
+| delta.minWriterVersion=8                                       = Invalid from 1 to 7
+| delta.minReaderVersion=x                                       = Invalid whole number
+| delta.feature.vacuumProtocolCheck=supported                    = 3,7 r:vacuumProtocolCheck w:appendOnly,invariants,vacuumProtocolCheck
+| delta.feature.timestampWithoutTimezone=supported               = 3,7 r:timestampNtz w:appendOnly,invariants,timestampNtz
+| delta.feature.domainMetadata=enabled                           = 1,7 w:appendOnly,domainMetadata,invariants
+| delta.feature.domainMetadata=no                                = Invalid may only be `supported`
+| delta.feature.zebra=supported                                  = Invalid does not exist
+| delta.feature.rowTracking=supported                            = rowTracking
+| delta.feature.catalogManaged=supported                         = catalogManaged
+| delta.feature.variantShredding=supported                       = variantShredding
+| delta.enableRowTracking=true                                   = rowTracking
+| delta.enableInCommitTimestamps=true                            = inCommitTimestamp
+| delta.enableTypeWidening=true                                  = typeWidening
+| delta.enableVariantShredding=true                              = variantShredding
+| delta.columnMapping.mode=name                                  = columnMapping
+| delta.columnMapping.mode=none                                  = 1,2
+| delta.constraints.x=a > 0                                      = checkConstraints
+| delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest
+| delta.universalFormat.enabledFormats=iceberg                   = universalFormat
+| delta.enableIcebergCompatV2=true                               = icebergCompatV2
+delta.generationExpression |                                     = generatedColumns
+CURRENT_DEFAULT |                                                = allowColumnDefaults
+| delta.appendonly=true                                          = Invalid did you mean `delta.appendOnly`
+| Delta.x=true                                                   = Invalid there is no table property `Delta.x`
+| delta.=true                                                    = Invalid there is no table property
+| delta.checkpointIntervall=5                                    = Invalid did you mean `delta.checkpointInterval`
+| delta.checkpointInterval=0                                     = Invalid at least 1
+| delta.logRetentionDuration=interval 1 month                    = Invalid months and years
+| delta.appendOnly=yes                                           = Invalid true or false
+| delta.columnMapping.maxColumnId=5                              = Invalid set by writers, not by hand
+| delta.constraints.=x                                           = Invalid there is no table property
+";
+
+#[test]
+fn new_tables() {
+    for (case, expected) in lines(NEW_TABLES) {
+        let (column, properties) = case.split_once('|').unwrap();
+        let schema = json::parse(&schema_string(column)).unwrap();
+        let actual = match protocol_for(&schema, &configuration(properties)) {
+            Ok(protocol) => print(&protocol),
+            Err(error) => outcome(Err(error)),
+        };
+        assert!(matches(&actual, expected), "{case}: {actual}");
+    }
+}
+
+#[test]
+fn instructions_to_the_protocol_are_not_stored() {
+    let properties = configuration(
+        "delta.minReaderVersion=2; delta.feature.v2Checkpoint=supported; delta.appendOnly=true; mine=1; \
+         delta.ignoreProtocolDefaults=true",
+    );
+    let stored = property::stored(&properties);
+    assert_eq!(stored.keys().collect::<Vec<_>>(), ["delta.appendOnly", "mine"]);
+    assert!(property::is_instruction("delta.minWriterVersion") && !property::is_instruction("delta.appendOnly"));
+}
+
+const INTERVALS: &str = "
+interval 1 week                                = 604800000
+INTERVAL 2 Weeks 3 days                        = 1468800000
+1 day                                          = 86400000
+interval 30 days                               = 2592000000
+interval  1   hour 30 minutes 5 seconds        = 5405000
+interval 7 milliseconds 1999 microseconds      = 8
+interval 999 microseconds                      = 0
+interval 0 days                                = 0
+interval 1 month                               = months
+interval 1 years                               = months
+interval                                       = interval 7 days
+interval 1                                     = numbers with units
+interval day                                   = numbers with units
+interval -1 day                                = numbers with units
+interval 1.5 days                              = numbers with units
+interval 1 fortnight                           = units may be
+interval 1 dayss                               = units may be
+interval 1 day interval                        = numbers with units
+interval 99999999999999999999 days             = too long
+interval 9223372036854775807 weeks             = too long
+interval 9223372036854775807 microseconds 1 microsecond = too long
+";
+
+#[test]
+fn intervals() {
+    for (text, expected) in lines(INTERVALS) {
+        match parse_interval(text) {
+            Ok(millis) => assert_eq!(millis.to_string(), expected, "{text}"),
+            Err(why) => assert!(why.contains(expected), "{text}: {why}"),
+        }
+    }
+    assert!(parse_interval("").is_err());
+}
+
+/// Everything that can be asked of properties, as text.
+fn read_all(map: &BTreeMap<String, String>) -> Vec<(&'static str, String)> {
+    macro_rules! read {
+        ($($name:ident),*) => {
+            vec![$((stringify!($name), match Properties::new(map).$name() {
+                Ok(value) => format!("{value:?}"),
+                Err(error) => { assert_eq!(error.kind(), &Kind::Corrupt); error.message().to_owned() }
+            })),*]
+        };
+    }
+    read!(
+        checkpoint_interval,
+        checkpoint_write_stats_as_json,
+        checkpoint_write_stats_as_struct,
+        checkpoint_policy,
+        data_skipping_num_indexed_cols,
+        data_skipping_stats_columns,
+        string_prefix_length,
+        deleted_file_retention,
+        log_retention,
+        expired_log_cleanup,
+        set_transaction_retention,
+        append_only,
+        isolation_level,
+        change_data_feed,
+        deletion_vectors,
+        column_mapping_mode,
+        in_commit_timestamps,
+        target_file_size,
+        compression,
+        page_version
+    )
+}
+
+fn read_one(name: &str, properties: &str) -> String {
+    read_all(&configuration(properties)).into_iter().find(|(n, _)| *n == name).unwrap().1
+}
+
+/// Accessor `|` properties `=` value, or part of the message.
+const VALUES: &str = "
+checkpoint_interval |                                                       = 10
+checkpoint_interval | delta.checkpointInterval=25                           = 25
+checkpoint_interval | delta.checkpointInterval=0                            = `delta.checkpointInterval` is `0`, which is wrong: it must be at least 1
+checkpoint_interval | delta.checkpointInterval=-5                           = may not be negative
+checkpoint_interval | delta.checkpointInterval=99999999999999999999         = whole number
+checkpoint_write_stats_as_json |                                            = true
+checkpoint_write_stats_as_struct |                                          = true
+checkpoint_write_stats_as_struct | delta.checkpoint.writeStatsAsStruct=False = false
+checkpoint_policy | delta.checkpointPolicy=V2                               = TwoLevel
+checkpoint_policy | delta.checkpointPolicy=v3                               = classic or v2
+data_skipping_num_indexed_cols |                                            = Some(32)
+data_skipping_num_indexed_cols | delta.dataSkippingNumIndexedCols=-1        = None
+data_skipping_num_indexed_cols | delta.dataSkippingNumIndexedCols=0         = Some(0)
+data_skipping_num_indexed_cols | delta.dataSkippingNumIndexedCols=-2        = -1 (all columns)
+string_prefix_length |                                                      = 32
+deleted_file_retention |                                                    = 604800000
+log_retention |                                                             = 2592000000
+log_retention | delta.logRetentionDuration=interval 1 hour                  = 3600000
+set_transaction_retention |                                                 = None
+set_transaction_retention | delta.setTransactionRetentionDuration=2 days    = Some(172800000)
+isolation_level |                                                           = Serializable
+isolation_level | delta.isolationLevel=WriteSerializable                    = WriteSerializable
+isolation_level | delta.isolationLevel=snapshotisolation                    = SnapshotIsolation
+isolation_level | delta.isolationLevel=none                                 = it may be Serializable
+column_mapping_mode | delta.columnMapping.mode=Name                         = Name
+in_commit_timestamps |                                                      = None
+in_commit_timestamps | delta.inCommitTimestampEnablementVersion=5           = None
+in_commit_timestamps | delta.enableInCommitTimestamps=true                  = Some(InCommitTimestamps { since: None })
+in_commit_timestamps | delta.enableInCommitTimestamps=true; delta.inCommitTimestampEnablementVersion=5; delta.inCommitTimestampEnablementTimestamp=9 = Some(InCommitTimestamps { since: Some((5, 9)) })
+in_commit_timestamps | delta.enableInCommitTimestamps=true; delta.inCommitTimestampEnablementVersion=5 = only one is set
+in_commit_timestamps | delta.enableInCommitTimestamps=true; delta.inCommitTimestampEnablementVersion=-5; delta.inCommitTimestampEnablementTimestamp=9 = may not be negative
+target_file_size |                                                          = None
+target_file_size | delta.targetFileSize=104857600                           = Some(104857600)
+target_file_size | delta.targetFileSize=100 MB                              = Some(104857600)
+target_file_size | delta.targetFileSize=1gb                                 = Some(1073741824)
+target_file_size | delta.targetFileSize=0                                   = number of bytes
+target_file_size | delta.targetFileSize=mb                                  = number of bytes
+target_file_size | delta.targetFileSize=1 parsec                            = number of bytes
+target_file_size | delta.targetFileSize=18446744073709551615tb              = number of bytes
+compression |                                                               = Zstd
+compression | delta.parquet.compression.codec=SNAPPY                        = Snappy
+compression | delta.parquet.compression.codec=none                          = Uncompressed
+compression | delta.parquet.compression.codec=lzo                           = it may be
+page_version | delta.parquet.format.version=1.0.0                           = One
+page_version | delta.parquet.format.version=2.12.0                          = Two
+page_version | delta.parquet.format.version=2                               = 2.<minor>.<patch>
+data_skipping_stats_columns |                                               = None
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=a              = Some([[\"a\"]])
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=a, b.c ,`d.e`.`f``g` , h i = Some([[\"a\"], [\"b\", \"c\"], [\"d.e\", \"f`g\"], [\"h i\"]])
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=               = Some([])
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=`a             = not closed
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=`a`b           = must be followed by
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=`a`é           = must be followed by
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=a,,b           = commas between
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=a.             = commas between
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=a`b`           = commas between
+data_skipping_stats_columns | delta.dataSkippingStatsColumns=``             = is empty
+";
+
+#[test]
+fn property_values() {
+    for (case, expected) in lines(VALUES) {
+        let (name, properties) = case.split_once('|').unwrap();
+        let actual = read_one(name.trim(), properties);
+        let is_message = actual.starts_with("the table propert") || actual.starts_with("of the table");
+        assert!(actual == expected || (is_message && actual.contains(expected)), "{case}: {actual}");
+    }
+}
+
+#[test]
+fn property_defaults_are_what_the_table_says() {
+    let absent = read_all(&BTreeMap::new());
+    for property in PROPERTIES.iter().filter(|p| p.default != "unset") {
+        let map = BTreeMap::from([(property.name.to_owned(), property.default.to_owned())]);
+        assert_eq!(read_all(&map), absent, "{}", property.name);
+        if let Err(error) = check_settable(&map) {
+            assert!(error.message().contains("not by hand"), "{error}");
+        }
+    }
+    let names: Vec<&str> = PROPERTIES.iter().map(|p| p.name).collect();
+    let distinct: std::collections::BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(distinct.len(), names.len());
+}
+
+#[test]
+fn column_mapping_counts_only_where_the_protocol_has_it() {
+    let map = configuration("delta.columnMapping.mode=name");
+    for (text, expected) in [
+        ("1,2", "None"),
+        ("2,5", "Name"),
+        ("2,7 w:columnMapping", "Name"),
+        ("3,7 r:columnMapping w:columnMapping", "Name"),
+        ("3,7 r: w:columnMapping", "None"),
+    ] {
+        let mode = Properties::new(&map).column_mapping(&protocol(text)).unwrap();
+        assert_eq!(format!("{mode:?}"), expected, "{text}");
+    }
+}
+
+#[test]
+fn feature_names_are_unique() {
+    let names: std::collections::BTreeSet<&str> = FEATURES.iter().map(|f| f.name).collect();
+    assert_eq!(names.len(), FEATURES.len());
+    assert_eq!(feature::find("timestampWithoutTimezone").unwrap().name, "timestampNtz");
+    assert!(feature::find("").is_none());
+}
+
+/// With `DELTIC_UPDATE_DOCS` set it puts the tables into the page instead.
+#[test]
+fn the_documentation_says_what_the_code_does() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol-support.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let mut expected = page.clone();
+    for (block, table) in [("features", feature::docs_table()), ("properties", property::docs_table())] {
+        let (before, rest) = expected.split_once(&format!("<!-- {block}: generated -->\n")).unwrap();
+        let (_, after) = rest.split_once(&format!("<!-- {block}: end -->")).unwrap();
+        expected = format!("{before}<!-- {block}: generated -->\n{table}<!-- {block}: end -->{after}");
+    }
+    if std::env::var_os("DELTIC_UPDATE_DOCS").is_some() {
+        std::fs::write(path, expected).unwrap();
+    } else {
+        assert!(page == expected, "docs/protocol-support.md is out of date; run this test with DELTIC_UPDATE_DOCS=1");
+    }
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_features() -> impl Strategy<Value = Vec<String>> {
+        let known = prop::sample::select(FEATURES.iter().map(|f| f.name.to_owned()).collect::<Vec<_>>());
+        prop::collection::vec(prop_oneof![3 => known, 1 => "[a-zA-Z-]{1,12}"], 0..5)
+    }
+
+    /// Properties that can be set, with values that can be set.
+    fn any_properties() -> impl Strategy<Value = BTreeMap<String, String>> {
+        let settable: Vec<(String, String)> = PROPERTIES
+            .iter()
+            .flat_map(|p| {
+                ["true", "false", "v2", "classic", "name", "none", "7", "3", "2", "1", "interval 3 days", "a, b.c"]
+                    .map(|value| (p.name.to_owned(), value.to_owned()))
+            })
+            .chain(FEATURES.iter().map(|f| (format!("delta.feature.{}", f.name), "supported".to_owned())))
+            .filter(|(key, value)| check_settable(&BTreeMap::from([(key.clone(), value.clone())])).is_ok())
+            .collect();
+        prop::collection::vec(prop::sample::select(settable), 0..5).prop_map(|pairs| pairs.into_iter().collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn unknown_features_are_refused(readers in any_features(), writers in any_features(), reader in 0..5, writer in 0..9) {
+            let protocol = Protocol {
+                min_reader_version: reader,
+                min_writer_version: writer,
+                reader_features: Some(readers.clone()),
+                writer_features: Some(writers.clone()),
+            };
+            let unknown = |names: &[String]| names.iter().any(|name| feature::find(name).is_none());
+            let read = check_readable(&protocol);
+            if unknown(&readers) || reader > 3 {
+                prop_assert!(read.is_err());
+            }
+            let metadata = metadata("", "");
+            let write = check_writable(&protocol, &metadata, &metadata.schema().unwrap());
+            if read.is_err() || unknown(&writers) || writer > 7 || (reader == 3 && writer < 7) {
+                prop_assert!(write.is_err());
+            }
+            if let Err(error) = read {
+                let nameless = matches!(error.kind(), Kind::Unsupported { features } if features.is_empty());
+                prop_assert!(!nameless);
+            }
+        }
+
+        #[test]
+        fn new_tables_are_readable_and_writable(
+            properties in any_properties(),
+            column in prop::sample::select(vec!["", "ntz", "geometry", "delta.invariants"]),
+        ) {
+            let schema = json::parse(&schema_string(column)).unwrap();
+            match protocol_for(&schema, &properties) {
+                Ok(protocol) => {
+                    check_readable(&protocol).unwrap();
+                    let mut metadata = metadata(column, "");
+                    metadata.configuration = property::stored(&properties);
+                    check_writable(&protocol, &metadata, &schema).unwrap();
+                    // The form the protocol demands: lists exactly at 3 and 7, readers' features in both.
+                    prop_assert_eq!(protocol.reader_features.is_some(), protocol.min_reader_version == 3);
+                    prop_assert_eq!(protocol.writer_features.is_some(), protocol.min_writer_version == 7);
+                    for name in protocol.reader_features.iter().flatten() {
+                        prop_assert!(protocol.writer_features.iter().flatten().any(|f| f == name));
+                    }
+                }
+                Err(error) => prop_assert!(matches!(error.kind(), Kind::Unsupported { .. } | Kind::Invalid), "{}", error),
+            }
+        }
+
+        #[test]
+        fn hostile_values(key in "(delta\\.)?.{0,30}", value in ".{0,60}") {
+            let map = BTreeMap::from([(key.clone(), value.clone())]);
+            let _ = check_settable(&map);
+            let _ = protocol_for(&json::parse(&schema_string("")).unwrap(), &map);
+            for property in PROPERTIES {
+                let map = BTreeMap::from([(property.name.to_owned(), value.clone())]);
+                let settable = check_settable(&map);
+                read_all(&map);
+                if let Err(error) = settable {
+                    prop_assert_eq!(error.kind(), &Kind::Invalid);
+                }
+            }
+        }
+
+        #[test]
+        fn intervals_add_up(parts in prop::collection::vec((0..1000_i64, 0..7_usize), 1..5)) {
+            let units = [("weeks", 604_800_000_000_i64), ("days", 86_400_000_000), ("hours", 3_600_000_000),
+                ("minutes", 60_000_000), ("seconds", 1_000_000), ("milliseconds", 1_000), ("microseconds", 1)];
+            let text: Vec<String> = parts.iter().map(|(n, unit)| format!("{n} {}", units[*unit].0)).collect();
+            let micros: i64 = parts.iter().map(|(n, unit)| n * units[*unit].1).sum();
+            prop_assert_eq!(parse_interval(&text.join(" ")), Ok(micros / 1000));
+        }
+    }
+}

@@ -1,1 +1,351 @@
+//! Schemas: their JSON form, their Arrow form, physical names.
 
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
+use deltic_protocol::error::Kind;
+use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
+use deltic_protocol::schema::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, arrow, json};
+use std::sync::Arc;
+
+fn one_column(data_type: &str) -> String {
+    format!(r#"{{"type":"struct","fields":[{{"name":"a","type":{data_type},"nullable":true,"metadata":{{}}}}]}}"#)
+}
+
+/// A type in JSON `=` how it prints, or kind and part of the message.
+const TYPES: &str = r#"
+"string"                                                        = string
+"long"                                                          = long
+"bigint"                                                        = long
+"INTEGER"                                                       = integer
+"int"                                                           = integer
+"smallint"                                                      = short
+"tinyint"                                                       = byte
+"float"                                                         = float
+"double"                                                        = double
+"boolean"                                                       = boolean
+"binary"                                                        = binary
+"date"                                                          = date
+"timestamp"                                                     = timestamp
+"timestamp_ntz"                                                 = timestamp_ntz
+"void"                                                          = void
+"variant"                                                       = variant
+"decimal"                                                       = decimal(10,0)
+"decimal(5)"                                                    = decimal(5,0)
+"decimal(38,38)"                                                = decimal(38,38)
+" Decimal( 12 , 2 ) "                                           = decimal(12,2)
+"decimal(39,0)"                                                 = Unsupported does not know
+"decimal(5,6)"                                                  = Unsupported does not know
+"decimal(0,0)"                                                  = Unsupported does not know
+"decimal(5,-1)"                                                 = Unsupported does not know
+"decimal(5,1,1)"                                                = Unsupported does not know
+"decimal()"                                                     = Unsupported does not know
+"decimal(5,1"                                                   = Unsupported does not know
+"decimal 5,1)"                                                  = Unsupported does not know
+"varchar(10)"                                                   = string
+"char(3)"                                                       = string
+"geometry"                                                      = geometry(OGC:CRS84)
+"geometry(EPSG:3857)"                                           = geometry(EPSG:3857)
+"geography(OGC:CRS84, vincenty)"                                = geography(OGC:CRS84, vincenty)
+"interval"                                                      = Unsupported column `a` has the type `interval`
+""                                                              = Unsupported does not know
+{"type":"integer"}                                              = integer
+{"type":"array","elementType":"long","containsNull":true}       = array<long>
+{"type":"array","elementType":"long"}                           = array<long>
+{"type":"map","keyType":"string","valueType":"long"}            = map<string, long>
+{"type":"struct","fields":[]}                                   = struct<>
+{"type":"array"}                                                = Corrupt `elementType` is missing at `a`
+{"type":"map","keyType":"string"}                               = Corrupt `valueType` is missing at `a`
+{"type":"map","keyType":"string","valueType":{"type":"array"}}  = Corrupt `elementType` is missing at `a.value`
+{"type":"struct"}                                               = Corrupt `fields` is missing at `a`
+{"type":"struct","fields":{}}                                   = Corrupt not an array
+{"type":"struct","fields":[1]}                                  = Corrupt not an object
+{"type":"struct","fields":[{"type":"long"}]}                    = Corrupt `name` is missing at `a`
+{"type":"struct","fields":[{"name":5,"type":"long"}]}           = Corrupt no text
+{"type":"struct","fields":[{"name":"b"}]}                       = Corrupt `type` is missing at `a.b`
+{"type":"struct","fields":[{"name":"b","type":"long"}]}         = struct<b: long>
+{"type":"struct","fields":[{"name":"b","type":"long","nullable":0,"metadata":[]}]} = struct<b: long>
+{"type":{"type":"long"}}                                        = Corrupt has no name
+{}                                                              = Corrupt has no name
+null                                                            = Corrupt neither a name nor an object
+5                                                               = Corrupt neither a name nor an object
+["long"]                                                        = Corrupt neither a name nor an object
+"#;
+
+#[test]
+fn types() {
+    for line in TYPES.lines().filter(|line| !line.trim().is_empty()) {
+        let (text, expected) = line.rsplit_once(" = ").unwrap();
+        match json::parse(&one_column(text.trim())) {
+            Ok(schema) => assert_eq!(schema.fields[0].data_type.to_string(), expected.trim(), "{text}"),
+            Err(error) => {
+                let (kind, part) = expected.trim().split_once(' ').unwrap();
+                assert!(format!("{:?}", error.kind()).starts_with(kind), "{text}: {error}");
+                assert!(error.message().contains(part), "{text}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_schema() {
+    for text in ["", "{", "[]", "null", r#""long""#, r#"{"type":"array","elementType":"long"}"#, "{}", "\u{feff}{}"] {
+        assert_eq!(json::parse(text).unwrap_err().kind(), &Kind::Corrupt, "{text}");
+    }
+}
+
+/// A column that nests `depth` types deep: structs, or arrays.
+fn nested(depth: usize, structs: bool) -> DataType {
+    (1..depth).fold(DataType::LONG, |inner, _| {
+        if structs {
+            DataType::Struct(Arc::new(StructType::new(vec![StructField::new("a", inner, true)])))
+        } else {
+            DataType::Array(Arc::new(ArrayType { element: inner, contains_null: true }))
+        }
+    })
+}
+
+#[test]
+fn depth_is_limited_the_same_everywhere() {
+    for structs in [true, false] {
+        let schema = |depth| StructType::new(vec![StructField::new("a", nested(depth, structs), true)]);
+        let deepest = schema(json::MAX_DEPTH);
+        assert_eq!(json::parse(&json::print(&deepest)).unwrap(), deepest);
+        assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&deepest)).unwrap(), deepest);
+        let deeper = schema(json::MAX_DEPTH + 1);
+        let error = json::parse(&json::print(&deeper)).unwrap_err();
+        assert_eq!(error.kind(), &Kind::Corrupt);
+        assert!(error.message().contains("nests deeper than"), "{error}");
+        let error = arrow::from_arrow_schema(&arrow::to_arrow_schema(&deeper)).unwrap_err();
+        assert_eq!(error.kind(), &Kind::Invalid);
+        assert!(error.message().contains("nests deeper than"), "{error}");
+    }
+    for open in ["[", "{\"type\":", r#"{"type":"array","elementType":"#] {
+        assert_eq!(json::parse(&one_column(&open.repeat(50_000))).unwrap_err().kind(), &Kind::Corrupt);
+    }
+}
+
+#[test]
+fn fields_are_found_by_name() {
+    let schema = StructType::new(["a", "B", "c", "C", "É"].map(|n| StructField::new(n, DataType::LONG, true)).to_vec());
+    for (name, index) in [
+        ("a", Some(0)),
+        ("A", Some(0)),
+        ("b", Some(1)),
+        ("c", Some(2)),
+        ("C", Some(3)),
+        ("é", Some(4)),
+        ("d", None),
+        ("", None),
+    ] {
+        assert_eq!(schema.index_of(name), index, "{name}");
+    }
+    let twice = StructType::new(["aB", "Ab"].map(|n| StructField::new(n, DataType::LONG, true)).to_vec());
+    assert_eq!(twice.index_of("ab"), None);
+}
+
+#[test]
+fn arrow_types_that_tables_have_by_another_name() {
+    let list = |field: Field| Arc::new(field);
+    let micros = ArrowType::Timestamp(TimeUnit::Microsecond, None);
+    for (arrow_type, expected) in [
+        (ArrowType::LargeUtf8, "string"),
+        (ArrowType::Utf8View, "string"),
+        (ArrowType::UInt8, "short"),
+        (ArrowType::UInt16, "integer"),
+        (ArrowType::UInt32, "long"),
+        (ArrowType::Float16, "float"),
+        (ArrowType::FixedSizeBinary(4), "binary"),
+        (ArrowType::BinaryView, "binary"),
+        (ArrowType::Timestamp(TimeUnit::Nanosecond, Some("Europe/Berlin".into())), "timestamp"),
+        (ArrowType::Timestamp(TimeUnit::Second, None), "timestamp_ntz"),
+        (ArrowType::Decimal128(38, 38), "decimal(38,38)"),
+        (ArrowType::Decimal32(9, 2), "decimal(9,2)"),
+        (ArrowType::Dictionary(Box::new(ArrowType::Int8), Box::new(ArrowType::Utf8)), "string"),
+        (ArrowType::FixedSizeList(list(Field::new("item", ArrowType::Int8, false)), 3), "array<byte>"),
+        (ArrowType::LargeList(list(Field::new("x", micros, true))), "array<timestamp_ntz>"),
+    ] {
+        let schema = Schema::new(vec![Field::new("a", arrow_type, true)]);
+        assert_eq!(arrow::from_arrow_schema(&schema).unwrap().fields[0].data_type.to_string(), expected);
+    }
+}
+
+#[test]
+fn arrow_schemas_no_table_can_have() {
+    let column = |t| vec![Field::new("a", t, true)];
+    let inner = |t| ArrowType::Struct(Fields::from(vec![Field::new("b", t, true)]));
+    for (fields, part) in [
+        (column(ArrowType::UInt64), "decimal128(20, 0)"),
+        (column(ArrowType::Date64), "date32"),
+        (column(ArrowType::Time64(TimeUnit::Microsecond)), "cast it"),
+        (column(ArrowType::Decimal256(38, 2)), "decimal128"),
+        (column(ArrowType::Decimal128(10, -2)), "scale from 0"),
+        (column(ArrowType::Decimal128(0, 0)), "1 to 38 digits"),
+        (column(ArrowType::Null), "give the column a type"),
+        (column(inner(ArrowType::UInt64)), "column `b`"),
+        (vec![Field::new("a", ArrowType::Int8, true), Field::new("A", ArrowType::Int8, true)], "two columns `A`"),
+        (
+            column(ArrowType::Struct(Fields::from(vec![
+                Field::new("b", ArrowType::Int8, true),
+                Field::new("b", ArrowType::Int8, true),
+            ]))),
+            "two columns `b`",
+        ),
+    ] {
+        let error = arrow::from_arrow_schema(&Schema::new(fields)).unwrap_err();
+        assert_eq!(error.kind(), &Kind::Invalid);
+        assert!(error.message().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn typed_column_metadata_survives_arrow() {
+    let text = r#"{"type":"struct","fields":[{"name":"a","type":"long","nullable":false,"metadata":{
+        "comment":"5","delta.columnMapping.id":7,"delta.columnMapping.physicalName":"col-1",
+        "delta.identity.start":-1,"delta.identity.allowExplicitInsert":false,"delta.generationExpression":"1",
+        "delta.typeChanges":[{"fromType":"integer","toType":"long"}],"delta.columnMapping.nested.ids":{"a.element":8}
+    }}]}"#;
+    let schema = json::parse(text).unwrap();
+    assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap(), schema);
+}
+
+#[test]
+fn a_variant_comes_back_as_its_struct() {
+    let schema = StructType::new(vec![StructField::new("v", DataType::Variant, true)]);
+    let back = arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap();
+    assert_eq!(back.fields[0].data_type.to_string(), "struct<metadata: binary, value: binary>");
+}
+
+#[test]
+fn physical_names_replace_logical_ones_at_any_depth() {
+    let field = |name: &str, id: i64, data_type: &str| {
+        format!(
+            r#"{{"name":"{name}","type":{data_type},"nullable":true,"metadata":
+            {{"delta.columnMapping.id":{id},"delta.columnMapping.physicalName":"p{id}"}}}}"#
+        )
+    };
+    let inner = format!(r#"{{"type":"struct","fields":[{}]}}"#, field("b", 2, "\"long\""));
+    let outer = format!(r#"{{"type":"array","elementType":{inner},"containsNull":true}}"#);
+    let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{}]}}"#, field("a", 1, &outer))).unwrap();
+    assert_eq!(field_id(&schema.fields[0]), Some(1));
+    assert_eq!(ColumnMapping::None.physical_schema(&schema).unwrap(), schema);
+    for mode in [ColumnMapping::Name, ColumnMapping::Id] {
+        let physical = mode.physical_schema(&schema).unwrap();
+        assert_eq!(DataType::Struct(Arc::new(physical)).to_string(), "struct<p1: array<struct<p2: long>>>");
+    }
+    let plain = json::parse(&one_column("\"long\"")).unwrap();
+    assert_eq!(ColumnMapping::Name.physical_schema(&plain).unwrap_err().kind(), &Kind::Corrupt);
+}
+
+mod properties {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value};
+
+    use super::*;
+
+    fn primitive() -> impl Strategy<Value = PrimitiveType> {
+        prop_oneof![
+            Just(PrimitiveType::String),
+            Just(PrimitiveType::Long),
+            Just(PrimitiveType::Integer),
+            Just(PrimitiveType::Short),
+            Just(PrimitiveType::Byte),
+            Just(PrimitiveType::Float),
+            Just(PrimitiveType::Double),
+            Just(PrimitiveType::Boolean),
+            Just(PrimitiveType::Binary),
+            Just(PrimitiveType::Date),
+            Just(PrimitiveType::Timestamp),
+            Just(PrimitiveType::TimestampNtz),
+            (1..=38_u8)
+                .prop_flat_map(|precision| (Just(precision), 0..=precision))
+                .prop_map(|(precision, scale)| PrimitiveType::Decimal { precision, scale }),
+        ]
+    }
+
+    /// Types that only the JSON form keeps apart everywhere.
+    fn json_only() -> impl Strategy<Value = DataType> {
+        prop_oneof![
+            Just(DataType::Variant),
+            Just(DataType::Primitive(PrimitiveType::Void)),
+            "[A-Z]{2,5}:[0-9]{1,5}".prop_map(|crs| DataType::Primitive(PrimitiveType::Geometry { crs })),
+            ("[A-Z]{2,5}:[0-9]{1,5}", "[a-z]{1,9}")
+                .prop_map(|(crs, algorithm)| DataType::Primitive(PrimitiveType::Geography { crs, algorithm })),
+        ]
+    }
+
+    fn data_type(leaf: BoxedStrategy<DataType>) -> impl Strategy<Value = DataType> {
+        leaf.prop_recursive(5, 40, 5, |inner| {
+            prop_oneof![
+                (inner.clone(), any::<bool>()).prop_map(|(element, contains_null)| DataType::Array(Arc::new(
+                    ArrayType { element, contains_null }
+                ))),
+                (inner.clone(), inner.clone(), any::<bool>()).prop_map(|(key, value, value_contains_null)| {
+                    DataType::Map(Arc::new(MapType { key, value, value_contains_null }))
+                }),
+                fields(inner.boxed()).prop_map(|fields| DataType::Struct(Arc::new(StructType::new(fields)))),
+            ]
+        })
+    }
+
+    /// Fields whose names differ, also without regard to case.
+    fn fields(data_type: BoxedStrategy<DataType>) -> impl Strategy<Value = Vec<StructField>> {
+        let metadata = prop::collection::btree_map("[a-z.]{1,8}", ".{0,8}".prop_map(Value::String), 0..3)
+            .prop_map(|map| map.into_iter().collect::<Map<String, Value>>());
+        prop::collection::vec((".{0,6}", data_type, any::<bool>(), metadata), 0..5).prop_map(|fields| {
+            let named = |(i, (name, data_type, nullable, metadata)): (usize, (String, _, _, _))| StructField {
+                name: format!("{name}{i}"),
+                data_type,
+                nullable,
+                metadata,
+            };
+            fields.into_iter().enumerate().map(named).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn schema_json_round_trips(
+            fields in fields(data_type(prop_oneof![4 => primitive().prop_map(DataType::Primitive), 1 => json_only()].boxed()).boxed()),
+        ) {
+            let schema = StructType::new(fields);
+            let printed = json::print(&schema);
+            prop_assert_eq!(json::parse(&printed).unwrap(), schema);
+        }
+
+        #[test]
+        fn arrow_round_trips(fields in fields(data_type(primitive().prop_map(DataType::Primitive).boxed()).boxed())) {
+            let schema = StructType::new(fields);
+            prop_assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap(), schema);
+        }
+
+        #[test]
+        fn geometry_columns_survive_arrow(data_type in json_only()) {
+            let geo = matches!(
+                data_type,
+                DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
+            );
+            let schema = StructType::new(vec![StructField::new("g", data_type, true)]);
+            let back = arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema));
+            prop_assert!(!geo || back.unwrap() == schema);
+        }
+
+        #[test]
+        fn hostile_text(
+            text in ".{0,80}",
+            fields in fields(data_type(primitive().prop_map(DataType::Primitive).boxed()).boxed()),
+            at in any::<prop::sample::Index>(),
+            with in "[\"{}\\[\\],:a0-]",
+        ) {
+            let _ = json::parse(&text);
+            let _ = json::parse(&one_column(&text));
+            let _ = json::parse(&one_column(&Value::String(text).to_string()));
+            // A good schema with one character changed reaches deeper.
+            let mut characters: Vec<char> = json::print(&StructType::new(fields)).chars().collect();
+            let at = at.index(characters.len());
+            characters[at] = with.chars().next().unwrap();
+            let changed: String = characters.into_iter().collect();
+            if let Ok(schema) = json::parse(&changed) {
+                prop_assert_eq!(json::parse(&json::print(&schema)).unwrap(), schema);
+            }
+        }
+    }
+}

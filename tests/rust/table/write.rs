@@ -1,1 +1,3 @@
-
+mod conform;
+mod partition;
+mod writer;

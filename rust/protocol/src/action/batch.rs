@@ -213,18 +213,19 @@ fn unreachable_column() -> &'static StringArray {
     &EMPTY
 }
 
-/// Equal but for what writers vary: nullability, names inside maps, and other members of structs beside ours.
+/// Equal but for nullability, the names inside maps and members that deltic does not know, which writers vary.
 fn same_layout(found: &DataType, expected: &DataType) -> bool {
     match (found, expected) {
         (DataType::Map(found, _), DataType::Map(expected, _)) => match (found.data_type(), expected.data_type()) {
             (DataType::Struct(found), DataType::Struct(expected)) => {
-                found.iter().map(|f| f.data_type()).eq(expected.iter().map(|e| e.data_type()))
+                let same = |(f, e): (&Arc<Field>, &Arc<Field>)| same_layout(f.data_type(), e.data_type());
+                found.len() == expected.len() && found.iter().zip(expected).all(same)
             }
             _ => false,
         },
-        (DataType::Struct(found), DataType::Struct(expected)) => expected.iter().all(|e| {
-            found.iter().find(|f| f.name() == e.name()).is_none_or(|f| same_layout(f.data_type(), e.data_type()))
-        }),
+        (DataType::Struct(found), DataType::Struct(expected)) => expected
+            .iter()
+            .all(|e| found.find(e.name()).is_none_or(|(_, found)| same_layout(found.data_type(), e.data_type()))),
         (found, expected) => found == expected,
     }
 }

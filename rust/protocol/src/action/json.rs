@@ -33,6 +33,8 @@ pub enum Wanted {
 /// What one commit (or compacted range, or JSON checkpoint) says.
 #[derive(Debug)]
 pub struct CommitActions {
+    /// Whether these are the reconciled actions of several commits; set by who knows the file's name.
+    pub is_compacted: bool,
     /// Files that join.
     pub adds: AddBatch,
     /// Files that leave.
@@ -90,6 +92,7 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
     }
     let remove_rows = removes.finish()?;
     Ok(CommitActions {
+        is_compacted: false,
         adds: AddBatch::new(origin, adds.finish()?)?,
         removes: KeyBatch::new(&remove_rows)?,
         remove_rows,

@@ -24,7 +24,8 @@ pub struct Metadata {
     /// Encoding of the data files, always Parquet.
     #[serde(default, deserialize_with = "super::json::or_default")]
     pub format: Format,
-    /// The schema as JSON text.
+    /// The schema as JSON text. Some pipelines first commit metadata without one; such a table cannot be read yet.
+    #[serde(default)]
     pub schema_string: String,
     /// Names of the partition columns, in order.
     #[serde(default, deserialize_with = "super::json::or_default")]
@@ -56,6 +57,9 @@ impl Default for Format {
 impl Metadata {
     /// Parses the schema and checks that the partition columns are in it.
     pub fn schema(&self) -> Result<StructType> {
+        if self.schema_string.is_empty() {
+            return Err(Error::corrupt("the table has no schema yet: its metaData has no schemaString"));
+        }
         let schema = json::parse(&self.schema_string)?;
         for name in &self.partition_columns {
             if !schema.fields.iter().any(|f| &f.name == name) && schema.field(name).is_none() {

@@ -125,14 +125,15 @@ pub fn docs_table() -> String {
             (None, Some(writer)) => format!("writer {writer}"),
             (None, None) => String::new(),
         };
+        let no = |why: &str| if why == NOT_YET { "no".to_owned() } else { format!("no: {why}") };
         let read = match feature.reading {
             Reading::NotNeeded | Reading::Supported => "yes".to_owned(),
-            Reading::Refused(why) => format!("no: {why}"),
+            Reading::Refused(why) => no(why),
         };
         let append = match feature.writing {
             Writing::Supported => "yes".to_owned(),
             Writing::UnlessUsed(rule) => format!("unless {rule}"),
-            Writing::Refused(why) => format!("no: {why}"),
+            Writing::Refused(why) => no(why),
         };
         let row = [&format!("`{}`", feature.name), feature.about, &implied, &read, &append].join(" | ");
         table.push_str(&format!("| {row} |\n"));

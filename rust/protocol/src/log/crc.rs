@@ -105,6 +105,10 @@ impl VersionChecksum {
 
     /// Reads the file; whatever does not follow the protocol is `Corrupt`.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
+        // The members could otherwise stand in an array, in order.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Error::corrupt("the version checksum is not a JSON object"));
+        }
         let mut checksum: Self = serde_json::from_slice(bytes)
             .map_err(|e| Error::corrupt("the version checksum cannot be read").caused_by(e))?;
         let old = checksum.histogram_opt.take();

@@ -88,6 +88,10 @@ impl LastCheckpoint {
     /// Reads the file. `None` when anything at all is wrong with it.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
+        // The members could otherwise stand in an array, in order.
+        if !text.trim_start().starts_with('{') {
+            return None;
+        }
         let hint: Self = serde_json::from_str(text).ok()?;
         let pairs = canonical_pairs(text)?;
         let matches = hint.checksum.as_ref().is_none_or(|stored| {

@@ -130,6 +130,20 @@ impl Segment {
         })
     }
 
+    /// The tail without compactions.
+    ///
+    /// # Errors
+    /// `Corrupt` if a commit is missing that only a compaction covers.
+    pub fn tail_of_commits(&self) -> Result<Vec<LogFile>> {
+        let first = self.checkpoint_version().map_or(0, |v| v.saturating_add(1));
+        let commits: Vec<&LogFile> = self.commits.iter().collect();
+        cover(&commits, first, self.version, false).map_err(|missing| {
+            Error::corrupt(format!(
+                "the log has no commit for version {missing}, and the compaction over it is unusable"
+            ))
+        })
+    }
+
     /// The commit that made the version, unless log cleanup removed it.
     pub fn latest_commit(&self) -> Option<&LogFile> {
         self.commits.last().filter(|file| file.name.version() == self.version)

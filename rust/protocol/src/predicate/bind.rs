@@ -98,7 +98,7 @@ impl Binder<'_> {
                         Ok(BoundPredicate::Compare { column, op: Op::Eq, value: Scalar::Boolean(!negate) })
                     }
                     _ => Err(Error::invalid(format!(
-                        "column {column} is a {}, not a condition; compare it with a value",
+                        "column {column} of type {} is not a condition; compare it with a value",
                         column.data_type
                     ))),
                 },
@@ -123,7 +123,7 @@ fn compare(left: Side, op: Op, right: Side) -> Result<BoundPredicate> {
             let (l, r) = (comparable(&left)?, comparable(&right)?);
             if l != r {
                 return Err(Error::invalid(format!(
-                    "columns {left} and {right} are a {l} and a {r}; only columns of one type can be compared"
+                    "columns {left} and {right} are of types {l} and {r}; only columns of one type can be compared"
                 )));
             }
             Ok(match l {
@@ -142,7 +142,7 @@ fn comparable(column: &Column) -> Result<&PrimitiveType> {
         | DataType::Array(_)
         | DataType::Map(_)
         | DataType::Variant => Err(Error::invalid(format!(
-            "column {column} is a {}, which cannot be compared; only IS NULL and IS NOT NULL work on it",
+            "column {column} of type {} cannot be compared; only IS NULL and IS NOT NULL work on it",
             column.data_type
         ))),
         DataType::Primitive(primitive) => Ok(primitive),
@@ -154,7 +154,7 @@ fn fit_to(column: &Column, value: &Scalar) -> Result<Fit> {
     fit(value, target).ok_or_else(|| {
         let literal = Operand::Literal(value.clone());
         Error::invalid(format!(
-            "column {column} is a {target} and cannot be compared with {literal}; {}",
+            "column {column} of type {target} cannot be compared with {literal}; {}",
             advice(target)
         ))
     })
@@ -294,7 +294,7 @@ fn like(side: Side, pattern: Pattern) -> Result<BoundPredicate> {
     match &column.data_type {
         DataType::Primitive(PrimitiveType::Void) => return Ok(BoundPredicate::Constant(None)),
         DataType::Primitive(PrimitiveType::String) => {}
-        other => return Err(Error::invalid(format!("LIKE matches text, and column {column} is a {other}"))),
+        other => return Err(Error::invalid(format!("LIKE matches text, and column {column} is of type {other}"))),
     }
     if let Some(text) = pattern.exact() {
         return Ok(BoundPredicate::Compare { value: Scalar::String(text.to_owned()), column, op: Op::Eq });

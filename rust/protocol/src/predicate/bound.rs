@@ -99,7 +99,7 @@ impl Column {
     /// # Errors
     /// `Internal` for nested types, which binding never lets into a comparison.
     pub fn primitive(&self) -> Result<&PrimitiveType> {
-        let nested = || Error::internal(format!("column {self} is a {} and cannot be compared", self.data_type));
+        let nested = || Error::internal(format!("column {self} of type {} cannot be compared", self.data_type));
         self.data_type.as_primitive().ok_or_else(nested)
     }
 }

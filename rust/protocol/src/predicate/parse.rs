@@ -413,13 +413,13 @@ fn number(digits: &str, negative: bool) -> std::result::Result<Scalar, String> {
         u8::try_from(length).ok().filter(|p| usize::from(*p) <= MAX_DIGITS).ok_or_else(too_long)?.max(scale);
     let value = if negative { -value } else { value };
     Ok(match i64::try_from(value) {
-        Ok(value) if !digits.contains('.') => Scalar::Long(value),
+        Ok(value) if scale == 0 => Scalar::Long(value),
         _ => Scalar::Decimal { value, precision, scale },
     })
 }
 
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || text.len() % 2 != 0 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
     text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()

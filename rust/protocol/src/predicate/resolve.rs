@@ -23,12 +23,12 @@ pub(super) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
             let parent = Name(resolved);
             return Err(Error::invalid(match data_type {
                 DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
-                    format!("column {parent} is a {data_type}, and a predicate cannot look inside it")
+                    format!("a predicate cannot look inside column {parent} of type {data_type}")
                 }
                 DataType::Primitive(_) | DataType::Struct(_) => {
                     let whole = Name(vec![path.join(".")]);
                     format!(
-                        "column {parent} is a {data_type} and has no field `{name}`; a column of that whole name is written {whole}"
+                        "column {parent} of type {data_type} has no field `{name}`; a column of that whole name is written {whole}"
                     )
                 }
             }));

@@ -85,12 +85,15 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     for digit in whole.bytes().chain(fraction.bytes()) {
         value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
     }
+    if value == 0 {
+        return Some(0);
+    }
     let mut shift = i32::from(scale).checked_add(exponent)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
-    while shift > 0 && value != 0 {
+    while shift > 0 {
         value = value.checked_mul(10)?;
         shift -= 1;
     }
-    while shift < 0 && value != 0 {
+    while shift < 0 {
         if value % 10 != 0 {
             return None;
         }
@@ -108,7 +111,7 @@ pub(super) fn parse_binary(text: &str) -> Vec<u8> {
 
 /// The bytes of a text that consists of nothing but `\u00XX` escapes.
 pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.is_ascii() || text.len() % 6 != 0 {
+    if text.is_empty() || !text.is_ascii() || !text.len().is_multiple_of(6) {
         return None;
     }
     text.as_bytes()

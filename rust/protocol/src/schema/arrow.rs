@@ -2,18 +2,36 @@
 //!
 //! One Arrow type per table type: text is `Utf8`, instants are microseconds (`UTC` or no zone), decimals are
 //! `Decimal128`, variants are struct<metadata: binary, value: binary>. Towards the table everything that converts
-//! without loss is accepted; the rest is refused with what to cast it to.
+//! without loss is accepted, and so are instants finer than microseconds, which are cut; the rest is refused with what
+//! to cast it to. A variant comes back as the struct that holds it: its Arrow type does not tell them apart.
+//!
+//! Invariant: but for that, a schema survives the way to Arrow and back (`schema::properties::arrow_round_trips`).
 //!
 //! PROTOCOL.md: "Primitive Types".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use serde_json::{Map, Value};
 
-use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType};
+use super::json::MAX_DEPTH;
+use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, json};
 use crate::error::{Error, Result};
+
+/// Field metadata that keeps the table type of a column whose Arrow type is only its encoding.
+const TABLE_TYPE: &str = "delta.type";
+
+/// Column metadata that is not text, which is all that Arrow's metadata can hold.
+const TYPED_KEYS: [&str; 7] = [
+    "delta.columnMapping.id",
+    "delta.columnMapping.nested.ids",
+    "delta.identity.start",
+    "delta.identity.step",
+    "delta.identity.highWaterMark",
+    "delta.identity.allowExplicitInsert",
+    "delta.typeChanges",
+];
 
 /// The Arrow schema in which rows of `schema` are handed out.
 pub fn to_arrow_schema(schema: &StructType) -> Schema {
@@ -31,7 +49,7 @@ pub fn to_arrow_field(field: &StructField) -> Field {
     let mut metadata: HashMap<String, String> =
         field.metadata.iter().map(|(key, value)| (key.clone(), text(value))).collect();
     if let DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }) = &field.data_type {
-        metadata.insert("delta.type".to_owned(), field.data_type.to_string());
+        metadata.insert(TABLE_TYPE.to_owned(), field.data_type.to_string());
     }
     Field::new(&field.name, to_arrow_type(&field.data_type), field.nullable).with_metadata(metadata)
 }
@@ -78,35 +96,51 @@ fn primitive_to_arrow(primitive: &PrimitiveType) -> ArrowType {
 }
 
 /// The table schema that holds rows of an Arrow schema, or [`Kind::Invalid`](crate::error::Kind::Invalid) with
-/// what to cast.
+/// what to cast or rename.
 pub fn from_arrow_schema(schema: &Schema) -> Result<StructType> {
-    from_arrow_fields(schema.fields())
+    from_arrow_fields(schema.fields(), 0)
 }
 
-fn from_arrow_fields(fields: &Fields) -> Result<StructType> {
-    fields.iter().map(|f| from_arrow_field(f)).collect::<Result<_>>().map(StructType::new)
+fn from_arrow_fields(fields: &Fields, depth: usize) -> Result<StructType> {
+    let mut names = HashSet::with_capacity(fields.len());
+    for field in fields {
+        if !names.insert(field.name().to_lowercase()) {
+            return Err(Error::invalid(format!(
+                "there are two columns `{}`, if only in case; rename one",
+                field.name()
+            )));
+        }
+    }
+    fields.iter().map(|f| from_arrow_field(f, depth)).collect::<Result<_>>().map(StructType::new)
 }
 
-fn from_arrow_field(field: &Field) -> Result<StructField> {
-    let foreign = |key: &str| key.starts_with("PARQUET:") || key.starts_with("ARROW:");
+fn from_arrow_field(field: &Field, depth: usize) -> Result<StructField> {
+    let foreign = |key: &str| key.starts_with("PARQUET:") || key.starts_with("ARROW:") || key == TABLE_TYPE;
     let metadata: Map<String, Value> = field
         .metadata()
         .iter()
         .filter(|(key, _)| !foreign(key))
-        .map(|(key, value)| {
-            let number = key.starts_with("delta.columnMapping.id").then(|| value.parse::<i64>().ok()).flatten();
-            (key.clone(), number.map_or_else(|| Value::String(value.clone()), Value::from))
+        .map(|(key, text)| {
+            let typed = TYPED_KEYS.contains(&key.as_str()).then(|| serde_json::from_str(text).ok()).flatten();
+            (key.clone(), typed.unwrap_or_else(|| Value::String(text.clone())))
         })
         .collect();
-    Ok(StructField {
-        name: field.name().clone(),
-        data_type: from_arrow_type(field.data_type(), field.name())?,
-        nullable: field.is_nullable(),
-        metadata,
-    })
+    let mut data_type = from_arrow_type(field.data_type(), field.name(), depth + 1)?;
+    if let (DataType::Primitive(PrimitiveType::Binary), Some(name)) = (&data_type, field.metadata().get(TABLE_TYPE)) {
+        data_type = match json::parse_name(name, field.name()) {
+            Ok(DataType::Primitive(p @ (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }))) => {
+                DataType::Primitive(p)
+            }
+            Ok(_) | Err(_) => data_type,
+        };
+    }
+    Ok(StructField { name: field.name().clone(), data_type, nullable: field.is_nullable(), metadata })
 }
 
-fn from_arrow_type(arrow: &ArrowType, name: &str) -> Result<DataType> {
+fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataType> {
+    if depth > MAX_DEPTH {
+        return Err(Error::invalid(format!("column `{name}` nests deeper than {MAX_DEPTH} levels; flatten it")));
+    }
     let refuse = |advice: &str| {
         Err(Error::invalid(format!("column `{name}` has the Arrow type {arrow}, which Delta cannot hold; {advice}")))
     };
@@ -127,27 +161,27 @@ fn from_arrow_type(arrow: &ArrowType, name: &str) -> Result<DataType> {
         ArrowType::Timestamp(_, None) => PrimitiveType::TimestampNtz,
         ArrowType::Decimal32(p, s) | ArrowType::Decimal64(p, s) | ArrowType::Decimal128(p, s) => {
             match u8::try_from(*s) {
-                Ok(scale) if scale <= *p => PrimitiveType::Decimal { precision: *p, scale },
-                _ => return refuse("cast it to a decimal with a scale between 0 and its precision"),
+                Ok(scale) if scale <= *p && (1..=38).contains(p) => PrimitiveType::Decimal { precision: *p, scale },
+                _ => return refuse("cast it to a decimal of 1 to 38 digits with a scale from 0 to that many"),
             }
         }
-        ArrowType::Dictionary(_, value) => return from_arrow_type(value, name),
-        ArrowType::RunEndEncoded(_, value) => return from_arrow_type(value.data_type(), name),
-        ArrowType::Struct(fields) => return Ok(DataType::Struct(Arc::new(from_arrow_fields(fields)?))),
+        ArrowType::Dictionary(_, value) => return from_arrow_type(value, name, depth + 1),
+        ArrowType::RunEndEncoded(_, value) => return from_arrow_type(value.data_type(), name, depth + 1),
+        ArrowType::Struct(fields) => return Ok(DataType::Struct(Arc::new(from_arrow_fields(fields, depth)?))),
         ArrowType::List(element)
         | ArrowType::LargeList(element)
         | ArrowType::ListView(element)
         | ArrowType::LargeListView(element)
         | ArrowType::FixedSizeList(element, _) => {
             let contains_null = element.is_nullable();
-            let element = from_arrow_type(element.data_type(), name)?;
+            let element = from_arrow_type(element.data_type(), name, depth + 1)?;
             return Ok(DataType::Array(Arc::new(ArrayType { element, contains_null })));
         }
         ArrowType::Map(entries, _) => match entries.data_type() {
             ArrowType::Struct(fields) if fields.len() == 2 => {
                 return Ok(DataType::Map(Arc::new(MapType {
-                    key: from_arrow_type(fields[0].data_type(), name)?,
-                    value: from_arrow_type(fields[1].data_type(), name)?,
+                    key: from_arrow_type(fields[0].data_type(), name, depth + 1)?,
+                    value: from_arrow_type(fields[1].data_type(), name, depth + 1)?,
                     value_contains_null: fields[1].is_nullable(),
                 })));
             }

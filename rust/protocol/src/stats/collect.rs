@@ -4,9 +4,9 @@
 //! `add.stats`. Not here: reading statistics, and which columns a table wants indexed.
 //!
 //! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
-//! (`stats::bounds_hold_every_value`). A bound that JSON or other readers could misread is left out: infinities,
-//! columns with a NaN, years outside 0 to 9999, text that cannot be rounded up. Null counts include the rows
-//! whose enclosing struct is null.
+//! (the properties `stats::collect::bounds_hold_every_…`). A bound that JSON or other readers could misread is left out:
+//! infinities, columns with a NaN, years outside 0 to 9999, text that cannot be rounded up. Null counts include the
+//! rows whose enclosing struct is null.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
@@ -317,15 +317,10 @@ impl Bounds {
             Self::Float { range, has_nan: false } => {
                 let (min, max) = (*range)?;
                 // Readers that tell the zeros apart must find both inside.
-                let value = match if upper { max } else { min } {
-                    zero if zero == 0.0 => {
-                        if upper {
-                            0.0
-                        } else {
-                            -0.0
-                        }
-                    }
-                    other => other,
+                let value = match (upper, if upper { max } else { min }) {
+                    (true, 0.0) => 0.0,
+                    (false, 0.0) => -0.0,
+                    (_, other) => other,
                 };
                 Number::from_f64(value).map(|number| number.to_string())
             }

@@ -90,9 +90,7 @@ impl Adapter {
             .iter()
             .map(|field| match (constants.get(&field.name), &field.data_type) {
                 (Some(value), DataType::Primitive(primitive)) => Ok(Column::Constant(value.clone(), primitive.clone())),
-                (Some(_), other) => {
-                    Err(Error::corrupt(format!("the partition column `{}` is a {other}", field.name)))
-                }
+                (Some(_), other) => Err(Error::corrupt(format!("the partition column `{}` is a {other}", field.name))),
                 (None, _) => Ok(match found.next().flatten() {
                     Some((position, shape)) => Column::File(position, shape),
                     None => Column::Missing,
@@ -140,8 +138,12 @@ impl Adapter {
             }
         };
         let columns = self.columns.iter().zip(self.schema.fields()).map(build).collect::<Result<Vec<_>>>()?;
-        if let Some((field, _)) =
-            self.schema.fields().iter().zip(&columns).find(|(field, array)| !field.is_nullable() && array.null_count() > 0)
+        if let Some((field, _)) = self
+            .schema
+            .fields()
+            .iter()
+            .zip(&columns)
+            .find(|(field, array)| !field.is_nullable() && array.null_count() > 0)
         {
             return Err(Error::corrupt(format!(
                 "column `{}` may not be null in the table but the file has no value for it in some rows",
@@ -209,16 +211,16 @@ impl Resolver {
                 _ => self.find(field, file)?,
             };
             found.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
-                Some((position, child, leaf)) => {
-                    Some((position, self.shape(&field.data_type, child, *leaf, &path)?))
-                }
+                Some((position, child, leaf)) => Some((position, self.shape(&field.data_type, child, *leaf, &path)?)),
                 None => None,
             });
         }
         let mut decoded: Vec<usize> = found.iter().flatten().map(|(position, _)| *position).collect();
         decoded.sort_unstable();
         if decoded.windows(2).any(|pair| pair.first() == pair.last()) {
-            return Err(Error::corrupt(format!("two columns of the table are the same column of the file, at `{path}`")));
+            return Err(Error::corrupt(format!(
+                "two columns of the table are the same column of the file, at `{path}`"
+            )));
         }
         for (position, _) in found.iter_mut().flatten() {
             *position = decoded.partition_point(|other| other < position);
@@ -295,7 +297,9 @@ impl Resolver {
         if children.iter().any(|child| child.name() == "typed_value") {
             return Err(Error::unsupported(
                 "variantShredding",
-                format!("the variant column `{path}` is shredded; rewrite the file without shredding, or read it elsewhere"),
+                format!(
+                    "the variant column `{path}` is shredded; rewrite the file without shredding, or read it elsewhere"
+                ),
             ));
         }
         let part = |name: &str| StructField::new(name, DataType::Primitive(PrimitiveType::Binary), false);

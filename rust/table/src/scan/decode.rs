@@ -224,3 +224,17 @@ impl Decoding {
         failure.unwrap_or_else(|| corrupt_parquet(&self.file.path, e))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use deltic_protocol::error::Kind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_while_decoding_is_the_files_fault() {
+        let error = blocking::<()>("some.parquet", || panic!("index out of bounds")).await.unwrap_err();
+        assert_eq!((error.kind(), error.path()), (&Kind::Corrupt, Some("some.parquet")));
+    }
+}

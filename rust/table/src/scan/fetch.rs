@@ -32,7 +32,7 @@ impl FileBytes {
     pub(crate) async fn open(storage: Storage, path: String, size: u64) -> Result<Self> {
         let start = size.saturating_sub(TAIL);
         let mut file = Self { storage, path, size, tail: Bytes::new() };
-        file.tail = file.fetch(&[start..size]).await?.pop().unwrap_or_default();
+        file.tail = file.fetch(std::slice::from_ref(&(start..size))).await?.pop().unwrap_or_default();
         Ok(file)
     }
 
@@ -50,7 +50,7 @@ impl FileBytes {
         let start = end.checked_sub(length).ok_or_else(|| {
             Error::corrupt(format!("the file claims a footer of {length} bytes but has {} in all", self.size))
         })?;
-        Ok(self.ranges(&[start..end]).await?.pop().unwrap_or_default())
+        Ok(self.ranges(std::slice::from_ref(&(start..end))).await?.pop().unwrap_or_default())
     }
 
     /// The bytes of each range.

@@ -93,12 +93,14 @@ impl Scan {
     fn constants(&self, task: &FileTask) -> Result<Constants> {
         let mut constants = Constants::new();
         for name in &self.partition_columns {
-            let field = self.table.field(name).ok_or_else(|| {
-                Error::corrupt(format!("the partition column `{name}` is not in the table's schema"))
-            })?;
-            let primitive = field.data_type.as_primitive().ok_or_else(|| {
-                Error::corrupt(format!("the partition column `{name}` is a {}", field.data_type))
-            })?;
+            let field = self
+                .table
+                .field(name)
+                .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is not in the table's schema")))?;
+            let primitive = field
+                .data_type
+                .as_primitive()
+                .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is a {}", field.data_type)))?;
             let physical = self.mapping.physical_name(field)?;
             let values = &task.partition_values;
             let text = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
@@ -180,7 +182,8 @@ fn plan(
             };
         }
     }
-    let file = OpenFile { path: path.to_owned(), bytes, metadata, filter, adapter: output, width: scan.output.fields.len() };
+    let file =
+        OpenFile { path: path.to_owned(), bytes, metadata, filter, adapter: output, width: scan.output.fields.len() };
     units(Arc::new(file), &groups, deletions)
 }
 

@@ -31,15 +31,8 @@ use crate::snapshot::Snapshot;
 const CONCURRENT_BATCHES: usize = 4;
 
 /// Members of `add` that reading a file needs.
-const TASK_MEMBERS: [&str; 7] = [
-    "path",
-    "partitionValues",
-    "size",
-    "modificationTime",
-    "deletionVector",
-    "baseRowId",
-    "defaultRowCommitVersion",
-];
+const TASK_MEMBERS: [&str; 7] =
+    ["path", "partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
 
 /// How many files a plan left out, by what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -122,11 +115,8 @@ impl ScanPlan {
         let shape = snapshot.shape().clone();
         let spec = read_spec(snapshot, columns, filter).map_err(in_table)?;
         let pruning = Pruning::of(&shape, filter).map_err(in_table)?;
-        let wanted = AddColumns {
-            members: TASK_MEMBERS.to_vec(),
-            stats: pruning.leaves(&shape)?,
-            ..AddColumns::default()
-        };
+        let wanted =
+            AddColumns { members: TASK_MEMBERS.to_vec(), stats: pruning.leaves(&shape)?, ..AddColumns::default() };
         let mut plan = Self {
             snapshot: snapshot.clone(),
             spec,

@@ -30,7 +30,8 @@ use crate::storage::Storage;
 pub struct ReadOptions {
     /// Rows in a batch, at most.
     pub batch_rows: usize,
-    /// Files, or parts of large files, that are read at once.
+    /// Files, or parts of large files, that are read at once. A few more are opened ahead, which hides the latency of
+    /// their footers.
     pub concurrent_files: usize,
 }
 
@@ -184,6 +185,9 @@ struct Running {
     planner: Work<()>,
 }
 
+/// Files opened ahead for each that is read; one takes little more memory than its footer.
+const OPENED_AHEAD: usize = 4;
+
 /// Batches that a unit may be ahead of the reader.
 const BATCHES_AHEAD: usize = 2;
 
@@ -224,7 +228,7 @@ async fn start_units(
     let mut tasks = tasks.into_iter();
     let mut opening: VecDeque<Work<Vec<Unit>>> = VecDeque::new();
     loop {
-        while opening.len() < most {
+        while opening.len() < most.saturating_mul(OPENED_AHEAD) {
             let Some(task) = tasks.next() else { break };
             opening.push_back(Work(tokio::spawn(open(Arc::clone(&scan), task))));
         }

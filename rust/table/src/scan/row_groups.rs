@@ -5,7 +5,7 @@
 //!
 //! Invariant: bounds that cannot be trusted are absent. That goes for INT96, for the deprecated pair of bounds where
 //! its order was not defined, and for values whose order the conversion to the table's type does not keep.
-//! Proved by `read::pruned_row_groups_are_not_read` and `read::pruning_never_changes_the_result`.
+//! Proved by the test below and by `read::pruning_never_changes_the_result`.
 
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::Field;
@@ -149,4 +149,82 @@ impl Bounds for RowGroupBounds<'_> {
 enum End {
     Smallest,
     Largest,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::Array;
+    use deltic_protocol::schema::{DataType, StructField};
+    use parquet::arrow::arrow_reader::ArrowReaderOptions;
+    use parquet::data_type::{ByteArray, Int96};
+    use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData};
+    use parquet::file::statistics::Statistics;
+    use parquet::schema::parser::parse_message_type;
+    use parquet::schema::types::SchemaDescriptor;
+
+    use super::*;
+
+    /// One row group with the columns text, number and INT96.
+    fn footer(statistics: [Statistics; 3], orders: Option<ColumnOrder>) -> ArrowReaderMetadata {
+        let message = "message m { required binary s (STRING); required int32 n; required int96 t; }";
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())));
+        let columns = schema.columns().iter().zip(statistics).map(|(column, statistics)| {
+            ColumnChunkMetaData::builder(Arc::clone(column)).set_statistics(statistics).build().unwrap()
+        });
+        let group = RowGroupMetaData::builder(Arc::clone(&schema))
+            .set_num_rows(5)
+            .set_column_metadata(columns.collect())
+            .build()
+            .unwrap();
+        let orders = orders.map(|order| vec![order; 3]);
+        let file = FileMetaData::new(1, 5, None, None, schema, orders);
+        let metadata = Arc::new(ParquetMetaData::new(file, vec![group]));
+        ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new().with_skip_arrow_metadata(true)).unwrap()
+    }
+
+    fn statistics(deprecated: bool) -> [Statistics; 3] {
+        let text = Some(ByteArray::from("m"));
+        let mut instant = Int96::new();
+        instant.set_data(0, 0, 2_440_588);
+        [
+            Statistics::byte_array(text.clone(), text, None, None, deprecated),
+            Statistics::int32(Some(7), Some(7), None, Some(2), deprecated),
+            Statistics::int96(Some(instant), Some(instant), None, None, deprecated),
+        ]
+    }
+
+    /// Which of the columns have bounds.
+    fn bounded(metadata: &ArrowReaderMetadata) -> [bool; 3] {
+        let columns = [("s", DataType::STRING), ("n", DataType::INTEGER), ("t", DataType::TIMESTAMP)];
+        let table = StructType::new(columns.iter().map(|(n, t)| StructField::new(*n, t.clone(), true)).collect());
+        let constants = Constants::new();
+        let bounds = RowGroupBounds::new(metadata, &table, ColumnMapping::None, &constants);
+        columns.map(|(name, data_type)| {
+            let column = Column { path: vec![name.to_owned()], index: 0, data_type };
+            let known = |array: Option<ArrayRef>| array.is_some_and(|array| array.null_count() == 0);
+            let (min, max) = (known(bounds.min(&column).unwrap()), known(bounds.max(&column).unwrap()));
+            assert_eq!(min, max, "{name}");
+            let nulls = bounds.null_count(&column).unwrap().unwrap();
+            assert_eq!(nulls.is_valid(0), name == "n", "a count that is not there is not zero: {name}");
+            min
+        })
+    }
+
+    #[test]
+    fn bounds_in_no_defined_order_are_absent() {
+        let defined = Some(ColumnOrder::TYPE_DEFINED_ORDER(SortOrder::UNSIGNED));
+        for (deprecated, order, expected) in [
+            (false, defined, [true, true, false]),
+            (true, defined, [false, true, false]),
+            (false, None, [false, true, false]),
+            (true, None, [false, true, false]),
+            (false, Some(ColumnOrder::UNKNOWN), [false, false, false]),
+        ] {
+            let metadata = footer(statistics(deprecated), order);
+            assert_eq!(bounded(&metadata), expected, "deprecated: {deprecated}, order: {order:?}");
+        }
+    }
 }

@@ -179,7 +179,9 @@ impl LocalWriter {
     }
 
     fn take(&mut self) -> Result<Temporary> {
-        self.temporary.take().ok_or_else(|| Error::storage(false, "an earlier write to this file failed; write it anew"))
+        self.temporary
+            .take()
+            .ok_or_else(|| Error::storage(false, "an earlier write to this file failed; write it anew"))
     }
 }
 
@@ -377,7 +379,9 @@ fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(capacity).map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
+    buffer
+        .try_reserve_exact(capacity)
+        .map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
     Read::by_ref(file).take(length).read_to_end(&mut buffer).map_err(|e| failed("read", path, e))?;
     if buffer.len() as u64 != length {
@@ -428,9 +432,10 @@ fn failed(action: &str, path: &Path, error: io::Error) -> Error {
     let folder = path.parent().unwrap_or(path).display();
     let error_of = match error.kind() {
         _ if action != "write" && is_missing(&error) => Error::not_found(format!("{shown} does not exist")),
-        ErrorKind::PermissionDenied if action == "write" => {
-            Error::storage(false, format!("no permission to write in the folder {folder}; change its permissions or its owner"))
-        }
+        ErrorKind::PermissionDenied if action == "write" => Error::storage(
+            false,
+            format!("no permission to write in the folder {folder}; change its permissions or its owner"),
+        ),
         ErrorKind::PermissionDenied => {
             Error::storage(false, format!("no permission to {action} {shown}; change its permissions or its owner"))
         }
@@ -441,7 +446,9 @@ fn failed(action: &str, path: &Path, error: io::Error) -> Error {
             Error::storage(false, format!("the disk quota for {folder} is used up; free some space and try again"))
         }
         ErrorKind::ReadOnlyFilesystem => Error::storage(false, format!("the file system of {folder} is read-only")),
-        ErrorKind::NotADirectory => Error::storage(false, format!("{folder} cannot be a folder: a part of it is a file")),
+        ErrorKind::NotADirectory => {
+            Error::storage(false, format!("{folder} cannot be a folder: a part of it is a file"))
+        }
         ErrorKind::InvalidFilename => Error::storage(false, format!("the file system cannot hold the name {shown}")),
         ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::WouldBlock | ErrorKind::StaleNetworkFileHandle => {
             Error::storage(true, format!("could not {action} {shown} just now"))

@@ -114,7 +114,10 @@ impl Location {
         // The URL may hold a secret, so messages never repeat it.
         let mut url = Url::parse(uri).map_err(|_| Error::invalid("the location is not a valid URL"))?;
         if url.host_str().unwrap_or_default().is_empty() {
-            return Err(Error::invalid(format!("the location names no bucket or host; write {}://name/path", url.scheme())));
+            return Err(Error::invalid(format!(
+                "the location names no bucket or host; write {}://name/path",
+                url.scheme()
+            )));
         }
         if url.fragment().is_some() {
             return Err(Error::invalid("the location has a '#'; write it as %23 if it is part of a name"));

@@ -139,11 +139,8 @@ impl Storage {
         };
         let entries = listed.map_err(|e| self.place(e, dir))?;
         let prefix = if dir.is_empty() || dir.ends_with('/') { dir.to_owned() } else { format!("{dir}/") };
-        let meta = |e: Entry| FileMeta {
-            path: format!("{prefix}{}", e.name),
-            size: e.size,
-            modified_ms: e.modified_ms,
-        };
+        let meta =
+            |e: Entry| FileMeta { path: format!("{prefix}{}", e.name), size: e.size, modified_ms: e.modified_ms };
         Ok(entries.into_iter().map(meta).collect())
     }
 

@@ -96,7 +96,8 @@ impl Remote {
         if let Some(pages) = &clients.pages {
             let mut page_token: Option<String> = None;
             loop {
-                let offset = if clients.offsets { before(start_at).map(|name| format!("{prefix}{name}")) } else { None };
+                let offset =
+                    if clients.offsets { before(start_at).map(|name| format!("{prefix}{name}")) } else { None };
                 let delimiter = Some("/".into());
                 let options =
                     PaginatedListOptions { offset, delimiter, page_token: page_token.clone(), ..Default::default() };
@@ -107,7 +108,10 @@ impl Remote {
                 match page.page_token {
                     None => break,
                     token if token == page_token => {
-                        return Err(Error::storage(false, "the store answers every page of a listing with the same one"));
+                        return Err(Error::storage(
+                            false,
+                            "the store answers every page of a listing with the same one",
+                        ));
                     }
                     token => page_token = token,
                 }
@@ -261,9 +265,10 @@ impl Remote {
         let failed = match finding(&error) {
             Finding::Missing if action == "read" => return Error::not_found("the file does not exist"),
             Finding::Missing => Error::not_found(format!("could not {action} in {place}: it does not exist")),
-            Finding::Denied | Finding::Refused(401 | 403) => {
-                Error::storage(false, format!("{place} does not allow to {action}; check the credentials and their permissions"))
-            }
+            Finding::Denied | Finding::Refused(401 | 403) => Error::storage(
+                false,
+                format!("{place} does not allow to {action}; check the credentials and their permissions"),
+            ),
             Finding::BadKey => return Error::corrupt("the path cannot be a key of an object store"),
             Finding::Unsupported => Error::unsupported(action, format!("{place} cannot {action} this way")),
             Finding::NotSent => {
@@ -272,9 +277,10 @@ impl Remote {
             Finding::Refused(status @ (408 | 429 | 500..)) => {
                 Error::storage(true, format!("{place} could not {action} just now (status {status})"))
             }
-            Finding::Refused(status) => {
-                Error::storage(false, format!("{place} refused to {action} (status {status}); check the storage options"))
-            }
+            Finding::Refused(status) => Error::storage(
+                false,
+                format!("{place} refused to {action} (status {status}); check the storage options"),
+            ),
             Finding::Taken | Finding::OutOfRange | Finding::Nothing => {
                 Error::storage(true, format!("{place} failed to {action}"))
             }
@@ -418,7 +424,8 @@ mod tests {
 
     #[test]
     fn listings_start_just_before() {
-        for (start_at, expected) in [("", None), ("a", Some("`~")), ("01", Some("00~")), ("é", None), ("xé", Some("x"))] {
+        for (start_at, expected) in [("", None), ("a", Some("`~")), ("01", Some("00~")), ("é", None), ("xé", Some("x"))]
+        {
             let name = before(start_at);
             assert_eq!(name.as_deref(), expected, "{start_at}");
             assert!(name.is_none_or(|name| name.as_str() < start_at), "{start_at}");

@@ -36,11 +36,21 @@ use crate::storage::{FileWriter, Storage};
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
 pub type Clock = fn() -> i64;
 
-/// Files open at a time. Each holds an upload, and a column's pages, in memory.
-const MAX_OPEN_FILES: usize = 64;
+/// What a writer may hold at a time, however many partitions there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Files begun and not ended; the one that has rested longest is ended for another. Each has an upload's buffer,
+    /// which `memory` does not count.
+    pub open_files: usize,
+    /// Bytes of rows and encoded pages; the partition with most of them hands its own to storage.
+    pub memory: usize,
+}
 
-/// Bytes held in memory before the largest holders must let go.
-const MAX_MEMORY: usize = 512 * 1024 * 1024;
+impl Default for Limits {
+    fn default() -> Self {
+        Self { open_files: 64, memory: 512 * 1024 * 1024 }
+    }
+}
 
 /// Bytes of a partition that make encoding worth it.
 const WORTH_ENCODING: usize = 4 * 1024 * 1024;
@@ -51,6 +61,9 @@ const MAX_PENDING_BATCHES: usize = 64;
 /// Rows and bytes of a batch that are worked on at a time.
 const MAX_PIECE_ROWS: usize = 64 * 1024;
 const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of an array without its values. It counts when there are many partitions of few rows.
+const ARRAY_OVERHEAD: usize = 256;
 
 /// Files ended at a time when the writer finishes.
 const FINISHING: usize = 32;
@@ -67,6 +80,7 @@ pub struct DataWriter {
     /// Keys in storage that exist, or may.
     stored: Vec<String>,
     files_named: usize,
+    limits: Limits,
     /// Counts pieces, to know which partition has rested longest.
     now: u64,
     /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
@@ -143,9 +157,17 @@ impl DataWriter {
             finished: Vec::new(),
             stored: Vec::new(),
             files_named: 0,
+            limits: Limits::default(),
             now: 0,
             broken: false,
         })
+    }
+
+    /// Holds no more than this at a time, instead of the default.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Takes in the rows of `batch`, whose columns are the table's in any order.
@@ -172,7 +194,10 @@ impl DataWriter {
         }
         let mut ending = Vec::with_capacity(self.partitions.len());
         for (key, partition) in std::mem::take(&mut self.partitions) {
-            let path = partition.file.as_ref().map_or_else(|| self.name_file(&key), |file| file.path.clone());
+            let path = partition
+                .file
+                .as_ref()
+                .map_or_else(|| name_file(&self.shared, &mut self.files_named, &key), |file| file.path.clone());
             self.stored.push(path.key.clone());
             ending.push(end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition));
         }
@@ -234,9 +259,11 @@ impl DataWriter {
     async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
         let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
         for key in keys {
-            let path = self.name_file(&key);
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
-            let file = partition.file.get_or_insert(OpenFile { path, encoder: None, upload: None });
+            let file = partition.file.get_or_insert_with(|| {
+                let path = name_file(&self.shared, &mut self.files_named, &key);
+                OpenFile { path, encoder: None, upload: None }
+            });
             let job =
                 start_encoding(&self.shared, file.encoder.take(), std::mem::take(&mut partition.pending), end_groups);
             partition.pending_bytes = 0;
@@ -257,49 +284,66 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Keeps to the bounds on open files and memory.
+    /// Keeps to the limits.
     async fn make_room(&mut self) -> Result<()> {
-        loop {
-            if let Some(key) = self.file_too_many() {
-                self.end_file(&key).await?;
-                continue;
-            }
-            let held: usize = self.partitions.values().map(Partition::memory).sum();
-            if held <= MAX_MEMORY {
-                return Ok(());
-            }
-            match self.partitions.iter().max_by_key(|(_, p)| p.memory()).map(|(key, _)| key.clone()) {
-                Some(key) => self.encode(vec![key], true).await?,
-                None => return Ok(()),
-            }
+        self.end_rested().await?;
+        for keys in self.largest_holders().chunks(self.limits.open_files.max(1)) {
+            self.encode(keys.to_vec(), true).await?;
+            self.end_rested().await?;
         }
+        Ok(())
     }
 
-    /// The partition whose file has rested longest, if too many are open. Not part of the loop above, where a borrow of
-    /// the encoders would live on while storage is awaited.
-    fn file_too_many(&self) -> Option<PartitionKey> {
-        let open = || self.partitions.iter().filter(|(_, p)| p.file.is_some());
-        let rested = || open().min_by_key(|(_, p)| p.last_used).map(|(key, _)| key.clone());
-        (open().count() > MAX_OPEN_FILES).then(rested).flatten()
+    async fn end_rested(&mut self) -> Result<()> {
+        while let Some(key) = self.rested_too_long() {
+            self.end_file(&key).await?;
+        }
+        Ok(())
+    }
+
+    /// The partition whose file has to end, if too many are open. Not part of a loop that awaits storage: there, a
+    /// borrow of the encoders would live on, and the future could not change threads.
+    fn rested_too_long(&self) -> Option<PartitionKey> {
+        let open = || self.partitions.iter().filter(|(_, partition)| partition.file.is_some());
+        let is_too_many = open().count() > self.limits.open_files;
+        open().filter(|_| is_too_many).min_by_key(|(_, partition)| partition.last_used).map(|(key, _)| key.clone())
+    }
+
+    /// The partitions that have to let go of their rows: none, or enough that half of the memory is free again.
+    fn largest_holders(&self) -> Vec<PartitionKey> {
+        let mut holders: Vec<(usize, &PartitionKey)> = self.partitions.iter().map(|(k, p)| (p.memory(), k)).collect();
+        let mut held: usize = holders.iter().map(|(bytes, _)| bytes).sum();
+        if held <= self.limits.memory {
+            return Vec::new();
+        }
+        holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let lets_go = |(bytes, key): (usize, &PartitionKey)| {
+            let key = (held > self.limits.memory / 2).then(|| key.clone());
+            held = held.saturating_sub(bytes);
+            key
+        };
+        holders.into_iter().map_while(lets_go).collect()
     }
 
     /// Ends the partition's file with everything pending for it.
     async fn end_file(&mut self, key: &PartitionKey) -> Result<()> {
         let Some(partition) = self.partitions.remove(key) else { return Ok(()) };
-        let path = partition.file.as_ref().map_or_else(|| self.name_file(key), |file| file.path.clone());
+        let path = partition
+            .file
+            .as_ref()
+            .map_or_else(|| name_file(&self.shared, &mut self.files_named, key), |file| file.path.clone());
         self.stored.push(path.key.clone());
         let file = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition).await?;
         self.finished.push(file);
         Ok(())
     }
+}
 
-    fn name_file(&mut self, key: &PartitionKey) -> DataPath {
-        let id = Uuid::new_v4();
-        let prefix = self.shared.random_prefix_length.map(|length| random_prefix(Uuid::new_v4(), length));
-        let name = file_name(self.files_named, id, self.shared.compression.extension());
-        self.files_named += 1;
-        DataPath::new(key, prefix.as_deref(), &name)
-    }
+fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
+    let prefix = shared.random_prefix_length.map(|length| random_prefix(Uuid::new_v4(), length));
+    let name = file_name(*files_named, Uuid::new_v4(), shared.compression.extension());
+    *files_named += 1;
+    DataPath::new(key, prefix.as_deref(), &name)
 }
 
 impl Partition {
@@ -419,12 +463,13 @@ fn pieces(batch: &RecordBatch, target_file_size: u64) -> Vec<RecordBatch> {
     starts.map(|start| batch.slice(start, piece_rows.min(rows - start))).collect()
 }
 
-/// Bytes of the rows themselves, not of larger buffers that they are slices of.
+/// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
 fn memory(batch: &RecordBatch) -> usize {
+    let besides = (batch.num_columns() + 1) * ARRAY_OVERHEAD;
     let column = |array: &Arc<dyn Array>| {
         array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size())
     };
-    batch.columns().iter().map(column).sum()
+    batch.columns().iter().map(column).sum::<usize>() + besides
 }
 
 fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usize>> {

@@ -1,0 +1,121 @@
+# Two commands need nothing done beforehand: `make demo` and `make test`. Each makes .venv, installs what it needs from the
+# package index, builds the extension and runs. Stamp files in .venv make the next run quick.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+
+VENV := $(CURDIR)/.venv
+PY := $(VENV)/bin/python
+PATH := $(VENV)/bin:$(PATH):$(HOME)/.cargo/bin
+export PATH
+export VIRTUAL_ENV := $(VENV)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# One interpreter for every build, so that switching between targets does not rebuild the binding.
+export PYO3_PYTHON := $(PY)
+export PYSPARK_PYTHON := $(PY)
+export PYSPARK_DRIVER_PYTHON := $(PY)
+export SPARK_LOCAL_IP ?= 127.0.0.1
+unexport PYTHONPATH PYTHONHOME SPARK_HOME CONDA_PREFIX
+
+# The first Python that is new enough.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$python" && break; done)
+
+# Compiled Rust is kept outside the checkout when there is a cache to keep it in.
+ifeq ($(origin CARGO_TARGET_DIR),undefined)
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/deltic
+ifeq ($(shell mkdir -p '$(CACHE)' 2>/dev/null && test -w '$(CACHE)' && echo writable),writable)
+export CARGO_TARGET_DIR := $(CACHE)/target
+endif
+endif
+
+RUST := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
+JAVA_HOME_OR_STOP = home=$$(.ci/java-home '$(VENV)') && export JAVA_HOME="$$home"
+
+.PHONY: help demo test test-rust test-python bench bench-quick lint fmt wheel docs clean
+
+help: ## Say what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || grep '##' $(MAKEFILE_LIST)
+
+demo: $(VENV)/release ## Build the extension and run the demo on real flights
+	@$(JAVA_HOME_OR_STOP); exec $(PY) examples/flights.py
+
+test: $(VENV)/debug ## Build the extension and run all tests
+	@$(JAVA_HOME_OR_STOP)
+	@$(MAKE) test-rust test-python
+	@echo "== All tests passed"
+
+test-rust: $(VENV)/tools ## The Rust tests alone
+	@echo "== Rust tests"
+	@cargo test --workspace --locked --no-run
+	@cargo test --workspace --locked --quiet
+
+test-python: $(VENV)/debug ## The Python, Spark and interoperability tests alone
+	@$(JAVA_HOME_OR_STOP); \
+	for suite in python spark interop; do \
+		echo "== tests/$$suite"; \
+		$(PY) -m pytest "tests/$$suite" -rs; \
+	done
+
+bench: $(VENV)/release ## Run the benchmarks and write benches/README.md
+	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py
+
+bench-quick: $(VENV)/release ## Run each benchmark once, on small inputs
+	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py --quick
+
+lint: $(VENV)/debug ## Check formatting, types, the stub and the house rules
+	@echo "== cargo fmt, clippy"
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@echo "== ruff"
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@echo "== mypy, stubtest"
+	@$(PY) -m mypy
+	@$(PY) -m mypy.stubtest deltic._deltic --ignore-disjoint-bases
+	@echo "== house rules"
+	@$(PY) -m pytest tests/python/test_tidy.py tests/python/test_docs.py
+	@echo "== All lints passed"
+
+fmt: $(VENV)/installed ## Format everything
+	@cargo fmt --all
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+wheel: $(VENV)/tools ## Build a wheel into dist/
+	@maturin build --release --locked --out dist
+
+docs: $(VENV)/debug ## Regenerate the tables in docs/ and build the Rust documentation
+	@$(PY) docs/generate.py
+	@cargo doc --workspace --no-deps --locked --quiet
+
+clean: ## Remove what the other targets made here
+	rm -rf '$(VENV)' dist target demo-table python/deltic/*.so
+
+# --- what the targets above stand on ---
+
+$(VENV)/installed: requirements-dev.txt
+	@test -n '$(PYTHON)' || { echo "error: Python 3.10 or newer is missing: get it from https://www.python.org or with: apt install python3 python3-venv" >&2; exit 1; }
+	@test -x '$(PY)' || '$(PYTHON)' -m venv '$(VENV)' || { rm -rf '$(VENV)'; echo "error: Python's venv module is missing: apt install python3-venv" >&2; exit 1; }
+	@echo "== Installing Python packages into .venv (the first time downloads some 700 MB)"
+	@$(PY) -m pip install --quiet --requirement requirements-dev.txt
+	@touch $@
+
+$(VENV)/tools: $(VENV)/installed
+	@command -v cargo >/dev/null || { echo "error: cargo (Rust 1.88 or newer) is missing: get it from https://rustup.rs" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "error: a C compiler (cc) is missing: apt install build-essential, or on a Mac: xcode-select --install" >&2; exit 1; }
+	@touch $@
+
+# Both profiles install to the same place, so each build forgets the other's stamp.
+$(VENV)/debug: $(VENV)/tools $(RUST)
+	@echo "== Building the extension for tests"
+	@maturin develop --locked
+	@rm -f $(VENV)/release && touch $@
+
+$(VENV)/release: $(VENV)/tools $(RUST)
+	@echo "== Building the extension for speed (some minutes the first time)"
+	@maturin develop --release --locked
+	@rm -f $(VENV)/debug && touch $@

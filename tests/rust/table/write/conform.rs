@@ -1,0 +1,375 @@
+//! Bringing batches into a table's schema: which types become which, and what is refused with which words.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{Int32Builder, ListBuilder, MapBuilder, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::*;
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, i256};
+use arrow_cast::display::array_value_to_string;
+use arrow_schema::{DataType as A, Field, Fields, Schema};
+use deltic_protocol::error::Kind;
+use deltic_protocol::schema::json;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_table::write::conform::Conformer;
+
+fn conformer(fields: &str, mapping: ColumnMapping) -> Conformer {
+    let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{fields}]}}"#)).unwrap();
+    Conformer::new(&schema, mapping).unwrap()
+}
+
+fn field(name: &str, data_type: &str, nullable: bool) -> String {
+    let data_type = if data_type.starts_with('{') { data_type.to_owned() } else { format!("\"{data_type}\"") };
+    format!(r#"{{"name":"{name}","type":{data_type},"nullable":{nullable},"metadata":{{}}}}"#)
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    let fields: Vec<Field> = columns.iter().map(|(n, a)| Field::new(*n, a.data_type().clone(), true)).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.into_iter().map(|(_, a)| a).collect()).unwrap()
+}
+
+fn show(array: &ArrayRef) -> String {
+    // The display knows zones only as offsets.
+    let array = match array.as_primitive_opt::<TimestampMicrosecondType>() {
+        Some(times) if times.timezone() == Some("UTC") => {
+            &(Arc::new(times.clone().with_timezone("+00:00")) as ArrayRef)
+        }
+        _ => array,
+    };
+    let values: Vec<String> = (0..array.len())
+        .map(|i| if array.is_null(i) { "null".to_owned() } else { array_value_to_string(array, i).unwrap() })
+        .collect();
+    values.join(" ")
+}
+
+/// What the rows of `data` become in a table of these columns: the values of each column, or the message.
+fn outcome(columns: &[String], data: &RecordBatch) -> String {
+    let conformer = conformer(&columns.join(","), ColumnMapping::None);
+    match conformer.conform(data) {
+        Ok(rows) => {
+            assert_eq!(rows.schema_ref(), conformer.schema());
+            assert_eq!(rows.num_rows(), data.num_rows());
+            rows.columns().iter().map(show).collect::<Vec<_>>().join(" | ")
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), &Kind::Invalid, "{error}");
+            error.message().to_owned()
+        }
+    }
+}
+
+/// One column `c` of this table type from this array; an error is expected by a part of its message.
+#[track_caller]
+fn check(data_type: &str, array: impl Array + 'static, expected: &str) {
+    let array: ArrayRef = Arc::new(array);
+    let source = array.data_type().clone();
+    let got = outcome(&[field("c", data_type, true)], &batch(vec![("c", Arc::clone(&array))]));
+    match expected.strip_prefix("refused: ") {
+        None => {
+            assert_eq!(got, expected, "{source} -> {data_type}");
+            // Behind other rows, and as a dictionary, the values must be the same.
+            let padded = arrow_select::concat::concat(&[&array, &array]).unwrap();
+            let slice = padded.slice(array.len(), array.len());
+            let got = outcome(&[field("c", data_type, true)], &batch(vec![("c", slice)]));
+            assert_eq!(got, expected, "slice of {source} -> {data_type}");
+        }
+        Some(part) => {
+            assert!(got.contains(part), "{source} -> {data_type}: {got}");
+            assert!(got.contains("`c`"), "{got}");
+            assert!(got.contains(data_type) && got.contains(&source.to_string()), "{got}");
+        }
+    }
+}
+
+#[test]
+fn integers() {
+    check("long", Int8Array::from(vec![Some(-1), None]), "-1 null");
+    check("long", UInt32Array::from(vec![u32::MAX]), "4294967295");
+    check("integer", UInt16Array::from(vec![u16::MAX]), "65535");
+    check("integer", Int64Array::from(vec![7, -7]), "7 -7");
+    check("integer", Int64Array::from(vec![1 << 31]), "refused: its values must be in the range");
+    check("byte", Int32Array::from(vec![128]), "refused: its values must be in the range");
+    check("long", UInt64Array::from(vec![1 << 63]), "refused: its values must be in the range");
+    check("long", Float64Array::from(vec![1.0]), "refused: cast it to the table's type");
+    check("long", StringArray::from(vec!["1"]), "refused: cast it to the table's type");
+    check("long", BooleanArray::from(vec![true]), "refused: cast it");
+    check("integer", NullArray::new(2), "null null");
+}
+
+#[test]
+fn floats() {
+    check("double", Float32Array::from(vec![0.5, f32::NAN]), "0.5 NaN");
+    check("double", Int32Array::from(vec![i32::MAX]), "2147483647.0");
+    check("float", Int16Array::from(vec![-3]), "-3.0");
+    check("double", Int64Array::from(vec![1]), "refused: digits could be lost");
+    check("float", Int32Array::from(vec![1]), "refused: digits could be lost");
+    check("float", Float64Array::from(vec![0.5]), "refused: digits could be lost");
+}
+
+fn decimal(value: i128, precision: u8, scale: i8) -> Decimal128Array {
+    Decimal128Array::from(vec![value]).with_precision_and_scale(precision, scale).unwrap()
+}
+
+#[test]
+fn decimals() {
+    check("decimal(10,2)", decimal(123, 5, 2), "1.23");
+    check("decimal(10,4)", decimal(123, 5, 2), "1.2300");
+    check("decimal(4,2)", decimal(9999, 20, 2), "99.99");
+    check("decimal(4,2)", decimal(10000, 20, 2), "refused: no more digits");
+    check("decimal(4,3)", decimal(9999, 4, 2), "refused: no more digits");
+    check("decimal(10,1)", decimal(120, 5, 2), "refused: round it to the table's scale");
+    check("decimal(5,2)", Int32Array::from(vec![999]), "999.00");
+    check("decimal(5,2)", Int32Array::from(vec![1000]), "refused: no more digits");
+    let wide = Decimal256Array::from(vec![i256::from(5)]).with_precision_and_scale(50, 2).unwrap();
+    check("decimal(10,2)", wide, "0.05");
+    check("decimal(10,2)", Decimal64Array::from(vec![5]).with_precision_and_scale(9, 2).unwrap(), "0.05");
+    check("decimal(10,2)", Float64Array::from(vec![0.5]), "refused: cast it");
+}
+
+#[test]
+fn text_and_bytes() {
+    check("string", LargeStringArray::from(vec![Some("ä"), None]), "ä null");
+    check(
+        "string",
+        StringViewArray::from(vec!["a longer text than fits a view", ""]),
+        "a longer text than fits a view ",
+    );
+    check("binary", LargeBinaryArray::from(vec![b"\x01".as_slice()]), "01");
+    check("binary", BinaryViewArray::from(vec![b"\x01".as_slice()]), "01");
+    check("binary", FixedSizeBinaryArray::new(2, Buffer::from_vec(vec![1_u8, 2, 3, 4]), None), "0102 0304");
+    check("binary", StringArray::from(vec!["a"]), "refused: cast it");
+    check("string", BinaryArray::from(vec![b"a".as_slice()]), "refused: cast it");
+    let dictionary: DictionaryArray<Int32Type> = vec![Some("x"), None, Some("x")].into_iter().collect();
+    check("string", dictionary, "x null x");
+    let runs = RunArray::try_new(&Int32Array::from(vec![2, 3]), &StringArray::from(vec!["a", "b"])).unwrap();
+    assert_eq!(outcome(&[field("c", "string", true)], &batch(vec![("c", Arc::new(runs))])), "a a b");
+}
+
+/// A slice whose offsets do not fit 32 bits, though its values would.
+#[test]
+fn a_slice_far_into_a_large_array() {
+    let far = i64::from(i32::MAX);
+    let offsets = OffsetBuffer::new(vec![0, far, far + 1, far + 2].into());
+    let values = Buffer::from_vec(vec![0_u8; usize::try_from(far).unwrap() + 2]);
+    let array = LargeBinaryArray::new(offsets, values, None);
+    let column = [field("c", "binary", true)];
+    assert_eq!(outcome(&column, &batch(vec![("c", Arc::new(array.slice(1, 2)))])), "00 00");
+    assert!(outcome(&column, &batch(vec![("c", Arc::new(array))])).contains("pass smaller batches"));
+}
+
+#[test]
+fn dates_and_times() {
+    check("date", Date32Array::from(vec![1]), "1970-01-02");
+    check("date", Date64Array::from(vec![86_400_000]), "1970-01-02");
+    check("date", Date64Array::from(vec![86_400_001]), "refused: times of day");
+    check("date", TimestampMicrosecondArray::from(vec![0]), "refused: cast it to date32");
+    let zoned = |zone: &str| TimestampMillisecondArray::from(vec![1]).with_timezone(zone);
+    check("timestamp", zoned("UTC"), "1970-01-01T00:00:00.001Z");
+    check("timestamp", zoned("+02:00"), "1970-01-01T00:00:00.001Z");
+    check("timestamp", zoned("Europe/Berlin"), "1970-01-01T00:00:00.001Z");
+    check("timestamp", TimestampSecondArray::from(vec![1]).with_timezone("UTC"), "1970-01-01T00:00:01Z");
+    check("timestamp", TimestampSecondArray::from(vec![i64::MAX]).with_timezone("UTC"), "refused: out of the range");
+    let nanos = |v: Vec<Option<i64>>| TimestampNanosecondArray::from(v).with_timezone("UTC");
+    check("timestamp", nanos(vec![Some(1000), None]), "1970-01-01T00:00:00.000001Z null");
+    check("timestamp", nanos(vec![Some(-1)]), "refused: round it to microseconds");
+    check("timestamp_ntz", TimestampNanosecondArray::from(vec![2_000_000_000]), "1970-01-01T00:00:02");
+    check("timestamp", TimestampMicrosecondArray::from(vec![0]), "refused: give it the time zone");
+    check("timestamp_ntz", zoned("UTC"), "refused: drop the zone");
+    check("timestamp", Date32Array::from(vec![0]), "refused: cast it to a timestamp");
+}
+
+fn long(values: &[i64]) -> ArrayRef {
+    Arc::new(Int64Array::from(values.to_vec()))
+}
+
+#[test]
+fn columns_by_name() {
+    let table = [field("a", "long", true), field("B", "long", true)];
+    let check = |columns: Vec<(&str, ArrayRef)>, expected: &str| {
+        let got = outcome(&table, &batch(columns));
+        assert!(got.contains(expected) && (!got.contains('|') || got == expected), "{got}");
+    };
+    check(vec![("a", long(&[1])), ("B", long(&[2]))], "1 | 2");
+    check(vec![("B", long(&[2])), ("a", long(&[1]))], "1 | 2");
+    check(vec![("b", long(&[2])), ("A", long(&[1]))], "1 | 2");
+    check(vec![("B", long(&[2]))], "null | 2");
+    check(vec![("b", long(&[2])), ("B", long(&[3]))], "a column `b` that the table does not have; drop it");
+    check(vec![("a", long(&[2])), ("a", long(&[3]))], "two columns `a`");
+    check(vec![("c", long(&[2])), ("a", long(&[3]))], "a column `c` that the table does not have");
+    let cased = [field("abc", "long", true)];
+    let got = outcome(&cased, &batch(vec![("ABC", long(&[1])), ("Abc", long(&[2]))]));
+    assert!(got.contains("may both be the table's `abc`"), "{got}");
+}
+
+#[test]
+fn nulls_where_none_may_be() {
+    let table = [field("a", "long", false)];
+    let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+    assert!(outcome(&table, &batch(vec![("a", nulls)])).contains("`a` may not be null, but 1 of its values are"));
+    assert!(outcome(&table, &batch(vec![("a", Arc::new(NullArray::new(2)))])).contains("but 2 of its values are"));
+    let other = [field("a", "long", false), field("b", "long", true)];
+    assert!(outcome(&other, &batch(vec![("b", long(&[1]))])).contains("no column `a`, which may not be null"));
+    let dictionary =
+        DictionaryArray::<Int32Type>::new(vec![0, 1].into(), Arc::new(Int64Array::from(vec![Some(1), None])));
+    assert!(outcome(&table, &batch(vec![("a", Arc::new(dictionary))])).contains("but 1 of its values are"));
+}
+
+#[test]
+fn columns_the_table_fills() {
+    for key in ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"] {
+        let column = format!(r#"{{"name":"a","type":"long","nullable":true,"metadata":{{"{key}":"1"}}}}"#);
+        let table = [column, field("b", "long", true)];
+        assert!(
+            outcome(&table, &batch(vec![("b", long(&[1]))])).contains("no column `a`, whose value the table defines")
+        );
+        assert_eq!(outcome(&table, &batch(vec![("a", long(&[2])), ("b", long(&[1]))])), "2 | 1");
+    }
+}
+
+#[test]
+fn void_columns_are_not_stored() {
+    let table = [field("v", "void", true), field("a", "long", true)];
+    assert_eq!(outcome(&table, &batch(vec![("a", long(&[1]))])), "1");
+    assert_eq!(outcome(&table, &batch(vec![("v", Arc::new(NullArray::new(1))), ("a", long(&[1]))])), "1");
+    assert!(
+        outcome(&table, &batch(vec![("v", long(&[1])), ("a", long(&[1]))])).contains("a void column has only nulls")
+    );
+    let only = json::parse(&format!(r#"{{"type":"struct","fields":[{}]}}"#, field("v", "void", true))).unwrap();
+    assert!(matches!(Conformer::new(&only, ColumnMapping::None).unwrap_err().kind(), Kind::Unsupported { .. }));
+}
+
+const STRUCT: &str = r#"{"type":"struct","fields":[
+    {"name":"x","type":"integer","nullable":false,"metadata":{}},
+    {"name":"Y","type":"string","nullable":true,"metadata":{}}]}"#;
+
+fn structs(columns: Vec<(&str, ArrayRef)>, nulls: Option<Vec<bool>>) -> ArrayRef {
+    let fields: Fields = columns.iter().map(|(n, a)| Field::new(*n, a.data_type().clone(), true)).collect();
+    let arrays = columns.into_iter().map(|(_, a)| a).collect();
+    Arc::new(StructArray::new(fields, arrays, nulls.map(NullBuffer::from)))
+}
+
+#[test]
+fn inside_structs() {
+    let table = [field("s", STRUCT, true)];
+    let x: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
+    let y: ArrayRef = Arc::new(StringArray::from(vec!["p", "q"]));
+    let check = |columns: Vec<(&str, ArrayRef)>, nulls: Option<Vec<bool>>, expected: &str| {
+        let got = outcome(&table, &batch(vec![("s", structs(columns, nulls))]));
+        assert!(got.contains(expected), "{got}");
+    };
+    let all = vec![true, false];
+    check(vec![("y", y.clone()), ("X", x.clone())], Some(all.clone()), "{x: 1, Y: p} null");
+    check(vec![("x", x.clone())], Some(all.clone()), "{x: 1, Y: } null");
+    check(vec![("x", x.clone())], None, "`s.x` may not be null, but 1 of its values");
+    check(vec![("y", y.clone())], None, "no column `s.x`, which may not be null");
+    check(vec![("x", x.clone()), ("z", y.clone())], Some(all.clone()), "a column `s.z` that the table does not have");
+    check(vec![("x", y.clone())], None, "`s.x` is integer in the table and Utf8 in the data");
+    // What lies below a null struct is not judged.
+    let out_of_range: ArrayRef = Arc::new(Int64Array::from(vec![1, 1 << 40]));
+    check(vec![("x", out_of_range)], Some(all), "{x: 1, Y: } null");
+    let got = outcome(&table, &batch(vec![("s", long(&[1]))]));
+    assert!(got.contains("`s` is struct<x: integer, Y: string> in the table and Int64 in the data"), "{got}");
+}
+
+const LIST: &str = r#"{"type":"array","elementType":"integer","containsNull":false}"#;
+const LISTS: &str =
+    r#"{"type":"array","elementType":{"type":"array","elementType":"long","containsNull":true},"containsNull":true}"#;
+
+#[test]
+fn inside_lists() {
+    let mut builder = ListBuilder::new(Int32Builder::new());
+    builder.append_value([Some(1), Some(2)]);
+    builder.append_null();
+    builder.append_value([]);
+    let list = builder.finish();
+    let large = arrow_cast::cast(&list, &A::LargeList(Arc::new(Field::new("x", A::Int64, true)))).unwrap();
+    let view = arrow_cast::cast(&list, &A::ListView(Arc::new(Field::new("x", A::Int16, true)))).unwrap();
+    check(LIST, list.clone(), "[1, 2] null []");
+    check(LIST, large.as_list::<i64>().clone(), "[1, 2] null []");
+    check(LIST, view.as_list_view::<i32>().clone(), "[1, 2] null []");
+    let fixed = FixedSizeListArray::new(
+        Arc::new(Field::new("item", A::Int32, true)),
+        2,
+        Arc::new(Int32Array::from(vec![Some(1), Some(2), None, None])),
+        Some(NullBuffer::from(vec![true, false])),
+    );
+    check(LIST, fixed, "[1, 2] null");
+    // A null list may have elements all the same; they are no values.
+    let hidden = ListArray::new(
+        Arc::new(Field::new("item", A::Int32, true)),
+        OffsetBuffer::from_lengths([1, 2, 1]),
+        Arc::new(Int32Array::from(vec![Some(7), None, None, Some(8)])),
+        Some(NullBuffer::from(vec![true, false, true])),
+    );
+    check(LIST, hidden, "[7] null [8]");
+    let table = [field("c", LIST, true)];
+    let mut builder = ListBuilder::new(Int32Builder::new());
+    builder.append_value([None]);
+    let got = outcome(&table, &batch(vec![("c", Arc::new(builder.finish()))]));
+    assert!(got.contains("`c.element` may not be null"), "{got}");
+    let mut outer = ListBuilder::new(ListBuilder::new(Int32Builder::new()));
+    outer.values().append_value([Some(1), None]);
+    outer.values().append_null();
+    outer.append(true);
+    check(LISTS, outer.finish(), "[[1, ], ]");
+    let got = outcome(&table, &batch(vec![("c", long(&[1]))]));
+    assert!(got.contains("`c` is array<integer> in the table and Int64 in the data; pass a list"), "{got}");
+}
+
+#[test]
+fn inside_maps() {
+    let map = r#"{"type":"map","keyType":"string","valueType":"long","valueContainsNull":false}"#;
+    let mut builder = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+    builder.keys().append_value("k");
+    builder.values().append_value(1);
+    builder.append(true).unwrap();
+    builder.append(false).unwrap();
+    check(map, builder.finish(), "{k: 1} null");
+    builder.keys().append_value("k");
+    builder.values().append_null();
+    builder.append(true).unwrap();
+    let got = outcome(&[field("c", map, true)], &batch(vec![("c", Arc::new(builder.finish()))]));
+    assert!(got.contains("`c.value` may not be null"), "{got}");
+    let got = outcome(&[field("c", map, true)], &batch(vec![("c", long(&[1]))]));
+    assert!(got.contains("`c` is map<string, long> in the table and Int64 in the data"), "{got}");
+}
+
+#[test]
+fn variants() {
+    let binary = |bytes: &[u8]| -> ArrayRef { Arc::new(BinaryArray::from(vec![bytes])) };
+    let views: ArrayRef = Arc::new(BinaryViewArray::from(vec![b"\x02".as_slice()]));
+    let column = [field("c", "variant", true)];
+    let both = structs(vec![("value", views), ("metadata", binary(b"\x01"))], None);
+    assert_eq!(outcome(&column, &batch(vec![("c", both)])), "{metadata: 01, value: 02}");
+    let shredded = structs(vec![("metadata", binary(b"")), ("value", binary(b"")), ("typed_value", long(&[1]))], None);
+    let got = outcome(&column, &batch(vec![("c", shredded)]));
+    assert!(got.contains("a column `c.typed_value` that the table does not have"), "{got}");
+}
+
+#[test]
+fn mapped_columns_get_physical_names_and_field_ids() {
+    let mapped = |name: &str, id: u32, data_type: &str| {
+        format!(
+            r#"{{"name":"{name}","type":{data_type},"nullable":true,"metadata":
+               {{"delta.columnMapping.id":{id},"delta.columnMapping.physicalName":"col-{id}","comment":"x"}}}}"#
+        )
+    };
+    let inner = format!(r#"{{"type":"struct","fields":[{}]}}"#, mapped("b", 2, r#""long""#));
+    let list = format!(r#"{{"type":"array","elementType":{inner},"containsNull":true}}"#);
+    let conformer = conformer(&mapped("a", 1, &list), ColumnMapping::Name);
+    let a = conformer.schema().field(0);
+    assert_eq!((a.name().as_str(), a.metadata()["PARQUET:field_id"].as_str(), a.metadata().len()), ("col-1", "1", 1));
+    let A::List(element) = a.data_type() else { panic!("{a}") };
+    let A::Struct(fields) = element.data_type() else { panic!("{a}") };
+    assert_eq!((fields[0].name().as_str(), fields[0].metadata()["PARQUET:field_id"].as_str()), ("col-2", "2"));
+    let rows = structs(vec![("b", long(&[5]))], None);
+    let list = ListArray::new(
+        Arc::new(Field::new("item", rows.data_type().clone(), true)),
+        OffsetBuffer::from_lengths([1]),
+        rows,
+        None,
+    );
+    let rows = conformer.conform(&batch(vec![("a", Arc::new(list))])).unwrap();
+    assert_eq!(show(rows.column(0)), "[{col-2: 5}]");
+}
