@@ -86,7 +86,7 @@ fmt: $(VENV)/installed ## Format everything
 	@$(PY) -m ruff format .
 
 wheel: $(VENV)/tools ## Build a wheel into dist/
-	@maturin build --release --locked --out dist
+	@maturin build --profile dist --locked --out dist
 
 docs: $(VENV)/debug ## Regenerate the tables in docs/ and build the Rust documentation
 	@$(PY) docs/generate.py

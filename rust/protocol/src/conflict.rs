@@ -7,11 +7,15 @@
 //!
 //! PROTOCOL.md: "Commit Protocol"; the reasons carry delta-spark's exception names.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use arrow_array::{Array, cast::AsArray};
 
 use crate::action::Action;
 use crate::action::json::CommitActions;
 pub use crate::error::Conflict;
+use crate::replay::canonical_path;
 
 /// What a commit has read of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +55,9 @@ pub fn check(read: ReadSet, actions: &[Action], winner: &CommitActions) -> Resul
     if read == ReadSet::WholeTable && !winner.removes.is_empty() {
         return Err(Conflict::ConcurrentDeleteRead);
     }
-    let own_removes = |path: &str| actions.iter().any(|a| matches!(a, Action::Remove(r) if r.path == path));
-    if (0..winner.removes.len()).any(|row| own_removes(winner.removes.path(row))) {
+    let removed = (0..winner.removes.len()).map(|row| canonical_path(winner.removes.path(row)));
+    let removed: HashSet<Cow<'_, str>> = removed.collect();
+    if actions.iter().any(|a| matches!(a, Action::Remove(own) if removed.contains(&canonical_path(&own.path)))) {
         return Err(Conflict::ConcurrentDeleteDelete);
     }
     Ok(())
