@@ -15,8 +15,8 @@ use arrow_array::builder::{
     TimestampMicrosecondBuilder,
 };
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, Int64Array, StringArray, StructArray, new_null_array};
+use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray, StructArray, new_null_array};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 use crate::error::Result;
 use crate::scalar::{Scalar, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 use crate::schema::arrow::to_arrow_type;
-use crate::schema::{DataType, PrimitiveType};
+use crate::schema::{DataType, PrimitiveType, StructField};
 
 /// A column whose statistics are wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,8 @@ pub struct LeafBounds {
 pub struct StatsColumns {
     /// Rows in the file, deleted ones included.
     pub num_records: Int64Array,
+    /// Whether each bound is a value that is there; null when the writer does not say.
+    pub tight_bounds: BooleanArray,
     /// In the order of the leaves asked for.
     pub leaves: Vec<LeafBounds>,
 }
@@ -62,16 +64,46 @@ const MILLISECOND: i64 = 1_000;
 /// Zone offsets such as -07:52:58 were written as -07:52.
 const OFFSET_SKEW: i64 = 59_000_000;
 
+/// Decimals below this went through a double unharmed.
+const EXACT_IN_DOUBLE: i128 = 1_000_000_000_000_000;
+
+/// How far bounds are moved outwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Margin {
+    /// As far as writers are known to be imprecise.
+    Safe,
+    /// Not at all.
+    None,
+}
+
+/// Whether a column was a `float` before its type was widened.
+pub(crate) fn was_float(field: &StructField) -> bool {
+    let changes = field.metadata.get("delta.typeChanges").and_then(|c| c.as_array());
+    changes.is_some_and(|changes| changes.iter().any(|c| c.get("fromType").is_some_and(|t| t == "float")))
+}
+
 /// Reads JSON statistics.
 pub fn from_json(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::Safe)
+}
+
+/// Reads JSON statistics with bounds as they are written: for storing them, not for skipping.
+///
+/// Only what was a float is widened here too, since the text it was written in is what tells how far.
+pub fn from_json_as_written(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::None)
+}
+
+fn read_json(stats: &StringArray, leaves: &[Leaf], margin: Margin) -> Result<StatsColumns> {
     let mut tree = Tree::default();
     for (index, leaf) in leaves.iter().enumerate() {
         tree.insert(&leaf.path, index);
     }
-    let mut row = Row::new(leaves);
+    let mut row = Row::new(leaves, margin);
     let mut num_records = Int64Builder::with_capacity(stats.len());
+    let mut tight_bounds = BooleanBuilder::with_capacity(stats.len());
     for text in stats {
-        row.num_records = None;
+        (row.num_records, row.tight_bounds) = (None, None);
         if let Some(text) = text {
             // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
             let mut json = serde_json::Deserializer::from_str(text);
@@ -81,11 +113,12 @@ pub fn from_json(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
             }
         }
         num_records.append_option(row.num_records);
+        tight_bounds.append_option(row.tight_bounds);
         row.flush();
     }
     let leaves = leaves.iter().zip(row.sinks);
     let leaves = leaves.map(|(leaf, sink)| sink.finish(&leaf.data_type)).collect::<Result<_>>()?;
-    Ok(StatsColumns { num_records: num_records.finish(), leaves })
+    Ok(StatsColumns { num_records: num_records.finish(), tight_bounds: tight_bounds.finish(), leaves })
 }
 
 /// Reads the typed statistics of a checkpoint.
@@ -107,18 +140,23 @@ pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns>
             null_count: counts(member("nullCount").and_then(|root| descend(root, &leaf.path))),
         }
     });
-    Ok(StatsColumns { leaves: leaves.collect(), num_records: counts(member("numRecords").cloned()) })
+    let tight_bounds = member("tightBounds").and_then(|a| a.as_boolean_opt()).cloned();
+    Ok(StatsColumns {
+        leaves: leaves.collect(),
+        num_records: counts(member("numRecords").cloned()),
+        tight_bounds: tight_bounds.unwrap_or_else(|| BooleanArray::new_null(stats.len())),
+    })
 }
 
 /// The column at `path` below a struct, with the nulls of its parents.
-fn descend(root: &ArrayRef, path: &[String]) -> Option<ArrayRef> {
+pub(super) fn descend(root: &ArrayRef, path: &[String]) -> Option<ArrayRef> {
     let mut array = root.clone();
     for name in path {
         let parent = array.as_struct_opt()?;
         let child = parent.column_by_name(name)?;
         array = match parent.nulls() {
             Some(nulls) if nulls.null_count() > 0 => {
-                let not_null = arrow_array::BooleanArray::new(!nulls.inner(), None);
+                let not_null = BooleanArray::new(!nulls.inner(), None);
                 arrow_select::nullif::nullif(child, &not_null).ok()?
             }
             _ => child.clone(),
@@ -128,12 +166,10 @@ fn descend(root: &ArrayRef, path: &[String]) -> Option<ArrayRef> {
 }
 
 fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: bool) -> Option<ArrayRef> {
-    let found = found?;
-    if leaf.was_float && found.data_type() != target {
-        return None;
-    }
-    let array = if found.data_type() == target { found } else { widen(&found, target)? };
+    let array = retyped(found?, target)?;
     let array = match &leaf.data_type {
+        PrimitiveType::Double if leaf.was_float => widen_floats(&array, upper),
+        PrimitiveType::Decimal { .. } => widen_decimals(&array, upper),
         PrimitiveType::Timestamp => {
             shift_micros(&array, if upper { OFFSET_SKEW + MILLISECOND } else { -OFFSET_SKEW - MILLISECOND })
         }
@@ -149,6 +185,38 @@ fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: 
     Some(array)
 }
 
+/// The values in the type that the column has now, if that loses nothing.
+pub(super) fn retyped(found: ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
+    if found.data_type() == target { Some(found) } else { widen(&found, target) }
+}
+
+/// Bounds of floats that were read as doubles from the floats' text.
+pub(super) fn widen_floats(array: &ArrayRef, upper: bool) -> ArrayRef {
+    #[allow(clippy::cast_possible_truncation)]
+    let widened = |value: f64| {
+        let as_float = f64::from(value as f32);
+        if upper { value.max(as_float) } else { value.min(as_float) }
+    };
+    match array.as_primitive_opt::<Float64Type>() {
+        Some(values) => Arc::new(values.unary::<_, Float64Type>(widened)),
+        None => array.clone(),
+    }
+}
+
+/// Bounds of decimals that may have been through a double.
+fn widen_decimals(array: &ArrayRef, upper: bool) -> ArrayRef {
+    let widened = |value: i128| {
+        let slack = if value.abs() < EXACT_IN_DOUBLE { 0 } else { (value.abs() >> 51) + 1 };
+        if upper { value.saturating_add(slack) } else { value.saturating_sub(slack) }
+    };
+    match array.as_primitive_opt::<Decimal128Type>() {
+        Some(values) => {
+            Arc::new(values.unary::<_, Decimal128Type>(widened).with_data_type(array.data_type().clone()))
+        }
+        None => array.clone(),
+    }
+}
+
 /// Only conversions that keep the order and lose nothing.
 fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
     use ArrowType as A;
@@ -157,6 +225,7 @@ fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
         | (A::Int16, A::Int32 | A::Int64 | A::Float64 | A::Decimal128(..))
         | (A::Int32, A::Int64 | A::Float64 | A::Decimal128(..))
         | (A::Int64, A::Decimal128(..))
+        | (A::Float32, A::Float64)
         | (A::Decimal128(..) | A::Decimal64(..) | A::Decimal32(..), A::Decimal128(..))
         | (A::Date32, A::Timestamp(TimeUnit::Microsecond, None))
         | (A::Timestamp(..), A::Timestamp(TimeUnit::Microsecond, _))
@@ -210,16 +279,18 @@ impl Tree {
 /// What was found for the file at hand, moved into the columns by `flush`.
 struct Row {
     num_records: Option<i64>,
+    tight_bounds: Option<bool>,
     sinks: Vec<Sink>,
 }
 
 impl Row {
-    fn new(leaves: &[Leaf]) -> Self {
-        Self { num_records: None, sinks: leaves.iter().map(Sink::new).collect() }
+    fn new(leaves: &[Leaf], margin: Margin) -> Self {
+        let sinks = leaves.iter().map(|leaf| Sink::new(leaf, margin)).collect();
+        Self { num_records: None, tight_bounds: None, sinks }
     }
 
     fn forget(&mut self) {
-        self.num_records = None;
+        (self.num_records, self.tight_bounds) = (None, None);
         for sink in &mut self.sinks {
             (sink.has_min, sink.has_max, sink.count) = (Found::Undo, Found::Undo, None);
         }
@@ -241,6 +312,7 @@ enum Found {
 
 struct Sink {
     leaf: Leaf,
+    margin: Margin,
     min: Values,
     max: Values,
     null_count: Int64Builder,
@@ -252,9 +324,10 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(leaf: &Leaf) -> Self {
+    fn new(leaf: &Leaf, margin: Margin) -> Self {
         Self {
             leaf: leaf.clone(),
+            margin,
             min: Values::new(&leaf.data_type),
             max: Values::new(&leaf.data_type),
             null_count: Int64Builder::new(),
@@ -269,11 +342,11 @@ impl Sink {
     fn take(&mut self, member: Member, text: &str) {
         match member {
             Member::Min if self.has_min == Found::Nothing => {
-                self.min.append(text, &self.leaf, false);
+                self.min.append(text, &self.leaf, self.margin, false);
                 self.has_min = Found::Value;
             }
             Member::Max if self.has_max == Found::Nothing => {
-                self.max.append(text, &self.leaf, true);
+                self.max.append(text, &self.leaf, self.margin, true);
                 self.has_max = Found::Value;
             }
             Member::NullCount => self.count = text.parse().ok().filter(|n| *n >= 0),
@@ -301,7 +374,7 @@ impl Sink {
         let undone = (!self.undone.is_empty()).then(|| {
             let mut mask = vec![false; self.rows];
             self.undone.iter().for_each(|row| mask[*row] = true);
-            arrow_array::BooleanArray::from(mask)
+            BooleanArray::from(mask)
         });
         let finish = |array: ArrayRef| -> Result<ArrayRef> {
             let array = if array.data_type() == &target { array } else { cast(&array, &target)? };
@@ -351,6 +424,14 @@ impl<'de> Visitor<'de> for Document<'_, '_> {
             let member = match key.as_ref() {
                 "numRecords" => {
                     self.row.num_records = map.next_value::<Option<i64>>()?.filter(|n| *n >= 0);
+                    continue;
+                }
+                "tightBounds" => {
+                    self.row.tight_bounds = match map.next_value::<&'de RawValue>()?.get() {
+                        "true" => Some(true),
+                        "false" => Some(false),
+                        _ => None,
+                    };
                     continue;
                 }
                 "minValues" => Member::Min,
@@ -484,7 +565,7 @@ impl Values {
     }
 
     /// `raw` is a JSON value as it stands in the statistics.
-    fn append(&mut self, raw: &str, leaf: &Leaf, upper: bool) {
+    fn append(&mut self, raw: &str, leaf: &Leaf, margin: Margin, upper: bool) {
         let unquoted;
         let text = if raw.starts_with('"') {
             match serde_json::from_str::<std::borrow::Cow<'_, str>>(raw) {
@@ -501,7 +582,7 @@ impl Values {
             Self::Int(b) => b.append_option(text.parse().ok()),
             Self::Float(b) => b.append_option(text.parse().ok().filter(|v: &f32| !v.is_nan())),
             Self::Double(b) => b.append_option(double(text, leaf.was_float, upper)),
-            Self::Decimal(b) => b.append_option(decimal(text, &leaf.data_type, upper)),
+            Self::Decimal(b) => b.append_option(decimal(text, &leaf.data_type, margin, upper)),
             Self::Boolean(b) => b.append_option(text.parse().ok()),
             Self::Text(b) => b.append_option(raw.starts_with('"').then_some(text)),
             Self::Date(b) => {
@@ -510,7 +591,7 @@ impl Values {
                     _ => None,
                 })
             }
-            Self::Timestamp(b) => b.append_option(timestamp(text, &leaf.data_type, upper)),
+            Self::Timestamp(b) => b.append_option(timestamp(text, &leaf.data_type, margin, upper)),
             Self::Unknown(_, len) => *len += 1,
         }
     }
@@ -537,18 +618,21 @@ fn double(text: &str, was_float: bool, upper: bool) -> Option<f64> {
 }
 
 /// Sixteen or seventeen digits may be the shortest text of a double near the true value, not the value itself.
-fn decimal(text: &str, data_type: &PrimitiveType, upper: bool) -> Option<i128> {
+fn decimal(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i128> {
     let PrimitiveType::Decimal { precision, scale } = data_type else { return None };
     let value = parse_decimal(text, *precision, *scale)?;
     let digits = text.bytes().take_while(|b| !matches!(b, b'e' | b'E')).filter(u8::is_ascii_digit).count();
-    let slack = if (16..=17).contains(&digits) { (value.abs() >> 51) + 1 } else { 0 };
+    let slack = if margin == Margin::Safe && (16..=17).contains(&digits) { (value.abs() >> 51) + 1 } else { 0 };
     Some(if upper { value + slack } else { value - slack })
 }
 
-fn timestamp(text: &str, data_type: &PrimitiveType, upper: bool) -> Option<i64> {
+fn timestamp(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i64> {
     let (micros, skew) = match data_type {
         PrimitiveType::TimestampNtz => (parse_timestamp_ntz(text.trim_end_matches('Z'))?, 0),
         _ => (parse_timestamp(text)?, if text.ends_with('Z') || !text.contains(':') { 0 } else { OFFSET_SKEW }),
     };
+    if margin == Margin::None {
+        return Some(micros);
+    }
     Some(if upper { micros.saturating_add(skew + MILLISECOND) } else { micros.saturating_sub(skew + MILLISECOND) })
 }

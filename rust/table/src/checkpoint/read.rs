@@ -5,13 +5,14 @@
 //!
 //! PROTOCOL.md: "Checkpoints", "Sidecar Files".
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{Array, BooleanArray, RecordBatch, cast::AsArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
 use arrow_cast::cast;
 use arrow_schema::Schema;
 use arrow_select::filter::filter_record_batch;
-use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, Origin};
+use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::rows::StateActions;
 use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
@@ -37,6 +38,8 @@ pub struct AddColumns {
     pub num_records: bool,
     /// Whether the JSON text is wanted as it is.
     pub stats_text: bool,
+    /// Whether all typed statistics that there are are wanted as they are.
+    pub stats_typed: bool,
 }
 
 /// A checkpoint whose footers are known.
@@ -106,6 +109,18 @@ impl OpenCheckpoint {
     /// All actions but files.
     pub fn state(&self) -> &StateActions {
         &self.state
+    }
+
+    /// Leaf columns, by physical path, of which some file action has typed statistics.
+    pub fn typed_stats(&self) -> HashSet<Vec<String>> {
+        let leaves = self.parts.iter().flat_map(|part| part.leaves());
+        let below = leaves.filter_map(|leaf| match leaf {
+            [add, stats, bound, path @ ..] if add == "add" && stats == "stats_parsed" && !path.is_empty() => {
+                matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount").then(|| path.to_vec())
+            }
+            _ => None,
+        });
+        below.collect()
     }
 
     /// The files that were live, batch by batch.
@@ -182,6 +197,7 @@ struct Projection {
     typed: Vec<Vec<String>>,
     num_records: bool,
     text: bool,
+    all_typed: bool,
 }
 
 impl Projection {
@@ -201,6 +217,7 @@ impl Projection {
             typed: if typed { columns.stats.clone() } else { Vec::new() },
             num_records: typed,
             text: columns.stats_text || (wants_stats && !typed),
+            all_typed: columns.stats_typed,
         }
     }
 
@@ -212,6 +229,7 @@ impl Projection {
         }
         match member.as_str() {
             "stats" => self.text,
+            "stats_parsed" if self.all_typed => true,
             "stats_parsed" => match rest.split_first() {
                 Some((bound, [])) => self.num_records && bound == "numRecords",
                 Some((bound, leaf)) => {
@@ -233,17 +251,34 @@ fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
     };
     let path = column.column_by_name("path");
     let valid = path.map(|p| p.logical_nulls()).ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
-    let fields = column.fields().clone();
-    let rows = RecordBatch::try_new(
-        Arc::new(Schema::new(fields.iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>())),
-        column.columns().to_vec(),
-    )?;
+    let mut fields = column.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>();
+    let mut columns = column.columns().to_vec();
+    for (field, column) in fields.iter_mut().zip(&mut columns) {
+        if field.name() == "deletionVector"
+            && let Some(found) = column.as_struct_opt()
+        {
+            *column = deletion_vectors(found)?;
+            *field = field.clone().with_data_type(column.data_type().clone());
+        }
+    }
+    let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
     match valid {
         Some(nulls) if nulls.null_count() > 0 => {
             Ok(filter_record_batch(&rows, &BooleanArray::new(nulls.inner().clone(), None))?)
         }
         Some(_) | None => Ok(rows),
     }
+}
+
+/// Descriptors with the members that are known, in their order; some writers have others besides.
+fn deletion_vectors(found: &StructArray) -> Result<ArrayRef> {
+    let member = |field: &Arc<arrow_schema::Field>| match found.column_by_name(field.name()) {
+        Some(column) => cast(column, field.data_type())
+            .map_err(|e| Error::corrupt(format!("`deletionVector.{}` cannot be read", field.name())).caused_by(e)),
+        None => Ok(new_null_array(field.data_type(), found.len())),
+    };
+    let members = DELETION_VECTOR_FIELDS.iter().map(member).collect::<Result<_>>()?;
+    Ok(Arc::new(StructArray::try_new(DELETION_VECTOR_FIELDS.clone(), members, found.nulls().cloned())?))
 }
 
 fn add_batch(origin: Origin, rows: &RecordBatch) -> Result<AddBatch> {
