@@ -201,7 +201,8 @@ struct Projection {
 }
 
 impl Projection {
-    /// Typed statistics serve when every wanted column has some and they are filled; else the text.
+    /// Typed statistics serve when they are filled and every wanted column has some, or there is no text; else the
+    /// text.
     fn of(part: &Part, columns: &AddColumns) -> Self {
         let wants_stats = columns.num_records || !columns.stats.is_empty();
         let below = |bound: &str, leaf: &[String]| {
@@ -211,7 +212,8 @@ impl Projection {
         let count = ["add", "stats_parsed", "numRecords"].map(str::to_owned);
         let filled = part.has_leaf(&count) && !part.is_empty_leaf(&count);
         let known = |leaf: &Vec<String>| below("minValues", leaf) || below("nullCount", leaf);
-        let typed = wants_stats && filled && columns.stats.iter().all(known);
+        let no_text = || part.is_empty_leaf(&["add", "stats"].map(str::to_owned));
+        let typed = wants_stats && filled && (columns.stats.iter().all(known) || no_text());
         Self {
             members: columns.members.clone(),
             typed: if typed { columns.stats.clone() } else { Vec::new() },
