@@ -67,11 +67,7 @@ pub fn to_arrow_field(field: &StructField) -> Field {
                 metadata.extend(geoarrow(crs, Some(algorithm)));
             }
         }
-        DataType::Primitive(_)
-        | DataType::Struct(_)
-        | DataType::Array(_)
-        | DataType::Map(_)
-        | DataType::Variant => {}
+        DataType::Primitive(_) | DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {}
     }
     Field::new(&field.name, to_arrow_type(&field.data_type), field.nullable).with_metadata(metadata)
 }

@@ -168,9 +168,8 @@ impl Adapter {
 
     fn build(&self, decoded: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
         let stored = |position: usize, shape: &Shape, field: &FieldRef| -> Result<ArrayRef> {
-            let array = decoded
-                .get(position)
-                .ok_or_else(|| Error::internal(format!("column {position} was not decoded")))?;
+            let array =
+                decoded.get(position).ok_or_else(|| Error::internal(format!("column {position} was not decoded")))?;
             shape.apply(array, field.data_type()).map_err(|e| {
                 let message =
                     format!("column `{}` holds what a {} cannot; rewrite the file", field.name(), field.data_type());
@@ -183,7 +182,8 @@ impl Adapter {
                 Column::Missing => Ok(new_null_array(field.data_type(), rows)),
                 Column::File(position, shape) => stored(*position, shape, field),
                 Column::Tracked(found, fresh) => {
-                    let brought = found.as_ref().map(|(position, shape)| stored(*position, shape, field)).transpose()?;
+                    let brought =
+                        found.as_ref().map(|(position, shape)| stored(*position, shape, field)).transpose()?;
                     let brought = brought.as_ref().and_then(as_int64);
                     Ok(Arc::new(fresh.fill(brought, decoded.last().and_then(as_int64), rows)?))
                 }

@@ -305,7 +305,7 @@ pub async fn files(
         members: TASK_MEMBERS.to_vec(),
         stats: leaves.iter().map(|(_, leaf)| leaf.path.clone()).collect(),
         num_records: true,
-        stats_text: false,
+        ..AddColumns::default()
     };
     let bound = |(name, leaf): &(String, deltic_protocol::stats::read::Leaf)| {
         Field::new(name, to_arrow_type(&DataType::Primitive(leaf.data_type.clone())), true)

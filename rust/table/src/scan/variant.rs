@@ -76,7 +76,11 @@ fn check_extent(value: &[u8]) -> Option<()> {
             (1, length) => usize::from(length) + 1,
             _ => {
                 let container = if kind == 2 {
-                    Container { offset_width: width(header), id_width: width(header >> 2), is_large: header >> 4 & 1 == 1 }
+                    Container {
+                        offset_width: width(header),
+                        id_width: width(header >> 2),
+                        is_large: header >> 4 & 1 == 1,
+                    }
                 } else {
                     Container { offset_width: width(header), id_width: 0, is_large: header >> 2 & 1 == 1 }
                 };
@@ -129,7 +133,7 @@ fn wrong(what: &str) -> ArrowError {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use parquet_variant::{EMPTY_VARIANT_METADATA_BYTES, Variant, VariantBuilder, VariantBuilderExt, VariantDecimal16};
+    use parquet_variant::{EMPTY_VARIANT_METADATA_BYTES, Variant, VariantBuilder, VariantDecimal16};
     use proptest::prelude::*;
 
     use super::*;
