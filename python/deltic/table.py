@@ -119,9 +119,10 @@ class Snapshot:
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
         """Stream the data files that may hold rows matching `filter`, one row a file, nothing of them read.
 
-        Columns: `path`, `size` (bytes), `modification_time` (UTC), `partition_values` (a struct, typed),
-        `num_records`, and the typed `min`, `max` and `null_count` of each column that has statistics
-        (PROTOCOL.md: "Per-file Statistics").
+        Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
+        partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
+        can have statistics, named by its dotted path, the bounds typed. Bounds of timestamps are wider by up to a
+        millisecond, the log's precision (PROTOCOL.md: "Per-file Statistics").
         """
         return reader(self._core.files(filter))
 
@@ -190,12 +191,15 @@ class Table:
     def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """Open the latest version, a given one, or the last one committed at or before `timestamp`.
 
-        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC.
+        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Times before the first commit
+        and after the newest have no version.
 
         Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
         are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
         needs reader features deltic does not have (PROTOCOL.md: "Reader Requirements").
         """
+        if version is not None and timestamp is not None:
+            raise InvalidInputError("give a version or a timestamp, not both")
         return Snapshot(self._core.snapshot(version, epoch_ms(timestamp)), self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:

@@ -141,6 +141,11 @@ impl<'a> Properties<'a> {
         self.read("delta.checkpointPolicy", checkpoint_policy).map(Option::unwrap_or_default)
     }
 
+    /// `delta.requireCheckpointProtectionBeforeVersion`: the first version of which new checkpoints may be made (0).
+    pub fn checkpoint_protection(self) -> Result<u64> {
+        self.read("delta.requireCheckpointProtectionBeforeVersion", not_negative).map(Option::unwrap_or_default)
+    }
+
     /// `delta.dataSkippingNumIndexedCols`: how many leaf columns get statistics (32); `None` for all.
     pub fn data_skipping_num_indexed_cols(self) -> Result<Option<usize>> {
         self.read("delta.dataSkippingNumIndexedCols", indexed_columns).map(|n| n.unwrap_or(Some(32)))

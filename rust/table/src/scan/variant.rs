@@ -133,7 +133,7 @@ fn wrong(what: &str) -> ArrowError {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use parquet_variant::{EMPTY_VARIANT_METADATA_BYTES, Variant, VariantBuilder, VariantBuilderExt, VariantDecimal16};
+    use parquet_variant::{EMPTY_VARIANT_METADATA_BYTES, Variant, VariantBuilder, VariantDecimal16};
     use proptest::prelude::*;
 
     use super::*;
