@@ -95,9 +95,10 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
     if !path.bytes().any(|b| b == b'%' || b == b':') {
         return Cow::Borrowed(path);
     }
-    let decoded = percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path));
-    match decoded.strip_prefix("file:") {
-        Some(rest) => Cow::Owned(format!("/{}", rest.trim_start_matches('/'))),
-        None => decoded,
+    let decode = |text| percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text));
+    // Without a slash behind it, `file:` is the beginning of a name.
+    match path.strip_prefix("file:").filter(|rest| rest.starts_with('/')) {
+        Some(rest) => Cow::Owned(format!("/{}", decode(rest.trim_start_matches('/')))),
+        None => decode(path),
     }
 }
