@@ -3,5 +3,7 @@
 
 mod corpus;
 mod read;
+mod sample;
+mod snapshot;
 mod storage;
 mod write;
