@@ -98,7 +98,15 @@ async fn an_older_checksum_spares_the_commits_before_it() {
 
 #[tokio::test]
 async fn a_checksum_that_cannot_be_used_is_none() {
-    for wrong in ["", "{", "[]", "{}", &checksum(3)[..100], &checksum(-3), &checksum(3).replace("\"numProtocol\":1", "\"numProtocol\":2")] {
+    for wrong in [
+        "",
+        "{",
+        "[]",
+        "{}",
+        &checksum(3)[..100],
+        &checksum(-3),
+        &checksum(3).replace("\"numProtocol\":1", "\"numProtocol\":2"),
+    ] {
         let sample = Sample::with_commits(&[vec![add("a")]]);
         sample.put("00000000000000000001.crc", wrong);
         let snapshot = sample.open().await.unwrap();
@@ -152,7 +160,8 @@ async fn checkpoints_with_sidecars() {
         let sample = Sample::with_commits(&[vec![add("a"), add("b")], vec![add("c"), add("d")], vec![remove("c")]]);
         let first = sidecar(&[add("a"), remove("z"), add("b")]);
         let second = sidecar(&[add("c"), add("d")]);
-        let named = |path: &str, size: usize| json!({"sidecar": {"path": path, "sizeInBytes": size, "modificationTime": 1}});
+        let named =
+            |path: &str, size: usize| json!({"sidecar": {"path": path, "sizeInBytes": size, "modificationTime": 1}});
         let absolute = format!("file://{}", sample.log("_sidecars/two%20%25.parquet").display());
         let mut actions = state(&[named("one.parquet", first.len()), named(&absolute, second.len())]);
         actions.push(json!({"checkpointMetadata": {"version": 2}}));
@@ -244,7 +253,8 @@ async fn commits_supersede_the_checkpoint_file_by_file() {
         action["remove"]["deletionVector"] = vector(offset);
         action
     };
-    sample.checkpoint(2, &state(&[add("plain"), add("p=a%20b/f"), with_vector("dv", 1), add("again"), add("described")]));
+    sample
+        .checkpoint(2, &state(&[add("plain"), add("p=a%20b/f"), with_vector("dv", 1), add("again"), add("described")]));
     sample.commit(3, &[remove("p=a b/f"), remove_vector("dv", 1), with_vector("dv", 2), remove("again")]);
     sample.commit(4, &[add("again"), add_with("described", json!({"dataChange": false})), remove("never there")]);
     let snapshot = sample.open().await.unwrap();
@@ -263,13 +273,17 @@ async fn commits_supersede_the_checkpoint_file_by_file() {
 #[tokio::test]
 async fn applications_and_domains_have_their_newest_value() {
     let txn = |app: &str, version: i64| json!({"txn": {"appId": app, "version": version}});
-    let domain = |name: &str, configuration: &str, removed: bool| {
-        json!({"domainMetadata": {"domain": name, "configuration": configuration, "removed": removed}})
-    };
+    let domain = |name: &str, configuration: &str, removed: bool| json!({"domainMetadata": {"domain": name, "configuration": configuration, "removed": removed}});
     let sample = Sample::with_commits(&[vec![]]);
     sample.checkpoint(
         1,
-        &state(&[txn("a", 1), txn("b", 9), domain("keep", "old", false), domain("gone", "x", false), domain("c", "c", false)]),
+        &state(&[
+            txn("a", 1),
+            txn("b", 9),
+            domain("keep", "old", false),
+            domain("gone", "x", false),
+            domain("c", "c", false),
+        ]),
     );
     sample.commit(2, &[txn("a", 2), domain("keep", "new", false), domain("gone", "", true)]);
     // Versions of an application need not grow.
@@ -278,7 +292,8 @@ async fn applications_and_domains_have_their_newest_value() {
     let mut txns: Vec<_> = snapshot.txns().await.unwrap().into_iter().map(|t| (t.app_id, t.version)).collect();
     txns.sort();
     assert_eq!(txns, [("a".to_owned(), 1), ("b".to_owned(), 9), ("c".to_owned(), 5)]);
-    let mut domains: Vec<_> = snapshot.domains().await.unwrap().into_iter().map(|d| (d.domain, d.configuration)).collect();
+    let mut domains: Vec<_> =
+        snapshot.domains().await.unwrap().into_iter().map(|d| (d.domain, d.configuration)).collect();
     domains.sort();
     assert_eq!(domains, [("c".to_owned(), "c".to_owned()), ("keep".to_owned(), "new".to_owned())]);
 }
@@ -286,17 +301,11 @@ async fn applications_and_domains_have_their_newest_value() {
 #[tokio::test]
 async fn compacted_commits_stand_for_the_commits() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b"), remove("a")], vec![add("c")]]);
-    sample.put(
-        "00000000000000000001.00000000000000000002.compacted.json",
-        lines(&[add("b"), remove("a")]),
-    );
+    sample.put("00000000000000000001.00000000000000000002.compacted.json", lines(&[add("b"), remove("a")]));
     // Hint, commit 0, the compacted range, commit 3.
     assert_eq!(requests(&sample).await, ((4, 1), (0, 0), vec!["b".to_owned(), "c".to_owned()]));
     // One that was only concatenated is passed over.
-    sample.put(
-        "00000000000000000001.00000000000000000002.compacted.json",
-        lines(&[add("a"), add("b"), remove("a")]),
-    );
+    sample.put("00000000000000000001.00000000000000000002.compacted.json", lines(&[add("a"), add("b"), remove("a")]));
     assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["b", "c"]);
 }
 
