@@ -10,7 +10,7 @@
 //! PROTOCOL.md: "Action Reconciliation".
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use hashbrown::HashTable;
@@ -84,9 +84,7 @@ fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
 }
 
 fn hash(state: &std::hash::RandomState, key: &Key<'_>) -> u64 {
-    let mut hasher = state.build_hasher();
-    key.hash(&mut hasher);
-    hasher.finish()
+    state.hash_one(key)
 }
 
 /// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.

@@ -327,7 +327,7 @@ async fn where_there_is_no_table_it_is_not_found() {
 async fn a_log_without_protocol_or_metadata_is_corrupt() {
     let columns = metadata(&[("x", "long")], &[], json!({}));
     let cases: &[(&[Value], &str)] = &[
-        (&[columns.clone()], "no protocol action"),
+        (std::slice::from_ref(&columns), "no protocol action"),
         (&[protocol(1, 2)], "no metaData action"),
         (&[], "no protocol action"),
         (&[protocol(1, 2), json!({"metaData": {"id": "i"}})], "no schemaString"),
