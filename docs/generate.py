@@ -43,6 +43,7 @@ def with_generated(page: str, text: str) -> str:
 
 
 def main() -> None:
+    """Write every page's generated part."""
     for name, make in GENERATED.items():
         path = DOCS / name
         path.write_text(with_generated(path.read_text(), make()))

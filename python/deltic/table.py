@@ -129,7 +129,8 @@ class Snapshot:
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
 
-        `columns`: top-level columns to return, in order; None for all. `filter`: SQL text such as
+        `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
+        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as
         `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons, AND, OR, NOT, IN, BETWEEN,
         LIKE 'prefix%', IS [NOT] NULL, typed literals (DATE '2013-07-01'), nested fields with dots, back-ticked names;
         three-valued logic, and a row is kept when the filter is TRUE.

@@ -50,7 +50,7 @@ def every_type(rows: int = 4) -> pa.Table:
         "date": date(1970, 1, 1),
         "timestamp": datetime(1970, 1, 1, tzinfo=utc),
         **dict.fromkeys(("decimal", "big_decimal"), Decimal(0)),
-        **dict.fromkeys(("array", "map", "array_of_structs", "map_of_arrays"), []),
+        **{name: [] for name in ("array", "map", "array_of_structs", "map_of_arrays")},
         "struct": {"x": 0, "inner": None},
     }
     extremes: dict[str, Any] = {

@@ -22,14 +22,6 @@ ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_
 
 pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}")
 
-NOT_YET = {
-    "kernel/table-with-geo": "geospatial",
-    "spark/variant-stats-state-reconstruction": "variantShredding-preview",
-    "spark/variant-stats-nested-no-checkpoint": "variantShredding-preview",
-    "spark/variant-stats-with-struct-no-checkpoint": "variantShredding-preview",
-}
-"""Tables that are refused today, by the feature named in the refusal. An entry whose table reads fails the test."""
-
 REFUSED = (deltic.CorruptTableError, deltic.UnsupportedFeatureError, deltic.TableNotFoundError)
 
 
@@ -65,10 +57,6 @@ def check_rows(snapshot: deltic.Snapshot, entry: dict[str, Any], where: str) -> 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
 def test_table(entry: dict[str, Any]) -> None:
     table = deltic.Table(CORPUS / entry["table_path"])
-    if entry["id"] in NOT_YET:
-        with pytest.raises(deltic.UnsupportedFeatureError, match=NOT_YET[entry["id"]]):
-            table.scan().to_arrow()
-        return
     if entry["expect_snapshot"] == "error":
         with pytest.raises(REFUSED):
             table.snapshot()

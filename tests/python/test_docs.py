@@ -69,7 +69,7 @@ def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
 
 
 def test_the_readme_names_files_that_exist(root: Path) -> None:
-    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+    for page in [root / "README.md", *(root / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} names {target}"

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int64Array, MapArray, UInt32Array, new_null_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, MapArray, UInt32Array, new_null_array};
 use arrow_select::take::take;
 
 use crate::action::batch::AddBatch;
@@ -18,8 +18,8 @@ use crate::prune::Bounds;
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::mapping::ColumnMapping;
-use crate::schema::{DataType, PrimitiveType, StructField, StructType};
-use crate::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_struct};
+use crate::schema::{DataType, PrimitiveType, StructType};
+use crate::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_struct, was_float};
 
 /// How the table names its columns, and which ones partition it.
 #[derive(Debug, Clone)]
@@ -91,11 +91,6 @@ impl TableShape {
     }
 }
 
-fn was_float(field: &StructField) -> bool {
-    let changes = field.metadata.get("delta.typeChanges").and_then(|c| c.as_array());
-    changes.is_some_and(|changes| changes.iter().any(|c| c.get("fromType").is_some_and(|t| t == "float")))
-}
-
 /// Parses each distinct text once.
 fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
     let (Some(keys), Some(values)) = (map.keys().as_string_opt::<i32>(), map.values().as_string_opt::<i32>()) else {
@@ -145,7 +140,11 @@ pub fn statistics(adds: &AddBatch, leaves: &[Leaf]) -> Result<StatsColumns> {
             null_count: Int64Array::new_null(adds.len()),
         }
     };
-    Ok(StatsColumns { num_records: Int64Array::new_null(adds.len()), leaves: leaves.iter().map(unknown).collect() })
+    Ok(StatsColumns {
+        num_records: Int64Array::new_null(adds.len()),
+        tight_bounds: BooleanArray::new_null(adds.len()),
+        leaves: leaves.iter().map(unknown).collect(),
+    })
 }
 
 /// Bounds of the files of one batch, for the columns of one predicate.

@@ -29,6 +29,9 @@ use crate::write::spec::{Compression, DataFile, WriteSpec};
 /// Layout of the byte form; another one is refused.
 const FORM: u32 = 1;
 
+/// Commits between checkpoints of a table whose property cannot be read.
+const CHECKPOINT_INTERVAL: u64 = 10;
+
 /// What happens to the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -75,6 +78,8 @@ pub struct WriteJob {
     spec: WriteSpec,
     options: WriteOptions,
     txn_id: String,
+    /// Commits between checkpoints.
+    checkpoint_interval: u64,
 }
 
 /// What a committed write did.
@@ -139,7 +144,10 @@ impl WriteJob {
         };
         let spec = write_spec(&metadata, &options).map_err(in_table)?;
         let location = storage.location().to_owned();
-        Ok(Self { form: FORM, location, mode, base, created, spec, options, txn_id: ids.unique() })
+        // A property that only checkpoints depend on must not stop the write.
+        let checkpoint_interval = Properties::of(&metadata).checkpoint_interval().unwrap_or(CHECKPOINT_INTERVAL);
+        let txn_id = ids.unique();
+        Ok(Self { form: FORM, location, mode, base, created, spec, options, txn_id, checkpoint_interval })
     }
 
     /// The byte form.
@@ -214,7 +222,8 @@ impl WriteJob {
         };
         let Committed { version, attempts } =
             transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
-        if let Some(error) = checkpoint::write::when_due(storage, version, pace.now_ms()).await {
+        let interval = self.checkpoint_interval;
+        if let Some(error) = checkpoint::write::when_due(storage, version, interval, pace.now_ms()).await {
             metrics.insert("checkpointError".to_owned(), json!(error.to_string()));
         }
         Ok(WriteOutcome { version, attempts, num_added_files, metrics })
@@ -291,12 +300,7 @@ fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> 
     if let Some(mode) = properties.get("delta.columnMapping.mode") {
         spec.column_mapping = mode.to_owned();
     }
-    spec.indexed_columns =
-        match (properties.data_skipping_stats_columns()?, properties.data_skipping_num_indexed_cols()?) {
-            (Some(paths), _) => IndexedColumns::Named(paths),
-            (None, Some(count)) => IndexedColumns::First(i64::try_from(count).unwrap_or(-1)),
-            (None, None) => IndexedColumns::First(-1),
-        };
+    spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
     spec.compression = match &options.compression {
         Some(codec) => Compression::parse(codec)?,

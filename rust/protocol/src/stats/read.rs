@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_array::builder::Int64Builder;
+use arrow_array::builder::{BooleanBuilder, Int64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray, StructArray, new_null_array};
@@ -22,10 +22,10 @@ use arrow_schema::{DataType as ArrowType, TimeUnit};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::values::{MILLISECOND, OFFSET_SKEW, Text, Values, count, near_double, near_float};
+use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Text, Values, count, near_double, near_float};
 use crate::error::Result;
 use crate::schema::arrow::to_arrow_type;
-use crate::schema::{DataType, PrimitiveType};
+use crate::schema::{DataType, PrimitiveType, StructField};
 
 /// A column whose statistics are wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,20 +54,34 @@ pub struct LeafBounds {
 pub struct StatsColumns {
     /// Rows in the file, deleted ones included.
     pub num_records: Int64Array,
+    /// Whether each bound is a value that is there; null when the writer does not say.
+    pub tight_bounds: BooleanArray,
     /// In the order of the leaves asked for.
     pub leaves: Vec<LeafBounds>,
 }
 
 /// Reads JSON statistics.
 pub fn from_json(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::Safe)
+}
+
+/// Reads JSON statistics with bounds as they are written: for storing them, not for skipping.
+///
+/// Only what was a float is widened here too, since the text it was written in is what tells how far.
+pub fn from_json_as_written(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::None)
+}
+
+fn read_json(stats: &StringArray, leaves: &[Leaf], margin: Margin) -> Result<StatsColumns> {
     let mut tree = Tree::default();
     for (index, leaf) in leaves.iter().enumerate() {
         tree.insert(&leaf.path, index);
     }
-    let mut row = Row::new(leaves);
+    let mut row = Row::new(leaves, margin);
     let mut num_records = Int64Builder::with_capacity(stats.len());
+    let mut tight_bounds = BooleanBuilder::with_capacity(stats.len());
     for text in stats {
-        row.num_records = None;
+        (row.num_records, row.tight_bounds) = (None, None);
         if let Some(text) = text {
             // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
             let mut json = serde_json::Deserializer::from_str(text);
@@ -77,11 +91,12 @@ pub fn from_json(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
             }
         }
         num_records.append_option(row.num_records);
+        tight_bounds.append_option(row.tight_bounds);
         row.flush();
     }
     let leaves = leaves.iter().zip(row.sinks);
     let leaves = leaves.map(|(leaf, sink)| sink.finish(&leaf.data_type)).collect::<Result<_>>()?;
-    Ok(StatsColumns { num_records: num_records.finish(), leaves })
+    Ok(StatsColumns { num_records: num_records.finish(), tight_bounds: tight_bounds.finish(), leaves })
 }
 
 /// Reads the typed statistics of a checkpoint.
@@ -104,11 +119,22 @@ pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns>
             null_count: counts("nullCount", &leaf.path),
         }
     });
-    Ok(StatsColumns { leaves: leaves.collect(), num_records: counts("numRecords", &[]) })
+    let tight_bounds = stats.column_by_name("tightBounds").and_then(|a| a.as_boolean_opt()).cloned();
+    Ok(StatsColumns {
+        leaves: leaves.collect(),
+        num_records: counts("numRecords", &[]),
+        tight_bounds: tight_bounds.unwrap_or_else(|| BooleanArray::new_null(stats.len())),
+    })
+}
+
+/// Whether a column was a `float` before its type was widened.
+pub(crate) fn was_float(field: &StructField) -> bool {
+    let changes = field.metadata.get("delta.typeChanges").and_then(|c| c.as_array());
+    changes.is_some_and(|changes| changes.iter().any(|c| c.get("fromType").is_some_and(|t| t == "float")))
 }
 
 /// The column at `path` below a member of the statistics, with the nulls of its parents.
-fn descend(stats: &StructArray, member: &str, path: &[String]) -> Option<ArrayRef> {
+pub(super) fn descend(stats: &StructArray, member: &str, path: &[String]) -> Option<ArrayRef> {
     let child = |parent: &StructArray, name: &str| -> Option<ArrayRef> {
         let child = parent.column_by_name(name)?;
         match parent.nulls().filter(|nulls| nulls.null_count() > 0) {
@@ -121,16 +147,13 @@ fn descend(stats: &StructArray, member: &str, path: &[String]) -> Option<ArrayRe
 
 fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: bool) -> Option<ArrayRef> {
     let found = found?;
-    let array = if found.data_type() == target { found } else { widen(&found, target)? };
+    let array = retyped(found, target)?;
     let array = match &leaf.data_type {
-        PrimitiveType::Double if leaf.was_float => {
-            let values = array.as_primitive_opt::<Float64Type>()?;
-            Arc::new(values.unary::<_, Float64Type>(|v| near_float(v, upper))) as ArrayRef
-        }
+        PrimitiveType::Double if leaf.was_float => widen_floats(&array, upper),
         PrimitiveType::Decimal { .. } => {
             let values = array.as_primitive_opt::<Decimal128Type>()?;
             let widened = values.unary::<_, Decimal128Type>(|v| near_double(v, upper));
-            Arc::new(widened.with_data_type(array.data_type().clone()))
+            Arc::new(widened.with_data_type(array.data_type().clone())) as ArrayRef
         }
         PrimitiveType::Timestamp => {
             shift_micros(&array, if upper { OFFSET_SKEW + MILLISECOND } else { -OFFSET_SKEW - MILLISECOND })
@@ -145,6 +168,19 @@ fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: 
         _ => array,
     };
     Some(array)
+}
+
+/// The values in the type that the column has now, if that loses nothing.
+pub(super) fn retyped(found: ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
+    if found.data_type() == target { Some(found) } else { widen(&found, target) }
+}
+
+/// Bounds of floats that were read as doubles from the floats' text.
+pub(super) fn widen_floats(array: &ArrayRef, upper: bool) -> ArrayRef {
+    match array.as_primitive_opt::<Float64Type>() {
+        Some(values) => Arc::new(values.unary::<_, Float64Type>(|value| near_float(value, upper))),
+        None => array.clone(),
+    }
 }
 
 /// Only conversions that keep the order and lose nothing, or no more than is made up for; what does not fit is null.
@@ -196,16 +232,18 @@ impl Tree {
 /// What was found for the file at hand, moved into the columns by `flush`.
 struct Row {
     num_records: Option<i64>,
+    tight_bounds: Option<bool>,
     sinks: Vec<Sink>,
 }
 
 impl Row {
-    fn new(leaves: &[Leaf]) -> Self {
-        Self { num_records: None, sinks: leaves.iter().map(Sink::new).collect() }
+    fn new(leaves: &[Leaf], margin: Margin) -> Self {
+        let sinks = leaves.iter().map(|leaf| Sink::new(leaf, margin)).collect();
+        Self { num_records: None, tight_bounds: None, sinks }
     }
 
     fn forget(&mut self) {
-        self.num_records = None;
+        (self.num_records, self.tight_bounds) = (None, None);
         for sink in &mut self.sinks {
             (sink.has_min, sink.has_max, sink.count) = (Found::Undo, Found::Undo, None);
         }
@@ -227,6 +265,7 @@ enum Found {
 
 struct Sink {
     leaf: Leaf,
+    margin: Margin,
     min: Values,
     max: Values,
     null_count: Int64Builder,
@@ -238,9 +277,10 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(leaf: &Leaf) -> Self {
+    fn new(leaf: &Leaf, margin: Margin) -> Self {
         Self {
             leaf: leaf.clone(),
+            margin,
             min: Values::new(&leaf.data_type),
             max: Values::new(&leaf.data_type),
             null_count: Int64Builder::new(),
@@ -255,11 +295,11 @@ impl Sink {
     fn take(&mut self, member: Member, text: &str) {
         match member {
             Member::Min if self.has_min == Found::Nothing => {
-                self.min.append(text, &self.leaf.data_type, self.leaf.was_float, false);
+                self.min.append(text, &self.leaf.data_type, self.leaf.was_float, self.margin, false);
                 self.has_min = Found::Value;
             }
             Member::Max if self.has_max == Found::Nothing => {
-                self.max.append(text, &self.leaf.data_type, self.leaf.was_float, true);
+                self.max.append(text, &self.leaf.data_type, self.leaf.was_float, self.margin, true);
                 self.has_max = Found::Value;
             }
             Member::NullCount => self.count = count(text),
@@ -336,6 +376,14 @@ impl<'de> Visitor<'de> for Document<'_, '_> {
             let member = match key.as_ref() {
                 "numRecords" => {
                     self.row.num_records = count(map.next_value::<&'de RawValue>()?.get());
+                    continue;
+                }
+                "tightBounds" => {
+                    self.row.tight_bounds = match map.next_value::<&'de RawValue>()?.get() {
+                        "true" => Some(true),
+                        "false" => Some(false),
+                        _ => None,
+                    };
                     continue;
                 }
                 "minValues" => Member::Min,

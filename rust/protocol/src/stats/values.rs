@@ -25,6 +25,15 @@ const ANY_ZONE: i64 = 18 * 3_600_000_000;
 /// Decimals with fewer digits, and texts with more, did not change if they went through a double.
 const DOUBLE_DIGITS: (u128, u128) = (10_u128.pow(15), 10_u128.pow(17));
 
+/// How far bounds are moved outwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Margin {
+    /// As far as writers are known to be imprecise.
+    Safe,
+    /// Not at all.
+    None,
+}
+
 /// A text, borrowed unless it holds escapes. `Cow` by itself always owns.
 #[derive(Deserialize)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
@@ -94,7 +103,7 @@ impl Values {
     }
 
     /// `raw` is a JSON value as it stands in the statistics of a column of type `of`.
-    pub(super) fn append(&mut self, raw: &str, of: &PrimitiveType, was_float: bool, upper: bool) {
+    pub(super) fn append(&mut self, raw: &str, of: &PrimitiveType, was_float: bool, margin: Margin, upper: bool) {
         let unquoted;
         let text = if raw.starts_with('"') {
             match serde_json::from_str::<Text<'_>>(raw) {
@@ -111,7 +120,7 @@ impl Values {
             Self::Int(b) => b.append_option(text.parse().ok()),
             Self::Float(b) => b.append_option(text.parse().ok().filter(|v: &f32| v.is_finite() || is_infinity(text))),
             Self::Double(b) => b.append_option(double(text, was_float, upper)),
-            Self::Decimal(b) => b.append_option(decimal(text, of, upper)),
+            Self::Decimal(b) => b.append_option(decimal(text, of, margin, upper)),
             Self::Boolean(b) => b.append_option(text.parse().ok()),
             Self::Text(b) => b.append_option(raw.starts_with('"').then_some(text)),
             Self::Date(b) => {
@@ -122,7 +131,7 @@ impl Values {
                     _ => None,
                 })
             }
-            Self::Timestamp(b) => b.append_option(timestamp(text, of, upper)),
+            Self::Timestamp(b) => b.append_option(timestamp(text, of, margin, upper)),
             Self::Unknown(_, len) => *len += 1,
         }
     }
@@ -163,9 +172,10 @@ pub(super) fn near_float(value: f64, upper: bool) -> f64 {
     if upper { value.max(float) } else { value.min(float) }
 }
 
-fn decimal(text: &str, data_type: &PrimitiveType, upper: bool) -> Option<i128> {
+fn decimal(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i128> {
     let PrimitiveType::Decimal { precision, scale } = data_type else { return None };
-    Some(near_double(parse_decimal(text, *precision, *scale)?, upper))
+    let value = parse_decimal(text, *precision, *scale)?;
+    Some(if margin == Margin::Safe { near_double(value, upper) } else { value })
 }
 
 /// A decimal may come from the text of a double near it, which has no more than 17 digits.
@@ -181,12 +191,15 @@ pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
 }
 
-fn timestamp(text: &str, data_type: &PrimitiveType, upper: bool) -> Option<i64> {
+fn timestamp(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i64> {
     let (micros, skew) = match data_type {
         PrimitiveType::TimestampNtz => (parse_timestamp_ntz(text.trim_end_matches('Z'))?, 0),
         _ if text.ends_with('Z') => (parse_timestamp(text)?, 0),
         _ if parse_timestamp_ntz(text).is_some() => (parse_timestamp(text)?, ANY_ZONE),
         _ => (parse_timestamp(text)?, OFFSET_SKEW),
     };
+    if margin == Margin::None {
+        return Some(micros);
+    }
     Some(if upper { micros.saturating_add(skew + MILLISECOND) } else { micros.saturating_sub(skew + MILLISECOND) })
 }

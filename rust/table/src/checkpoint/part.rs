@@ -71,6 +71,10 @@ impl Part {
         &self.path
     }
 
+    pub(super) fn leaves(&self) -> impl Iterator<Item = &[String]> {
+        self.leaves.iter().map(Vec::as_slice)
+    }
+
     pub(super) fn has_leaf(&self, path: &[String]) -> bool {
         self.leaves.iter().any(|leaf| leaf == path)
     }

@@ -5,6 +5,7 @@
 //!
 //! PROTOCOL.md: "Checkpoints", "Sidecar Files".
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
@@ -38,6 +39,8 @@ pub struct AddColumns {
     pub num_records: bool,
     /// Whether the JSON text is wanted as it is.
     pub stats_text: bool,
+    /// Whether all typed statistics that there are are wanted as they are.
+    pub stats_typed: bool,
 }
 
 /// A checkpoint whose footers are known.
@@ -107,6 +110,18 @@ impl OpenCheckpoint {
     /// All actions but files.
     pub fn state(&self) -> &StateActions {
         &self.state
+    }
+
+    /// Leaf columns, by physical path, of which some file action has typed statistics.
+    pub fn typed_stats(&self) -> HashSet<Vec<String>> {
+        let leaves = self.parts.iter().flat_map(|part| part.leaves());
+        let below = leaves.filter_map(|leaf| match leaf {
+            [add, stats, bound, path @ ..] if add == "add" && stats == "stats_parsed" && !path.is_empty() => {
+                matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount").then(|| path.to_vec())
+            }
+            _ => None,
+        });
+        below.collect()
     }
 
     /// The files that were live, batch by batch.
@@ -207,6 +222,7 @@ struct Projection {
     typed: Vec<Vec<String>>,
     num_records: bool,
     text: bool,
+    all_typed: bool,
 }
 
 impl Projection {
@@ -227,6 +243,7 @@ impl Projection {
             typed: if typed { columns.stats.clone() } else { Vec::new() },
             num_records: typed,
             text: columns.stats_text || (wants_stats && !typed),
+            all_typed: columns.stats_typed,
         }
     }
 
@@ -238,6 +255,7 @@ impl Projection {
         }
         match member.as_str() {
             "stats" => self.text,
+            "stats_parsed" if self.all_typed => true,
             "stats_parsed" => match rest.split_first() {
                 Some((bound, [])) => self.num_records && bound == "numRecords",
                 Some((bound, leaf)) => {

@@ -17,11 +17,13 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, Column, parse};
+use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, StructField};
 use futures::stream::{Stream, TryStreamExt};
 
+use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
@@ -234,7 +236,15 @@ fn bytes(adds: &AddBatch) -> u64 {
 
 fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
     let shape = snapshot.shape();
+    let is_tracked = |name: &String| row_tracking::is_column(name) && shape.schema.field(name).is_none();
+    let row_tracking = match columns.is_some_and(|columns| columns.iter().any(is_tracked)) {
+        true => Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?,
+        false => None,
+    };
     let resolve = |name: &String| {
+        if is_tracked(name) {
+            return row_tracking::field(name, row_tracking.as_ref()).map(|field| field.name);
+        }
         let field = shape.schema.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
             Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
@@ -242,7 +252,10 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&st
         Ok(field.name.clone())
     };
     let columns = match columns {
-        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>()?,
+        Some(columns) => {
+            let names = columns.iter().map(resolve).collect::<Result<Vec<_>>>();
+            names.map_err(|e| e.in_table(snapshot.storage().location()))?
+        }
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
     if let Some(twice) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
@@ -254,6 +267,7 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&st
         column_mapping: shape.mapping.as_str().to_owned(),
         columns,
         predicate: filter.map(str::to_owned),
+        row_tracking,
     })
 }
 
@@ -291,7 +305,7 @@ pub async fn files(
         members: TASK_MEMBERS.to_vec(),
         stats: leaves.iter().map(|(_, leaf)| leaf.path.clone()).collect(),
         num_records: true,
-        stats_text: false,
+        ..AddColumns::default()
     };
     let bound = |(name, leaf): &(String, deltic_protocol::stats::read::Leaf)| {
         Field::new(name, to_arrow_type(&DataType::Primitive(leaf.data_type.clone())), true)
