@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod action;
+mod conflict;
 mod deletion_vector;
 mod feature;
 mod log;
+mod log_bounds;
 mod predicate;
 mod prune;
+mod replay;
 mod scalar;
 mod schema;
 mod stats;
+mod stats_read;

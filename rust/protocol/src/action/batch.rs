@@ -141,7 +141,7 @@ impl AddBatch {
 
     /// Paths as they stand in the log.
     pub fn path(&self) -> &StringArray {
-        self.rows.column_by_name("path").map_or_else(|| unreachable_column(), |c| c.as_string::<i32>())
+        self.rows.column_by_name("path").map_or_else(unreachable_column, |c| c.as_string::<i32>())
     }
 
     /// Bytes.
