@@ -220,6 +220,12 @@ fn widen_decimals(array: &ArrayRef, upper: bool) -> ArrayRef {
 /// Only conversions that keep the order and lose nothing.
 fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
     use ArrowType as A;
+    if let (A::Timestamp(_, found), A::Timestamp(TimeUnit::Microsecond, zone)) = (array.data_type(), target) {
+        // The number stays: statistics of both types count from 1970 in UTC.
+        let micros = cast(array, &A::Timestamp(TimeUnit::Microsecond, found.clone())).ok()?;
+        let micros = micros.as_primitive_opt::<TimestampMicrosecondType>()?.clone();
+        return Some(Arc::new(micros.with_timezone_opt(zone.clone())));
+    }
     let allowed = match (array.data_type(), target) {
         (A::Int8, A::Int16 | A::Int32 | A::Int64 | A::Float64 | A::Decimal128(..))
         | (A::Int16, A::Int32 | A::Int64 | A::Float64 | A::Decimal128(..))
@@ -228,7 +234,6 @@ fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
         | (A::Float32, A::Float64)
         | (A::Decimal128(..) | A::Decimal64(..) | A::Decimal32(..), A::Decimal128(..))
         | (A::Date32, A::Timestamp(TimeUnit::Microsecond, None))
-        | (A::Timestamp(..), A::Timestamp(TimeUnit::Microsecond, _))
         | (A::LargeUtf8 | A::Utf8View, A::Utf8) => true,
         _ => false,
     };

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
+use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::Schema;
 use arrow_select::filter::filter_record_batch;
@@ -251,8 +252,9 @@ fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
     let Some(column) = column else {
         return Err(Error::corrupt(format!("the checkpoint's column `{action}` is missing or no struct")));
     };
-    let path = column.column_by_name("path");
-    let valid = path.map(|p| p.logical_nulls()).ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+    let path = column.column_by_name("path").ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+    // A path that is required is never null itself, not even in the rows of other actions.
+    let valid = NullBuffer::union(column.nulls(), path.logical_nulls().as_ref());
     let mut fields = column.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>();
     let mut columns = column.columns().to_vec();
     for (field, column) in fields.iter_mut().zip(&mut columns) {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{Fields, SchemaRef};
 use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::{BoundPredicate, keep};
@@ -21,11 +21,9 @@ use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
+use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
-use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
-use parquet::schema::types::SchemaDescriptor;
 
 use super::adapt::{Adapter, Constants, count_leaves};
 use super::decode::{Filter, OpenFile, Unit, blocking};
@@ -33,6 +31,7 @@ use super::fetch::{FileBytes, parse_footer};
 use super::row_groups::RowGroupBounds;
 use super::task::FileTask;
 use crate::error::corrupt_parquet;
+use crate::footer;
 use crate::storage::{Storage, decode_path};
 
 /// Compressed bytes of needed columns that make a unit; smaller row groups share one.
@@ -151,7 +150,7 @@ fn plan(
     constants: &Constants,
     deletions: Option<&DeletionVector>,
 ) -> Result<Vec<Unit>> {
-    let metadata = arrow_metadata(metadata).map_err(|e| corrupt_parquet(path, e))?;
+    let metadata = footer::arrow_metadata(metadata, None).map_err(|e| corrupt_parquet(path, e))?;
     let fields = metadata.schema().fields();
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
         return Err(Error::corrupt("the file's schema has columns without a type; rewrite the file"));
@@ -182,36 +181,6 @@ fn plan(
     }
     let file = OpenFile { path: path.to_owned(), bytes, metadata, filter, adapter: output, width: scan.output.fields.len() };
     units(Arc::new(file), &groups, deletions)
-}
-
-/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything.
-fn arrow_metadata(metadata: Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata, parquet::errors::ParquetError> {
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())?;
-    let parquet = plain.parquet_schema();
-    if !parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
-        return Ok(plain);
-    }
-    // By default INT96 becomes nanoseconds, which end in the year 2262.
-    let mut leaf = 0;
-    let fields: Fields = plain.schema().fields().iter().map(|field| in_micros(field, parquet, &mut leaf)).collect();
-    ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(fields))))
-}
-
-/// `field` with microseconds for INT96; its first leaf is number `leaf`, which moves past its last.
-fn in_micros(field: &Field, parquet: &SchemaDescriptor, leaf: &mut usize) -> Field {
-    let mut inside = |field: &Arc<Field>| Arc::new(in_micros(field, parquet, leaf));
-    let data_type = match field.data_type() {
-        ArrowType::Struct(fields) => ArrowType::Struct(fields.iter().map(inside).collect()),
-        ArrowType::List(element) => ArrowType::List(inside(element)),
-        ArrowType::Map(entries, sorted) => ArrowType::Map(inside(entries), *sorted),
-        other => {
-            let int96 = parquet.columns().get(*leaf).is_some_and(|c| c.physical_type() == PhysicalType::INT96);
-            *leaf += 1;
-            if int96 { ArrowType::Timestamp(TimeUnit::Microsecond, None) } else { other.clone() }
-        }
-    };
-    field.clone().with_data_type(data_type)
 }
 
 /// Cuts the row groups into units and leaves out deleted rows.
