@@ -6,6 +6,7 @@
 //!
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -69,11 +70,16 @@ impl Snapshot {
     /// the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         let segment = log_reader::segment(storage, version).await?;
-        let at = segment.version;
-        Self::of_segment(storage, segment).await.map_err(|e| e.in_table(storage.location()).at_version(at))
+        Self::of_segment(storage, segment).await
     }
 
-    async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+    /// Opens the version that a segment defines.
+    pub async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+        let at = segment.version;
+        Self::load(storage, segment).await.map_err(|e| e.in_table(storage.location()).at_version(at))
+    }
+
+    async fn load(storage: &Storage, segment: Segment) -> Result<Self> {
         let checksum = checksum(storage, &segment).await;
         let known = checksum.as_ref().map(|(version, _)| *version);
         let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
@@ -227,24 +233,40 @@ impl Snapshot {
 
     /// Application transactions, the newest of each application.
     pub async fn txns(&self) -> Result<Vec<Txn>> {
-        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.txns.clone());
+        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
         let older = self.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
         let mut txns: Vec<Txn> = Vec::new();
+        let mut seen = HashSet::new();
         for txn in newest_first.chain(older) {
-            if !txns.iter().any(|t| t.app_id == txn.app_id) {
+            if seen.insert(txn.app_id.clone()) {
                 txns.push(txn);
             }
         }
         Ok(txns)
     }
 
+    /// The last version that an application committed, unless it was so long ago that the table forgets it.
+    ///
+    /// A transaction without a time is never forgotten: to take one for absent would let its writer write twice.
+    pub async fn transaction_version(&self, app_id: &str, now_ms: i64) -> Result<Option<i64>> {
+        let retention = Properties::of(&self.0.metadata).set_transaction_retention();
+        let retention = retention.map_err(|e| e.in_table(self.0.storage.location()))?;
+        let expired = |txn: &Txn| match (retention, txn.last_updated) {
+            (Some(retention), Some(updated)) => updated <= now_ms.saturating_sub(retention),
+            (None, _) | (_, None) => false,
+        };
+        let txn = self.txns().await?.into_iter().find(|txn| txn.app_id == app_id);
+        Ok(txn.filter(|txn| !expired(txn)).map(|txn| txn.version))
+    }
+
     /// Metadata domains that are not removed.
     pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
-        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.domains.clone());
+        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
         let older = self.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
         let mut domains: Vec<DomainMetadata> = Vec::new();
+        let mut seen = HashSet::new();
         for domain in newest_first.chain(older) {
-            if !domains.iter().any(|d| d.domain == domain.domain) {
+            if seen.insert(domain.domain.clone()) {
                 domains.push(domain);
             }
         }

@@ -48,6 +48,7 @@ pub struct OpenCheckpoint {
     inline: Option<CommitActions>,
     /// Parquet files with file actions: the checkpoint's own, then its sidecars.
     parts: Vec<Arc<Part>>,
+    sidecars: Vec<(String, u64)>,
 }
 
 impl OpenCheckpoint {
@@ -61,7 +62,8 @@ impl OpenCheckpoint {
         let version = checkpoint.version;
         let paths: Vec<(String, u64)> =
             checkpoint.files.iter().map(|f| (format!("{LOG_DIR}/{}", f.file_name), f.size)).collect();
-        let mut open = Self { version, state: StateActions::default(), inline: None, parts: Vec::new() };
+        let mut open =
+            Self { version, state: StateActions::default(), inline: None, parts: Vec::new(), sidecars: Vec::new() };
         match checkpoint.kind {
             CheckpointKind::Uuid(CheckpointFormat::Json) => {
                 for (path, _) in &paths {
@@ -81,8 +83,8 @@ impl OpenCheckpoint {
             let path = if s.path.contains('/') { decode_path(&s.path)? } else { sidecar_path(&decode_path(&s.path)?) };
             Ok((path, size))
         };
-        let paths = sidecars.iter().map(sidecar).collect::<Result<Vec<_>>>()?;
-        open.parts.extend(Part::open_all(storage, paths).await?);
+        open.sidecars = sidecars.iter().map(sidecar).collect::<Result<Vec<_>>>()?;
+        open.parts.extend(Part::open_all(storage, open.sidecars.clone()).await?);
         Ok(open)
     }
 
@@ -106,6 +108,11 @@ impl OpenCheckpoint {
     /// All actions but files.
     pub fn state(&self) -> &StateActions {
         &self.state
+    }
+
+    /// Paths and sizes of its sidecars.
+    pub fn sidecars(&self) -> &[(String, u64)] {
+        &self.sidecars
     }
 
     /// The files that were live, batch by batch.
