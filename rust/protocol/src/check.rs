@@ -231,9 +231,13 @@ impl Differences {
     }
 
     fn compare<T: PartialEq + Serialize>(&mut self, member: &str, here: &T, there: &T) {
+        self.compare_what(&format!("`{member}`"), here, there);
+    }
+
+    fn compare_what<T: PartialEq + Serialize>(&mut self, what: &str, here: &T, there: &T) {
         if here != there {
             let (here, there) = (excerpt(here), excerpt(there));
-            self.sentences.push(format!("`{member}` is {here} in {} and {there} in {}", self.here, self.there));
+            self.sentences.push(format!("{what} is {here} in {} and {there} in {}", self.here, self.there));
         }
     }
 
@@ -283,20 +287,20 @@ impl Differences {
         for (app, txn) in &here {
             match there.get(app) {
                 Some(other) => {
-                    self.compare(&format!("version of the transaction {app}"), &txn.version, &other.version);
-                    self.compare(
-                        &format!("lastUpdated of the transaction {app}"),
+                    self.compare_what(&format!("the version of the transaction `{app}`"), &txn.version, &other.version);
+                    self.compare_what(
+                        &format!("the time of the transaction `{app}`"),
                         &txn.last_updated,
                         &other.last_updated,
                     );
                 }
-                None => self.only("the transaction of", app, self.here),
+                None => self.only("the transaction", app, self.here),
             }
         }
         for (app, _) in
             there.iter().filter(|(app, txn)| !here.contains_key(*app) && !(may_expire && txn.last_updated.is_some()))
         {
-            self.only("the transaction of", app, self.there);
+            self.only("the transaction", app, self.there);
         }
     }
 
@@ -306,8 +310,8 @@ impl Differences {
         let (here, there) = (by_key(&here, |d| &d.domain), by_key(&there, |d| &d.domain));
         for (domain, metadata) in &here {
             match there.get(domain) {
-                Some(other) => self.compare(
-                    &format!("configuration of the domain {domain}"),
+                Some(other) => self.compare_what(
+                    &format!("the configuration of the domain `{domain}`"),
                     &metadata.configuration,
                     &other.configuration,
                 ),
@@ -322,7 +326,7 @@ impl Differences {
     fn bins(&mut self, member: &str, histogram: &FileSizeHistogram, here: &[i64], there: &[i64]) {
         let starts = &histogram.sorted_bin_boundaries;
         for ((start, here), there) in starts.iter().zip(here).zip(there) {
-            self.compare(&format!("{member} of the bin from {start}"), here, there);
+            self.compare_what(&format!("`{member}` of the bin from {start}"), here, there);
         }
     }
 }

@@ -160,7 +160,7 @@ impl Checker<'_> {
         let name = LogName::Checksum { version: self.snapshot.version() };
         let Some(file) = self.listing.iter().find(|file| file.name == name) else { return Ok(None) };
         let bytes = self.storage.get(&log_reader::log_path(&file.file_name)).await?;
-        match VersionChecksum::parse(&bytes) {
+        match VersionChecksum::parse_old(&bytes, self.snapshot.metadata(), self.snapshot.protocol()) {
             Ok(checksum) => Ok(Some((checksum, bytes))),
             Err(e) => {
                 self.about_checksum(e.to_string());

@@ -9,6 +9,7 @@
 //! PROTOCOL.md: "Version Checksum File".
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, to_value};
 
 use crate::action::{Add, DomainMetadata, Metadata, Protocol, Txn};
 use crate::error::{Error, Result};
@@ -139,6 +140,17 @@ impl VersionChecksum {
         checksum.file_size_histogram = checksum.file_size_histogram.or(old);
         checksum.check()?;
         Ok(checksum)
+    }
+
+    /// Reads a file that may come from a client too old to put metadata and protocol into it: these take their place.
+    pub fn parse_old(bytes: &[u8], metadata: &Metadata, protocol: &Protocol) -> Result<Self> {
+        let mut members: Map<String, Value> = serde_json::from_slice(bytes)
+            .map_err(|e| Error::corrupt("the version checksum cannot be read").caused_by(e))?;
+        for (name, action) in [("metadata", to_value(metadata)), ("protocol", to_value(protocol))] {
+            let action = action.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))?;
+            members.entry(name).or_insert(action);
+        }
+        Self::parse(Value::Object(members).to_string().as_bytes())
     }
 
     /// Prints the file.

@@ -176,12 +176,17 @@ pub fn incomplete_checkpoints(listing: &[LogFile]) -> Vec<(u64, u32, usize)> {
 /// off, or after a gap, is still a file but no version to travel to.
 pub fn readable_commits(listing: &[LogFile]) -> Vec<LogFile> {
     let files = distinct(listing);
+    let checkpoints = complete_checkpoints(&files);
     // What gives a version: a checkpoint by itself, a commit or compaction if the version before its start is there.
-    let mut sources: Vec<(u64, Option<u64>)> = complete_checkpoints(&files).keys().map(|v| (*v, None)).collect();
+    let mut sources: Vec<(u64, Option<u64>)> = checkpoints.keys().map(|version| (*version, None)).collect();
     sources.extend(files.iter().filter_map(|file| match file.name {
         LogName::Commit { version } => Some((version, Some(version))),
-        LogName::Compacted { start, end } => Some((end, Some(start))),
-        LogName::Checksum { .. }
+        // Replay starts at the newest checkpoint, so a compaction over one is of no use.
+        LogName::Compacted { start, end } if checkpoints.range(start..).next().is_none_or(|(v, _)| *v > end) => {
+            Some((end, Some(start)))
+        }
+        LogName::Compacted { .. }
+        | LogName::Checksum { .. }
         | LogName::CheckpointClassic { .. }
         | LogName::CheckpointMultiPart { .. }
         | LogName::CheckpointUuid { .. } => None,
