@@ -228,8 +228,8 @@ class Table:
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
 
-        At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the version.
-        Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
+        At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
+        version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
         """
         return [dict(json.loads(text)) for text in self._core.history(limit)]
 
