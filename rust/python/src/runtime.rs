@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use deltic_protocol::error::Error;
 use pyo3::prelude::*;
-use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::runtime::{Builder, EnterGuard};
 use tokio::time::timeout;
 
 use crate::errors::{Failure, Result};
@@ -66,7 +66,7 @@ impl Runtime {
 
     /// For spawning tasks and blocking work on the runtime.
     #[cfg(test)]
-    pub(crate) fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &tokio::runtime::Handle {
         self.tokio.handle()
     }
 

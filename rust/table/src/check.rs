@@ -23,7 +23,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result};
 use crate::log_reader;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, vanished};
 use crate::storage::{FileMeta, Storage, decode_path};
 
 mod checkpoints;
@@ -100,7 +100,7 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
         checker.incomplete();
         checker.checkpoint().await
     };
-    checked.await.map_err(|e| place(e).at_version(version))?;
+    checked.await.map_err(|e| place(vanished(e)).at_version(version))?;
     Ok(Check { version, findings: checker.findings.finish() })
 }
 

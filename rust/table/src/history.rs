@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::log_reader;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, vanished};
 use crate::storage::Storage;
 
 /// Commits read at once.
@@ -151,7 +151,7 @@ impl Timeline {
     pub async fn version_at(&self, time_ms: i64) -> Result<u64> {
         let (Some(first), Some(last)) = (self.commits.first(), self.commits.last()) else {
             return Err(self.place(Error::not_found(
-                "no commit is left in the log, so no version has a time; read the table by version",
+                "no commit is left in the log, so no version has a time; read by version",
             )));
         };
         let newest = self.time(last).await?;
@@ -219,7 +219,7 @@ impl Timeline {
         if self.in_commit.is_none_or(|t| commit.version() < first_version(t)) {
             return Ok(commit.modified_ms);
         }
-        let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.place(e))?;
+        let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.place(vanished(e)))?;
         info.and_then(|info| info.in_commit_timestamp()).ok_or_else(|| {
             let missing = "the commit has no inCommitTimestamp although the table has them enabled";
             let path = log_reader::log_path(&commit.file.file_name);

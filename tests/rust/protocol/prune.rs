@@ -63,14 +63,14 @@ impl Bounds for Known {
     }
 }
 
-/// Reads `name type [exact]`, then `min`, `max` and `nulls` in any order, each with a value per container (`?` is
-/// unknown, text is quoted), then the predicates after `rows`.
 struct Case {
     schema: StructType,
     known: Known,
 }
 
-fn read_case<'a>(input: &'a str) -> (Case, Vec<&'a str>) {
+/// Reads lines `column <name> <type> [exact]`, each followed by its `min`, `max` and `nulls`; `rows`; and predicates,
+/// which begin with `?`. Lines of values have one per container; `?` is unknown, text is quoted.
+fn read_case(input: &str) -> (Case, Vec<&str>) {
     let (mut known, mut fields, mut predicates) = (Known::default(), Vec::new(), Vec::new());
     let mut types: Vec<PrimitiveType> = Vec::new();
     let counts = |words: &[&str]| Some(words.iter().map(|w| w.parse().ok()).collect::<Vec<Option<i64>>>());
@@ -106,8 +106,7 @@ fn read_case<'a>(input: &'a str) -> (Case, Vec<&'a str>) {
             }
             ["nulls", rest @ ..] => known.columns.last_mut().unwrap().nulls = counts(rest),
             ["column", name, data_type, rest @ ..] => {
-                let json = if data_type.starts_with("struct") { "integer" } else { data_type };
-                let primitive = primitive(json);
+                let primitive = primitive(data_type);
                 fields.push(StructField::new(*name, DataType::Primitive(primitive.clone()), true));
                 types.push(primitive);
                 let exact = rest == ["exact"];

@@ -1,1 +1,617 @@
+//! The contract of `Storage`, held against every backend that can run here.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+use bytes::Bytes;
+use deltic_table::error::{Error, Kind};
+use deltic_table::storage::{Put, Storage, decode_path};
+use proptest::prelude::*;
+
+mod bucket;
+
+use bucket::Bucket;
+
+fn open(uri: &str) -> Storage {
+    Storage::open(uri, &HashMap::new()).unwrap()
+}
+
+fn options<const N: usize>(pairs: [(&str, &str); N]) -> HashMap<String, String> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn memory() -> Storage {
+    open(&format!("memory://{}/a table", uuid::Uuid::new_v4()))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+async fn list(storage: &Storage, dir: &str, start_at: &str) -> Vec<String> {
+    storage.list_from(dir, start_at).await.unwrap().into_iter().map(|meta| meta.path).collect()
+}
+
+fn is_storage(error: &Error, retryable: bool) -> bool {
+    *error.kind() == Kind::Storage { retryable }
+}
+
+/// What every backend does alike.
+async fn conformance(storage: Storage) {
+    missing(&storage).await;
+    strange_keys(&storage).await;
+    listing(&storage).await;
+    reading(&storage).await;
+    writing(&storage).await;
+    escaping(&storage).await;
+    counting(&storage).await;
+}
+
+async fn missing(storage: &Storage) {
+    assert!(list(storage, "", "").await.is_empty());
+    assert!(list(storage, "no/folder", "x").await.is_empty());
+    storage.delete("no/file").await.unwrap();
+    for error in [
+        storage.get("no/file").await.unwrap_err(),
+        storage.get_range("no/file", 0..1).await.unwrap_err(),
+        storage.get_suffix("no/file", 1).await.unwrap_err(),
+        storage.head("no/file").await.unwrap_err(),
+    ] {
+        assert!(error.is_not_found(), "{error}");
+        assert_eq!((error.path(), error.table()), (Some("no/file"), Some(storage.location())));
+    }
+}
+
+async fn strange_keys(storage: &Storage) {
+    let keys = [
+        "a b.parquet",
+        "a%20b.parquet",
+        "a%2Fb.parquet",
+        "100%",
+        "p=a+b/q=%25/x.parquet",
+        "größe=日本/é.parquet",
+        "t=10:30:00/x:y",
+        "q?x=1#y&z;$@!*'()[]{}^~|\"<>`\\",
+        "...",
+        ".hidden",
+    ];
+    for key in keys {
+        storage.put(key, Bytes::from(key)).await.unwrap();
+    }
+    for key in keys {
+        assert_eq!(storage.get(key).await.unwrap(), key);
+        assert_eq!(storage.head(key).await.unwrap().size, key.len() as u64);
+        let (dir, name) = key.rsplit_once('/').unwrap_or(("", key));
+        assert_eq!(list(storage, dir, name).await.first().map(String::as_str), Some(key));
+    }
+    let mut direct: Vec<&str> = keys.into_iter().filter(|key| !key.contains('/')).collect();
+    direct.sort_unstable();
+    assert_eq!(list(storage, "", "").await, direct);
+    for key in keys {
+        storage.delete(key).await.unwrap();
+        assert!(storage.get(key).await.unwrap_err().is_not_found());
+    }
+}
+
+async fn listing(storage: &Storage) {
+    for name in ["10.json", "02.json", "9.json", "02.checkpoint", "_last_checkpoint", "sub/05.json", "03.json.d/x"] {
+        storage.put(&format!("log/{name}"), Bytes::from_static(b"..")).await.unwrap();
+    }
+    storage.put("log2/05.json", Bytes::new()).await.unwrap();
+    let all = ["log/02.checkpoint", "log/02.json", "log/10.json", "log/9.json", "log/_last_checkpoint"];
+    for (start_at, from) in [("", 0), ("02.checkpoint", 0), ("02.d", 1), ("02.json", 1), ("02.jsonx", 2), ("a", 5)] {
+        assert_eq!(list(storage, "log", start_at).await, &all[from..], "{start_at}");
+    }
+    assert_eq!(list(storage, "log/", "9").await, &all[3..]);
+    assert_eq!(list(storage, "./log", "a").await, [""; 0]);
+    let meta = storage.list_from("log", "9.json").await.unwrap().remove(0);
+    assert_eq!(meta, storage.head("log/9.json").await.unwrap());
+    assert_eq!(meta.size, 2);
+    assert!(meta.modified_ms > 1_700_000_000_000, "{meta:?}");
+}
+
+async fn reading(storage: &Storage) {
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+    storage.put("data", data.clone().into()).await.unwrap();
+    assert_eq!(storage.get_range("data", 10..20).await.unwrap(), &data[10..20]);
+    assert!(storage.get_range("data", 7..7).await.unwrap().is_empty());
+    let ranges = [2_900_000..2_900_010, 5..9, 0..6, 100..100, 9..70_000];
+    for (range, bytes) in ranges.iter().zip(storage.get_ranges("data", &ranges).await.unwrap()) {
+        assert_eq!(bytes, &data[range.start as usize..range.end as usize]);
+    }
+    let size = data.len() as u64;
+    for (length, expected) in [(8, 8), (0, 0), (size, size), (size + 1, size), (u64::MAX, size)] {
+        let (bytes, whole) = storage.get_suffix("data", length).await.unwrap();
+        assert_eq!((bytes.as_ref(), whole), (&data[(size - expected) as usize..], size), "{length}");
+    }
+    #[allow(clippy::reversed_empty_ranges)]
+    for range in [size - 1..size + 1, size..size + 1, u64::MAX - 1..u64::MAX, 0..u64::MAX, 5..4] {
+        let error = storage.get_range("data", range.clone()).await.unwrap_err();
+        assert_eq!((error.kind(), error.path()), (&Kind::Corrupt, Some("data")), "{range:?}: {error}");
+    }
+    storage.put("empty", Bytes::new()).await.unwrap();
+    assert_eq!(storage.get_suffix("empty", 8).await.unwrap(), (Bytes::new(), 0));
+    assert!(storage.get("empty").await.unwrap().is_empty());
+}
+
+async fn writing(storage: &Storage) {
+    storage.put("w/a", Bytes::from_static(b"1")).await.unwrap();
+    storage.put("w/a", Bytes::from_static(b"2")).await.unwrap();
+    assert_eq!(storage.get("w/a").await.unwrap(), "2");
+    assert!(matches!(storage.put_if_absent("w/a", Bytes::from_static(b"3")).await, Ok(Put::Exists)));
+    assert_eq!(storage.get("w/a").await.unwrap(), "2");
+    assert!(matches!(storage.put_if_absent("w/deep/b", Bytes::from_static(b"4")).await, Ok(Put::Created)));
+    assert_eq!(storage.get("w/deep/b").await.unwrap(), "4");
+
+    let mut writer = storage.create_file("w/new/c").await.unwrap();
+    writer.write(Bytes::from_static(b"5")).await.unwrap();
+    assert!(list(storage, "w/new", "").await.is_empty());
+    writer.write(Bytes::from_static(b"6")).await.unwrap();
+    assert_eq!(writer.finish().await.unwrap(), 2);
+    assert_eq!(storage.get("w/new/c").await.unwrap(), "56");
+
+    let piece = Bytes::from(vec![7u8; 3 << 20]);
+    let mut writer = storage.create_file("w/new/large").await.unwrap();
+    for _ in 0..7 {
+        writer.write(piece.clone()).await.unwrap();
+    }
+    assert_eq!(writer.finish().await.unwrap(), 21 << 20);
+    assert_eq!(storage.get_suffix("w/new/large", 1).await.unwrap(), (Bytes::from_static(&[7]), 21 << 20));
+
+    assert_eq!(storage.create_file("w/new/zero").await.unwrap().finish().await.unwrap(), 0);
+    assert_eq!(storage.head("w/new/zero").await.unwrap().size, 0);
+
+    let mut aborted = storage.create_file("w/gone/d").await.unwrap();
+    aborted.write(piece.clone()).await.unwrap();
+    aborted.abort().await.unwrap();
+    let mut aborted = storage.create_file("w/gone/e").await.unwrap();
+    for _ in 0..4 {
+        aborted.write(piece.clone()).await.unwrap();
+    }
+    aborted.abort().await.unwrap();
+    let mut dropped = storage.create_file("w/gone/f").await.unwrap();
+    dropped.write(piece).await.unwrap();
+    drop(dropped);
+    assert!(list(storage, "w/gone", "").await.is_empty());
+}
+
+async fn escaping(storage: &Storage) {
+    for path in ["../x", "a/../../x", "..", "./..", "a/../..", "", ".", "a/..", "./"] {
+        for error in [
+            storage.get(path).await.unwrap_err(),
+            storage.put(path, Bytes::new()).await.unwrap_err(),
+            storage.put_if_absent(path, Bytes::new()).await.unwrap_err(),
+            storage.delete(path).await.unwrap_err(),
+            storage.create_file(path).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), &Kind::Corrupt, "{path}: {error}");
+        }
+    }
+    storage.put("inside", Bytes::new()).await.unwrap();
+    assert_eq!(storage.head("a/../b/./../inside").await.unwrap().size, 0);
+}
+
+async fn counting(storage: &Storage) {
+    storage.put("c/a", Bytes::from(vec![0; 1000])).await.unwrap();
+    let before = storage.counts();
+    storage.clone().put("c/b", Bytes::from(vec![0; 3])).await.unwrap();
+    storage.put_if_absent("c/b", Bytes::from(vec![0; 4])).await.unwrap();
+    storage.list_from("c", "a").await.unwrap();
+    storage.get("c/a").await.unwrap();
+    storage.get_ranges("c/a", &[0..10, 20..30]).await.unwrap();
+    storage.head("c/a").await.unwrap();
+    storage.delete("c/b").await.unwrap();
+    let counts = storage.counts().since(&before);
+    assert_eq!((counts.lists, counts.gets, counts.heads, counts.puts, counts.deletes), (1, 2, 1, 2, 1));
+    assert_eq!((counts.bytes_read, counts.bytes_written), (1030, 7));
+}
+
+/// Of many writers of one name, one creates, and its bytes stay.
+async fn race(storage: Storage) {
+    for round in 0..3 {
+        let path = format!("_delta_log/{round:020}.json");
+        let tasks: Vec<_> = (0..32u8)
+            .map(|i| {
+                let (storage, path) = (storage.clone(), path.clone());
+                tokio::spawn(async move { (i, storage.put_if_absent(&path, vec![i; 100].into()).await.unwrap()) })
+            })
+            .collect();
+        let mut created = Vec::new();
+        for task in tasks {
+            match task.await.unwrap() {
+                (i, Put::Created) => created.push(i),
+                (_, Put::Exists) => {}
+                (_, Put::Unknown(e)) => panic!("{e}"),
+            }
+        }
+        assert_eq!(created.len(), 1);
+        assert_eq!(storage.get(&path).await.unwrap(), vec![created[0]; 100]);
+    }
+}
+
+#[tokio::test]
+async fn local_disk_conforms() {
+    for durability in ["full", "none"] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("a %20 table=ü");
+        let options = options([("deltic.durability", durability)]);
+        conformance(Storage::open(root.to_str().unwrap(), &options).unwrap()).await;
+        assert_eq!(names(&root.join("w/gone")), [""; 0], "unfinished files are deleted");
+        assert_eq!(names(&root.join("w/deep")), ["b"], "no temporary file stays");
+        assert_eq!(names(folder.path()), ["a %20 table=ü"]);
+    }
+}
+
+#[tokio::test]
+async fn memory_conforms() {
+    conformance(memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_conforms() {
+    for page in [1000, 2] {
+        let bucket = Bucket::start(page);
+        let storage = Storage::open("s3a://bucket/some%20tables/t%25", &bucket.options()).unwrap();
+        missing(&storage).await;
+        strange_keys(&storage).await;
+        listing(&storage).await;
+        reading(&storage).await;
+        writing(&storage).await;
+        escaping(&storage).await;
+        if page == 1000 {
+            counting(&storage).await;
+        }
+        assert!(bucket.keys().iter().all(|key| key.starts_with("some tables/t%/")), "{:?}", bucket.keys());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn races_have_one_winner() {
+    let folder = tempfile::tempdir().unwrap();
+    race(open(folder.path().to_str().unwrap())).await;
+    assert_eq!(names(&folder.path().join("_delta_log")).len(), 3, "no temporary file stays");
+    race(memory()).await;
+    let bucket = Bucket::start(1000);
+    race(Storage::open("s3://bucket", &bucket.options()).unwrap()).await;
+}
+
+#[test]
+fn locations() {
+    let here = std::env::current_dir().unwrap().to_str().unwrap().to_owned();
+    let cases = [
+        ("/data/t", "/data/t"),
+        ("/data//t/./x/../", "/data/t"),
+        ("/a%20b", "/a%20b"),
+        ("/", "/"),
+        ("/../..", "/"),
+        ("t", &format!("{here}/t")),
+        ("~/t", &format!("{here}/~/t")),
+        ("./a:b", &format!("{here}/a:b")),
+        ("a:b", &format!("{here}/a:b")),
+        ("file:///data/a%20b/", "/data/a b"),
+        ("file:/data/t", "/data/t"),
+        ("FILE://localhost/data/t", "/data/t"),
+        ("memory://x", "memory://x"),
+        ("memory://x/a%20b/", "memory://x/a%20b"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3a://Bucket_1/a b/c%25/", "s3a://Bucket_1/a%20b/c%25"),
+        ("s3://bucket/a/../b", "s3://bucket/b"),
+        ("s3://bucket/größe=1", "s3://bucket/gr%C3%B6%C3%9Fe=1"),
+        ("gs://bucket/t", "gs://bucket/t"),
+        ("az://container/t", "az://container/t"),
+        ("adl://container/t", "adl://container/t"),
+        ("abfss://c@account.dfs.core.windows.net/t", "abfss://c@account.dfs.core.windows.net/t"),
+        ("https://account.blob.core.windows.net/c/t/u?sv=1&sig=SECRET", "https://account.blob.core.windows.net/c/t/u"),
+        ("https://s3.eu-west-1.amazonaws.com/bucket/t", "https://s3.eu-west-1.amazonaws.com/bucket/t"),
+        ("https://bucket.s3.eu-west-1.amazonaws.com/t", "https://bucket.s3.eu-west-1.amazonaws.com/t"),
+        ("http://user:SECRET@host:8080/dav/t", "http://host:8080/dav/t"),
+    ];
+    for (uri, expected) in cases {
+        let storage = open(uri);
+        assert_eq!(storage.location(), expected, "{uri}");
+        assert_eq!(open(expected).location(), expected, "{uri}");
+        assert_eq!(format!("{storage:?}"), format!("Storage({expected:?})"));
+    }
+    for uri in [
+        "",
+        "  ",
+        "s3://",
+        "s3:///key",
+        "memory://",
+        "memory:/x",
+        "memory://x/../y",
+        "file://host/x",
+        "file://x",
+        "s3://bucket/a//b",
+        "s3://bucket/%ff",
+        "s3://bucket/t?SECRET=1",
+        "s3://bucket/t#SECRET",
+        "s3://user:SECRET@bucket/t",
+        "abfss://c:SECRET@account.dfs.core.windows.net/t",
+        "https://host/t?token=SECRET",
+    ] {
+        let error = Storage::open(uri, &HashMap::new()).unwrap_err();
+        assert!(matches!(error.kind(), Kind::Invalid | Kind::Corrupt), "{uri}: {error}");
+        assert!(!format!("{error} {error:?}").contains("SECRET"), "{error}");
+    }
+    for uri in ["hdfs://namenode/t", "dbfs:/t", "ftp://host/t"] {
+        let error = Storage::open(uri, &HashMap::new()).unwrap_err();
+        assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{uri}: {error}");
+    }
+}
+
+#[test]
+fn decoding() {
+    for (log_path, expected) in [
+        ("part-0.parquet", "part-0.parquet"),
+        ("p=a%20b/x%3Ay.parquet", "p=a b/x:y.parquet"),
+        ("p=a%2520b/x", "p=a%20b/x"),
+        ("a+b", "a+b"),
+        ("100%/%zz", "100%/%zz"),
+        ("%E6%97%A5", "日"),
+        ("/x/a%20b", "/x/a b"),
+        ("file:///x/a%20b", "file:///x/a b"),
+        ("file:/x/a%20b", "file:/x/a b"),
+        ("S3://bucket/a%2520b", "s3://bucket/a%20b"),
+        ("abfss://c@a.dfs.core.windows.net/%3F", "abfss://c@a.dfs.core.windows.net/?"),
+        ("s3://bucket", "s3://bucket"),
+        ("%2Fetc/passwd", ".//etc/passwd"),
+        ("s3%3A//bucket/x", "./s3://bucket/x"),
+        ("time%3A/x", "./time:/x"),
+    ] {
+        assert_eq!(decode_path(log_path).unwrap(), expected, "{log_path}");
+    }
+    for log_path in ["", "%ff", "s3://bucket/%ff"] {
+        assert_eq!(decode_path(log_path).unwrap_err().kind(), &Kind::Corrupt, "{log_path}");
+    }
+}
+
+#[tokio::test]
+async fn references() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (ours, theirs) = (ours.path().to_str().unwrap(), theirs.path().to_str().unwrap());
+    let local = open(ours);
+    open(theirs).put("a%20b c", Bytes::from_static(b"theirs")).await.unwrap();
+    for path in [format!("{theirs}/a%20b c"), format!("file://{theirs}/a%20b c"), format!("file:{theirs}/a%20b c")] {
+        assert_eq!(local.get(&path).await.unwrap(), "theirs", "{path}");
+    }
+    let name = uuid::Uuid::new_v4();
+    let foreign = open(&format!("memory://{name}/clone"));
+    foreign.put("a%20b #c", Bytes::from_static(b"foreign")).await.unwrap();
+    let path = format!("memory://{name}/clone/a%20b #c");
+    assert_eq!(local.get(&path).await.unwrap(), "foreign");
+    assert_eq!(foreign.get(&path).await.unwrap(), "foreign");
+    assert_eq!(foreign.get("/clone/a%20b #c").await.unwrap(), "foreign");
+    assert_eq!(local.counts().gets, 4, "reads elsewhere count too");
+    assert_eq!(local.get(&format!("memory://{name}")).await.unwrap_err().kind(), &Kind::Corrupt);
+
+    // What only looks absolute stays inside.
+    local.put(&decode_path("%2Fetc/x").unwrap(), Bytes::new()).await.unwrap();
+    assert_eq!(names(&Path::new(ours).join("etc")), ["x"]);
+
+    let remote = open("s3://bucket/t");
+    for path in ["file:///etc/passwd", "file:/etc/passwd", "hdfs://host/x"] {
+        let error = remote.get(path).await.unwrap_err();
+        assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{path}: {error}");
+    }
+    for path in ["a//b", "a\nb", "s3://bucket/t?\u{0}", "file://host/x", "s3://u:SECRET@bucket/x", "s3://bucket"] {
+        let error = remote.get(path).await.unwrap_err();
+        assert_eq!(error.kind(), &Kind::Corrupt, "{path}: {error}");
+        assert!(!error.to_string().contains("SECRET"), "{error}");
+    }
+    assert_eq!(local.get("a\0b").await.unwrap_err().kind(), &Kind::Corrupt);
+}
+
+#[test]
+fn misspelled_options_are_refused() {
+    for (key, hint) in [
+        ("aws_acces_key_id", "aws_access_key_id"),
+        ("AZURE_STORAGE_ACOUNT_NAME", "azure_storage_account_name"),
+        ("google_service_acount", "google_service_account"),
+        ("durability", "deltic.durability"),
+        ("x", "'"),
+    ] {
+        let error = Storage::open("/t", &options([(key, "SECRET")])).unwrap_err();
+        assert_eq!(error.kind(), &Kind::Invalid);
+        assert!(error.to_string().contains(hint), "{error}");
+        assert!(!error.to_string().contains("SECRET"), "{error}");
+    }
+    let fine = options([("AWS_Region", "x"), ("azure_client_id", "x"), ("GOOGLE_BUCKET", "x"), ("timeout", "1s")]);
+    Storage::open("/t", &fine).unwrap();
+    Storage::open("/t", &options([("deltic.anything", "x")])).unwrap();
+    let error = Storage::open("/t", &options([("deltic.durability", "some")])).unwrap_err();
+    assert!(error.to_string().contains("'full' or 'none'"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditional_put_outcomes() {
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    let data = || Bytes::from_static(b"{}");
+
+    assert!(matches!(storage.put_if_absent("a", data()).await, Ok(Put::Created)));
+    assert!(matches!(storage.put_if_absent("a", data()).await, Ok(Put::Exists)));
+
+    for (key, retryable) in [("!500", true), ("!503", true), ("!408", true), ("!lost", true), ("!409", true)] {
+        match storage.put_if_absent(key, data()).await {
+            Ok(Put::Unknown(error)) => assert!(is_storage(&error, retryable), "{key}: {error}"),
+            other => panic!("{key}: {other:?}"),
+        }
+        assert_eq!(bucket.requests("PUT", key), 1, "{key}: a conditional put is sent once");
+    }
+    assert!(bucket.keys().contains(&"t/!lost".to_owned()), "it did land");
+
+    for (key, retryable) in [("!400", false), ("!401", false), ("!403", false), ("!429", true)] {
+        let error = storage.put_if_absent(key, data()).await.unwrap_err();
+        assert!(is_storage(&error, retryable), "{key}: {error}");
+    }
+    let error = storage.put_if_absent("!404", data()).await.unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+
+    let mut disabled = bucket.options();
+    disabled.insert("aws_conditional_put".into(), "disabled".into());
+    let disabled = Storage::open("s3://bucket/t", &disabled).unwrap();
+    for error in [
+        storage.put_if_absent("!501", data()).await.unwrap_err(),
+        disabled.put_if_absent("b", data()).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
+    }
+
+    // Nobody listens: nothing was sent.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut nobody = bucket.options();
+    nobody.insert("aws_endpoint".into(), format!("http://{}", listener.local_addr().unwrap()));
+    drop(listener);
+    let nobody = Storage::open("s3://bucket/t", &nobody).unwrap();
+    let error = nobody.put_if_absent("a", data()).await.unwrap_err();
+    assert!(is_storage(&error, true), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals() {
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    for (error, advice) in [
+        (storage.get("!403").await.unwrap_err(), "check the credentials"),
+        (storage.get("!401").await.unwrap_err(), "check the credentials"),
+        (storage.get("!400").await.unwrap_err(), "check the storage options"),
+        (storage.put("!403", Bytes::new()).await.unwrap_err(), "check the credentials"),
+        (storage.delete("!403").await.unwrap_err(), "check the credentials"),
+        (storage.list_from("!403", "").await.unwrap_err(), "check the credentials"),
+    ] {
+        assert!(is_storage(&error, false), "{error}");
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    let mut http = bucket.options();
+    http.remove("aws_allow_http");
+    let error = Storage::open("s3://bucket/t", &http).unwrap().get("x").await.unwrap_err();
+    assert!(error.kind() == &Kind::Invalid && error.to_string().contains("aws_allow_http"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_stay_out_of_texts() {
+    // A server that repeats each request, credentials and all, in its refusal.
+    let bucket = Bucket::start(1000);
+    let at = bucket.endpoint.replace("http://", "http://user:SECRETPASSWORD@");
+    let http = open(&format!("{at}/bucket/t"));
+    let s3 = Storage::open(
+        "s3://bucket/t",
+        &bucket.options().into_iter().chain(options([("aws_session_token", "SECRETTOKEN")])).collect(),
+    )
+    .unwrap();
+    let azure = Storage::open(
+        "https://account.blob.core.windows.net/bucket/t?sv=2020&sig=SECRETSIGNATURE%2B",
+        &options([("azure_storage_endpoint", &bucket.endpoint), ("azure_allow_http", "true")]),
+    )
+    .unwrap();
+    let broken = Storage::open(
+        "az://container/t",
+        &options([("azure_storage_account_name", "a"), ("azure_storage_account_key", "SECRETKEY: not base64")]),
+    )
+    .unwrap();
+    let mut texts = vec![format!("{http:?} {s3:?} {azure:?} {broken:?}")];
+    for storage in [&http, &s3, &azure, &broken] {
+        for result in [
+            storage.get("!403").await.map(drop),
+            storage.put_if_absent("!400", Bytes::new()).await.map(drop),
+            storage.get(&format!("{at}/bucket/!403")).await.map(drop),
+            storage.get(&format!("{at}/bucket/!403?sig=SECRETSIGNATURE//")).await.map(drop),
+        ] {
+            let error = result.unwrap_err();
+            texts.push(format!("{error} {error:?}"));
+        }
+    }
+    assert!(texts.iter().filter(|text| text.contains("Asked happened")).count() >= 7, "{texts:#?}");
+    for text in texts {
+        assert!(!text.contains("SECRET") && !text.contains("verysecret"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn old_files_are_not_asked_for_their_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // A link to itself cannot be asked.
+    std::os::unix::fs::symlink(at("01.json"), at("01.json")).unwrap();
+    std::os::unix::fs::symlink(at("nothing"), at("03.json")).unwrap();
+    std::fs::write(at("02.json"), "x").unwrap();
+    std::os::unix::fs::symlink(at("02.json"), at("04.json")).unwrap();
+    let storage = open(folder.path().to_str().unwrap());
+    assert_eq!(list(&storage, "", "02").await, ["02.json", "04.json"]);
+    storage.list_from("", "").await.unwrap_err();
+    assert_eq!(storage.counts().lists, 2);
+}
+
+#[tokio::test]
+async fn local_oddities() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = open(folder.path().to_str().unwrap());
+    storage.put("file", Bytes::new()).await.unwrap();
+    storage.put("folder/x", Bytes::new()).await.unwrap();
+    // Endless devices, folders, and files that stand where a folder should be.
+    for path in ["/dev/zero", "file:///dev/null", "folder", "file/x"] {
+        assert!(storage.get(path).await.unwrap_err().is_not_found(), "{path}");
+        assert!(storage.head(path).await.unwrap_err().is_not_found(), "{path}");
+        assert!(storage.get_suffix(path, 8).await.unwrap_err().is_not_found(), "{path}");
+    }
+    assert!(list(&storage, "file", "").await.is_empty());
+    let too_long = "x".repeat(300);
+    for error in [
+        storage.put("file/x", Bytes::new()).await.unwrap_err(),
+        storage.put("folder", Bytes::new()).await.unwrap_err(),
+        storage.put_if_absent("file/x", Bytes::new()).await.unwrap_err(),
+        storage.put_if_absent(&too_long, Bytes::new()).await.unwrap_err(),
+        storage.create_file("file/x").await.unwrap_err(),
+    ] {
+        assert!(is_storage(&error, false), "{error}");
+    }
+    assert!(matches!(storage.put_if_absent("folder", Bytes::new()).await, Ok(Put::Exists)));
+    assert_eq!(names(folder.path()), ["file", "folder"], "no temporary file stays");
+}
+
+#[tokio::test]
+async fn unwritable_folders_are_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    if std::fs::write(folder.path().join("probe"), "").is_ok() {
+        return; // The superuser may write anywhere.
+    }
+    let storage = open(folder.path().to_str().unwrap());
+    for error in [
+        storage.put("x", Bytes::new()).await.unwrap_err(),
+        storage.put_if_absent("_delta_log/x", Bytes::new()).await.unwrap_err(),
+        storage.create_file("x").await.unwrap_err(),
+    ] {
+        assert!(is_storage(&error, false), "{error}");
+        assert!(error.message().contains(&format!("write in the folder {}", folder.path().display())), "{error}");
+    }
+}
+
+proptest! {
+    /// Any ranges of a file, however they overlap, come back in order, at the cost of no more requests than ranges.
+    #[test]
+    fn ranges_come_back_as_asked(ranges in prop::collection::vec((0u64..400_000, 0u64..90_000), 0..12)) {
+        let data: Vec<u8> = (0..500_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let ranges: Vec<Range<u64>> = ranges.into_iter().map(|(start, length)| start..start + length).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for storage in [open(folder.path().to_str().unwrap()), memory()] {
+            runtime.block_on(async {
+                storage.put("x", data.clone().into()).await.unwrap();
+                let read = storage.get_ranges("x", &ranges).await.unwrap();
+                assert_eq!(read.len(), ranges.len());
+                for (range, bytes) in ranges.iter().zip(read) {
+                    assert_eq!(bytes, &data[range.start as usize..range.end as usize]);
+                }
+                assert!(storage.counts().gets <= ranges.len() as u64);
+            });
+        }
+    }
+}

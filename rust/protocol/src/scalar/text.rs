@@ -126,7 +126,7 @@ pub(super) fn parse_binary(text: &str) -> Vec<u8> {
 
 /// The bytes of a text that consists of nothing but `\u00XX` escapes.
 pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.is_ascii() || text.len() % 6 != 0 {
+    if text.is_empty() || !text.is_ascii() || !text.len().is_multiple_of(6) {
         return None;
     }
     text.as_bytes()

@@ -53,14 +53,6 @@ impl ArrowSchema {
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct ArrowBatch(RecordBatch);
 
-impl ArrowBatch {
-    /// Wraps `batch` for Python.
-    #[cfg(test)]
-    pub(crate) fn new(batch: RecordBatch) -> Self {
-        Self(batch)
-    }
-}
-
 #[pymethods]
 impl ArrowBatch {
     #[pyo3(signature = (requested_schema=None))]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::error::{Error, Result};
+use deltic_protocol::property::RowTracking;
 use serde::{Deserialize, Serialize};
 
 /// First byte of the form that [`TaskGroup::to_bytes`] writes.
@@ -76,4 +77,6 @@ pub struct ReadSpec {
     pub columns: Vec<String>,
     /// Text of the predicate that rows must make TRUE, if any.
     pub predicate: Option<String>,
+    /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are asked for.
+    pub row_tracking: Option<RowTracking>,
 }

@@ -5,7 +5,7 @@
 //! type that can be told from a lost connection without reading messages.
 //!
 //! Connections do not survive a `fork`, so a client is bound to the process that opened it.
-//! Proved by `conditional_put_is_sent_once` and `refusals` in the storage tests.
+//! Proved by `conditional_put_outcomes` and `refusals` in the storage tests, and below.
 
 use std::fmt;
 use std::future::Future;
@@ -253,5 +253,31 @@ impl HttpService for Service {
             let body = String::from_utf8_lossy(&body).into_owned();
             Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }))
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_another_process_are_left_alone() {
+        let location = Location::parse("s3://bucket").unwrap();
+        let options = Options::parse(&std::collections::HashMap::new()).unwrap();
+        let slot = Slot::default();
+        let mine = slot.clients(&location, &options).unwrap();
+        assert!(Arc::ptr_eq(&mine, &slot.clients(&location, &options).unwrap()));
+
+        let parent = Arc::new(open(&location, &options, std::process::id() + 1).unwrap());
+        *slot.0.write().unwrap() = Some(parent.clone());
+        let anew = slot.clients(&location, &options).unwrap();
+        assert_eq!(anew.pid, std::process::id());
+        assert!(Arc::ptr_eq(&anew, &slot.clients(&location, &options).unwrap()));
+        assert_eq!(Arc::strong_count(&parent), 2, "the parent's connections are not closed");
+
+        let held = slot.0.write().unwrap();
+        assert_eq!(slot.clients(&location, &options).unwrap().pid, std::process::id(), "a held lock is no obstacle");
+        drop(held);
     }
 }

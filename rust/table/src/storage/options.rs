@@ -61,6 +61,8 @@ const SUGGESTIONS: &[&str] = &[
 
 /// Longest piece of a server's answer worth repeating in a message.
 const LONGEST_TEXT: usize = 500;
+/// Shorter values are words of their own in too many messages.
+const SHORTEST_SECRET: usize = 6;
 
 /// Checked options. Holds secrets, so it has no `Debug`.
 #[derive(Clone)]
@@ -109,7 +111,7 @@ impl Options {
     /// `text` without credentials, and short enough for a message.
     pub(super) fn redact(&self, text: &str) -> String {
         let mut text = mask_urls(&condense(text));
-        for name in ["sig=", "signature=", "token=", "credential="] {
+        for name in ["sig=", "signature=", "token=", "credential=", "bearer ", "basic "] {
             text = mask_after(&text, name);
         }
         let from_environment = std::env::vars_os().filter_map(|(key, value)| {
@@ -117,11 +119,9 @@ impl Options {
             let cloud = ["aws_", "azure_", "google_"].iter().any(|prefix| key.starts_with(prefix));
             cloud.then_some((key, value.to_str()?.to_owned()))
         });
-        for (key, value) in self.pairs.iter().cloned().chain(from_environment) {
-            if is_secret(&key) && value.len() >= 6 {
-                text = text.replace(&value, "***");
-                let encoded = percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC);
-                text = text.replace(&encoded.to_string(), "***");
+        for (_, value) in self.pairs.iter().cloned().chain(from_environment).filter(|(key, _)| is_secret(key)) {
+            for form in forms(&value).into_iter().filter(|form| form.len() >= SHORTEST_SECRET) {
+                text = text.replace(&form, "***");
             }
         }
         if text.len() > LONGEST_TEXT {
@@ -144,6 +144,17 @@ fn is_known(key: &str) -> bool {
 fn is_secret(key: &str) -> bool {
     let words = ["secret", "token", "key", "password", "sas", "credential", "proxy_url", "service_account"];
     !key.ends_with("_enabled") && words.iter().any(|word| key.contains(word))
+}
+
+/// The ways in which a server may repeat a secret: as it is, encoded, and the signature of a shared access token alone.
+fn forms(secret: &str) -> Vec<String> {
+    let encoded = percent_encoding::utf8_percent_encode(secret, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let mut forms = vec![secret.to_owned(), encoded];
+    for signature in secret.split('&').filter_map(|pair| pair.trim_start_matches('?').strip_prefix("sig=")) {
+        forms.push(percent_encoding::percent_decode_str(signature).decode_utf8_lossy().into_owned());
+        forms.push(signature.to_owned());
+    }
+    forms
 }
 
 /// The three known keys that take the fewest edits.

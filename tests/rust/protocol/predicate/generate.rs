@@ -212,7 +212,7 @@ impl Table {
             let DataType::Struct(inner) = &schema.fields[i].data_type else {
                 return Scalar::to_column(&values, &column.data_type).unwrap();
             };
-            let hidden = |row: usize, value: &Scalar| *value == Scalar::Null && row % 3 == 0;
+            let hidden = |row: usize, value: &Scalar| *value == Scalar::Null && row.is_multiple_of(3);
             let present: Vec<bool> = values.iter().enumerate().map(|(row, value)| !hidden(row, value)).collect();
             for (value, present) in values.iter_mut().zip(&present) {
                 if !present {
@@ -242,7 +242,7 @@ impl Table {
         let operand = Operand::Column(column.name.clone());
         let data_type = &column.data_type;
         let negated = draw.once_in(3);
-        let other = self.columns.iter().filter(|c| c.data_type == *data_type && c.name != column.name).next_back();
+        let other = self.columns.iter().rfind(|c| c.data_type == *data_type && c.name != column.name);
         let side = |draw: &mut Draw| match other {
             Some(other) if draw.once_in(2) => Operand::Column(other.name.clone()),
             _ => Operand::Literal(literal(draw, data_type)),

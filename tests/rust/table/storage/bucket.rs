@@ -1,0 +1,251 @@
+//! A bucket that speaks enough of S3 to be listed, read and written, and that fails on request.
+//!
+//! A key that contains `!503`, `!409` or any other status is answered with it. `!lost` is carried out, but the
+//! connection closes without an answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use percent_encoding::percent_decode_str;
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Vec<u8>>,
+    uploads: HashMap<String, (String, BTreeMap<u32, Vec<u8>>)>,
+    /// Method and key (or list query) of every request.
+    log: Vec<(String, String)>,
+    page: usize,
+}
+
+pub(crate) struct Bucket {
+    state: Arc<Mutex<State>>,
+    pub(crate) endpoint: String,
+}
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+    /// What `Content-Length` says when the body is not sent.
+    length: Option<usize>,
+}
+
+impl Answer {
+    fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, headers: Vec::new(), body: body.into(), length: None }
+    }
+
+    fn error(status: u16, code: &str) -> Self {
+        Self::echo(status, code, "")
+    }
+
+    /// Servers repeat parts of the request to explain themselves.
+    fn echo(status: u16, code: &str, request: &str) -> Self {
+        let request = escaped(request);
+        Self::new(status, format!("<Error><Code>{code}</Code><Message>{code} happened {request}</Message></Error>"))
+    }
+}
+
+impl Bucket {
+    /// Serves a bucket named `bucket`, with `page` keys to a page of a listing.
+    pub(crate) fn start(page: usize) -> Self {
+        let state = Arc::new(Mutex::new(State { page, ..State::default() }));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = shared.clone();
+                std::thread::spawn(move || serve(stream.unwrap(), &shared));
+            }
+        });
+        Self { state, endpoint }
+    }
+
+    pub(crate) fn options(&self) -> HashMap<String, String> {
+        [
+            ("aws_endpoint", self.endpoint.as_str()),
+            ("aws_allow_http", "true"),
+            ("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE"),
+            ("AWS_SECRET_ACCESS_KEY", "verysecretaccesskey"),
+            ("aws_region", "eu-north-1"),
+            ("aws_disable_bulk_delete", "true"),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+    }
+
+    /// Requests so far whose method is `method` and whose key contains `key`.
+    pub(crate) fn requests(&self, method: &str, key: &str) -> usize {
+        let state = self.state.lock().unwrap();
+        state.log.iter().filter(|(m, k)| m == method && k.contains(key)).count()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.state.lock().unwrap().objects.keys().cloned().collect()
+    }
+}
+
+fn serve(stream: TcpStream, state: &Mutex<State>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let mut words = line.split(' ');
+        let (method, target) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
+        let mut headers = HashMap::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            match line.trim_end().split_once(": ") {
+                Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
+                None => break,
+            };
+        }
+        let length = headers.get("content-length").map_or(0, |l| l.parse().unwrap());
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let key = percent_decode_str(path.strip_prefix("/bucket").unwrap()).decode_utf8().unwrap();
+        let key = key.trim_start_matches('/').to_owned();
+        let query: HashMap<String, String> = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (name.to_owned(), percent_decode_str(&value.replace('+', " ")).decode_utf8().unwrap().into_owned())
+            })
+            .collect();
+        let mut answer = answer(&mut state.lock().unwrap(), &method, &key, &query, &headers, body);
+        if method == "HEAD" {
+            answer.length.get_or_insert(answer.body.len());
+            answer.body.clear();
+        }
+        if key.contains("!lost") {
+            return;
+        }
+        let mut text = format!("HTTP/1.1 {} Answer\r\n", answer.status);
+        for (name, value) in &answer.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("Content-Length: {}\r\n\r\n", answer.length.unwrap_or(answer.body.len())));
+        let mut bytes = text.into_bytes();
+        bytes.extend(answer.body);
+        if writer.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(
+    state: &mut State,
+    method: &str,
+    key: &str,
+    query: &HashMap<String, String>,
+    headers: &HashMap<String, String>,
+    body: Vec<u8>,
+) -> Answer {
+    if query.contains_key("list-type") {
+        state.log.push(("LIST".into(), query.get("prefix").cloned().unwrap_or_default()));
+        return list(state, query);
+    }
+    state.log.push((method.into(), key.into()));
+    if let Some(status) = key.split_once('!').and_then(|(_, rest)| rest.get(..3)?.parse().ok()) {
+        return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
+    }
+    let etag = ("ETag", "\"tag\"".to_owned());
+    match (method, query.get("uploadId")) {
+        ("POST", None) => {
+            let id = format!("upload{}", state.uploads.len());
+            state.uploads.insert(id.clone(), (key.into(), BTreeMap::new()));
+            let result = "InitiateMultipartUploadResult";
+            Answer::new(200, format!("<{result}><UploadId>{id}</UploadId></{result}>"))
+        }
+        ("POST", Some(id)) => {
+            let (key, parts) = state.uploads.remove(id).unwrap();
+            state.objects.insert(key, parts.into_values().flatten().collect());
+            let result = "CompleteMultipartUploadResult";
+            Answer::new(200, format!("<{result}><ETag>tag</ETag></{result}>"))
+        }
+        ("PUT", Some(id)) => {
+            let number = query.get("partNumber").unwrap().parse().unwrap();
+            state.uploads.get_mut(id).unwrap().1.insert(number, body);
+            Answer { headers: vec![etag], ..Answer::new(200, "") }
+        }
+        ("DELETE", Some(id)) => {
+            state.uploads.remove(id);
+            Answer::new(204, "")
+        }
+        ("PUT", None) => {
+            if headers.get("if-none-match").is_some() && state.objects.contains_key(key) {
+                return Answer::error(412, "PreconditionFailed");
+            }
+            state.objects.insert(key.into(), body);
+            Answer { headers: vec![etag], ..Answer::new(200, "") }
+        }
+        ("DELETE", None) => {
+            state.objects.remove(key);
+            Answer::new(204, "")
+        }
+        _ => read(state, method, key, headers),
+    }
+}
+
+fn read(state: &State, method: &str, key: &str, headers: &HashMap<String, String>) -> Answer {
+    let Some(object) = state.objects.get(key) else { return Answer::error(404, "NoSuchKey") };
+    let mut fields = vec![("ETag", "\"tag\"".into()), ("Last-Modified", "Wed, 01 Jan 2025 00:00:00 GMT".into())];
+    if method == "HEAD" {
+        return Answer { headers: fields, length: Some(object.len()), ..Answer::new(200, "") };
+    }
+    let Some(range) = headers.get("range") else {
+        return Answer { headers: fields, ..Answer::new(200, object.clone()) };
+    };
+    let (from, to) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+    let (from, to) = match from.parse::<usize>() {
+        Ok(from) => (from, (to.parse::<usize>().unwrap() + 1).min(object.len())),
+        Err(_) => (object.len().saturating_sub(to.parse().unwrap()), object.len()),
+    };
+    if from >= to {
+        return Answer::error(416, "InvalidRange");
+    }
+    fields.push(("Content-Range", format!("bytes {from}-{}/{}", to - 1, object.len())));
+    Answer { headers: fields, ..Answer::new(206, &object[from..to]) }
+}
+
+fn list(state: &State, query: &HashMap<String, String>) -> Answer {
+    let text = |name: &str| query.get(name).cloned().unwrap_or_default();
+    let (prefix, delimiter) = (text("prefix"), text("delimiter"));
+    let after = text("start-after").max(text("continuation-token"));
+    if prefix.contains("!403") {
+        return Answer::error(403, "AccessDenied");
+    }
+    let mut keys = state.objects.iter().filter(|(key, _)| key.starts_with(&prefix) && **key > after);
+    let mut body = String::from("<ListBucketResult>");
+    let mut last = None;
+    for (key, object) in keys.by_ref().take(state.page) {
+        last = Some(key);
+        if !delimiter.is_empty() && key[prefix.len()..].contains(&delimiter) {
+            continue;
+        }
+        let key = escaped(key);
+        body.push_str(&format!(
+            "<Contents><Key>{key}</Key><Size>{}</Size><LastModified>2025-01-01T00:00:00.000Z</LastModified></Contents>",
+            object.len()
+        ));
+    }
+    if keys.next().is_some() {
+        body.push_str(&format!("<NextContinuationToken>{}</NextContinuationToken>", escaped(last.unwrap())));
+    }
+    body.push_str("</ListBucketResult>");
+    Answer::new(200, body)
+}
+
+fn escaped(key: &str) -> String {
+    key.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
