@@ -17,6 +17,7 @@ error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `de
 from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
 from importlib.metadata import version as _version
 
+from deltic.check import Check, Finding
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -42,6 +43,7 @@ except _PackageNotFoundError:  # a source tree on the path, not an installed pac
     __version__ = "0"
 
 __all__ = [
+    "Check",
     "Commit",
     "CommitConflictError",
     "ConcurrentAppendError",
@@ -50,6 +52,7 @@ __all__ = [
     "ConcurrentTransactionError",
     "CorruptTableError",
     "DelticError",
+    "Finding",
     "InvalidInputError",
     "MetadataChangedError",
     "Plan",

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.check import Check
 from deltic.errors import InvalidInputError
 from deltic.scan import Plan, Scan, reader
 
@@ -116,6 +117,18 @@ class Snapshot:
         """Number of data files in this version. The first call replays the log."""
         return self._core.num_files()
 
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the last version that the application `app_id` committed, None if it committed none.
+
+        A transaction older than `delta.setTransactionRetentionDuration`, by the clock of now, counts as none
+        (PROTOCOL.md: "Transaction Identifiers").
+        """
+        return self._core.transaction_version(app_id)
+
+    def domains(self) -> dict[str, str]:
+        """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
+        return self._core.domains()
+
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
         """Stream the data files that may hold rows matching `filter`, one row a file, nothing of them read.
 
@@ -191,8 +204,9 @@ class Table:
     def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """Open the latest version, a given one, or the last one committed at or before `timestamp`.
 
-        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Times before the first commit
-        and after the newest have no version.
+        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Commits have the time they
+        carry where the table has in-commit timestamps enabled, else the modification time of their file
+        (PROTOCOL.md: "In-Commit Timestamps"). Times before the first commit and after the newest have no version.
 
         Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
         are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
@@ -217,9 +231,22 @@ class Table:
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
 
-        At most `limit` of them, one read of the log each (PROTOCOL.md: "Commit Provenance Information").
+        At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
+        version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
         """
         return [dict(json.loads(text)) for text in self._core.history(limit)]
+
+    def check(self, version: int | None = None, *, files: bool = False) -> Check:
+        """Compare what the table says twice about the latest or a given version, and return what differs.
+
+        That is: the version's checksum file against the replayed log, `_last_checkpoint` against the checkpoints that
+        are there, and the checkpoint in use against the commits before it, as far as they are still in the log. With
+        `files`, also whether every live data file and deletion vector file is in the store with its size: one request
+        a file. Nothing is repaired or written.
+
+        Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
+        """
+        return Check.parse(self._core.check(version, files))
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""

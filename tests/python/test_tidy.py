@@ -20,7 +20,7 @@ PROTOCOL: list[set[str]] = [
     {"feature"},
     {"replay", "prune"},
     {"log_bounds"},
-    {"conflict"},
+    {"conflict", "check"},
 ]
 TABLE: list[set[str]] = [
     {"error"},
@@ -28,15 +28,15 @@ TABLE: list[set[str]] = [
     {"storage"},
     {"log_reader", "checkpoint"},
     {"snapshot"},
-    {"history", "scan", "write", "checkpoint/write"},
+    {"history", "check", "scan", "write", "checkpoint/write"},
     {"commit"},
     {"transaction"},
     {"job"},
 ]
-BINDING: list[set[str]] = [{"errors"}, {"runtime", "clock"}, {"arrow"}, {"table"}, {"write"}]
+BINDING: list[set[str]] = [{"errors"}, {"runtime", "clock"}, {"arrow", "check"}, {"table"}, {"write"}]
 PYTHON: list[set[str]] = [
     {"errors", "_deltic"},
-    {"scan"},
+    {"scan", "check"},
     {"table"},
     {"write", "cli"},
     {"spark/schema", "spark/filter"},

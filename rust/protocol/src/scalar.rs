@@ -19,7 +19,7 @@ use arrow_array::{
 
 pub(crate) use text::MICROS_PER_DAY;
 use text::{fmt_date, fmt_decimal, fmt_float, fmt_instant, parse_binary, parse_date, unescape};
-pub use text::{parse_decimal, parse_timestamp, parse_timestamp_ntz};
+pub use text::{iso_instant, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 
 use crate::error::{Error, Result};
 use crate::schema::PrimitiveType;

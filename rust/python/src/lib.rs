@@ -3,6 +3,7 @@
 //! Registration only. What the classes mean and how they are used is written in `python/deltic`, which wraps them.
 
 mod arrow;
+mod check;
 mod clock;
 mod errors;
 mod runtime;

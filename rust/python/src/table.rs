@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::arrow::{ArrowSchema, ArrowStream};
+use crate::check::check_text;
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::{Runtime, run};
@@ -56,11 +57,10 @@ impl Table {
     #[pyo3(signature = (version = None, timestamp_ms = None))]
     fn snapshot(&self, py: Python<'_>, version: Option<u64>, timestamp_ms: Option<i64>) -> Result<Snapshot> {
         let open = async {
-            let version = match timestamp_ms {
-                Some(time) => Some(history::version_at(&self.storage, time).await?),
-                None => version,
-            };
-            TableSnapshot::open(&self.storage, version).await
+            match timestamp_ms {
+                Some(time) => history::snapshot_at(&self.storage, time).await,
+                None => TableSnapshot::open(&self.storage, version).await,
+            }
         };
         Ok(Snapshot(run(py, open)?))
     }
@@ -69,6 +69,11 @@ impl Table {
     fn history(&self, py: Python<'_>, limit: Option<usize>) -> Result<Vec<String>> {
         let entries = run(py, history::history(&self.storage, limit))?;
         Ok(entries.into_iter().map(|entry| Value::Object(entry).to_string()).collect())
+    }
+
+    #[pyo3(signature = (version = None, files = false))]
+    fn check(&self, py: Python<'_>, version: Option<u64>, files: bool) -> Result<String> {
+        check_text(py, &self.storage, version, files)
     }
 
     fn checkpoint(&self, py: Python<'_>) -> Result<u64> {
@@ -119,6 +124,15 @@ impl Snapshot {
 
     fn num_files(&self, py: Python<'_>) -> Result<u64> {
         run(py, self.0.num_files())
+    }
+
+    fn transaction_version(&self, py: Python<'_>, app_id: &str) -> Result<Option<i64>> {
+        run(py, self.0.transaction_version(app_id, Clock::now()))
+    }
+
+    fn domains(&self, py: Python<'_>) -> Result<BTreeMap<String, String>> {
+        let domains = run(py, self.0.domains())?;
+        Ok(domains.into_iter().map(|domain| (domain.domain, domain.configuration)).collect())
     }
 
     #[pyo3(signature = (filter = None))]

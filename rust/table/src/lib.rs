@@ -4,9 +4,10 @@
 //! to `deltic-protocol`.
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
-//! `checkpoint::read`, then `snapshot`, then `history`, `scan`, `write` and `checkpoint::write`, then `commit`,
-//! `transaction`, `job`. A test reads the imports.
+//! `checkpoint::read`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint::write`, then
+//! `commit`, `transaction`, `job`. A test reads the imports.
 
+pub mod check;
 pub mod checkpoint;
 pub mod commit;
 pub mod error;

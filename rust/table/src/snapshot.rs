@@ -70,12 +70,17 @@ impl Snapshot {
     /// the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         let segment = log_reader::segment(storage, version).await?;
+        Self::of_segment(storage, segment).await
+    }
+
+    /// Opens the version that a segment defines.
+    pub async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
         let at = segment.version;
-        let opened = Self::of_segment(storage, segment).await;
+        let opened = Self::load(storage, segment).await;
         opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
-    async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+    async fn load(storage: &Storage, segment: Segment) -> Result<Self> {
         let checksum = checksum(storage, &segment).await;
         let known = checksum.as_ref().map(|(version, _)| *version);
         let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
@@ -223,15 +228,29 @@ impl Snapshot {
 
     /// Application transactions, the newest of each application.
     pub async fn txns(&self) -> Result<Vec<Txn>> {
-        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.txns.clone());
+        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
         let older = self.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
     }
 
+    /// The last version that an application committed, unless it was so long ago that the table forgets it.
+    ///
+    /// A transaction without a time is never forgotten: to take one for absent would let its writer write twice.
+    pub async fn transaction_version(&self, app_id: &str, now_ms: i64) -> Result<Option<i64>> {
+        let retention = Properties::of(&self.0.metadata).set_transaction_retention();
+        let retention = retention.map_err(|e| e.in_table(self.0.storage.location()))?;
+        let expired = |txn: &Txn| match (retention, txn.last_updated) {
+            (Some(retention), Some(updated)) => updated <= now_ms.saturating_sub(retention),
+            (None, _) | (_, None) => false,
+        };
+        let txn = self.txns().await?.into_iter().find(|txn| txn.app_id == app_id);
+        Ok(txn.filter(|txn| !expired(txn)).map(|txn| txn.version))
+    }
+
     /// Metadata domains that are not removed.
     pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
-        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.domains.clone());
+        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
         let older = self.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         let newest = newest_first.chain(older).filter(|domain| seen.insert(domain.domain.clone()));
@@ -272,7 +291,7 @@ impl Tail {
 
 /// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
 /// whose place another might be created.
-fn vanished(error: Error) -> Error {
+pub(crate) fn vanished(error: Error) -> Error {
     match error.is_not_found() {
         true => {
             Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)

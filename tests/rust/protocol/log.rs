@@ -443,7 +443,8 @@ mod properties {
     use deltic_protocol::error::Kind;
     use deltic_protocol::log::crc::VersionChecksum;
     use deltic_protocol::log::hint::{LastCheckpoint, UuidCheckpointHint};
-    use deltic_protocol::log::{LogFile, LogName, Segment};
+    use deltic_protocol::log::segment::{checkpoints as checkpoints_of, incomplete_checkpoints, readable_commits};
+    use deltic_protocol::log::{CheckpointKind, LogFile, LogName, Segment};
     use proptest::prelude::*;
 
     use super::file;
@@ -552,6 +553,24 @@ mod properties {
                     prop_assert_eq!(best, None, "{}", &error);
                     prop_assert!(matches!(error.kind(), Kind::Corrupt | Kind::NotFound));
                 }
+            }
+        }
+
+        #[test]
+        fn readable_commits_are_those_with_a_segment(names in prop::collection::vec(short_name(), 0..24)) {
+            let listing: Vec<LogFile> = names.iter().map(|name| file(name)).collect();
+            let readable: Vec<u64> = readable_commits(&listing).iter().map(|f| f.name.version()).collect();
+            let commits: BTreeSet<u64> = listing.iter().filter_map(|f| match f.name {
+                LogName::Commit { version } => Some(version),
+                _ => None,
+            }).collect();
+            let expected: Vec<u64> =
+                commits.into_iter().filter(|v| Segment::choose(&listing, Some(*v), true).is_ok()).collect();
+            prop_assert_eq!(readable, expected);
+            for (version, parts, found) in incomplete_checkpoints(&listing) {
+                prop_assert!(found > 0 && found < parts as usize);
+                let kind = checkpoints_of(&listing).get(&version).map(|c| (c.kind, c.files.len()));
+                prop_assert!(kind != Some((CheckpointKind::MultiPart, parts as usize)));
             }
         }
 

@@ -2,15 +2,16 @@
 //!
 //! An optional file beside the commit. A reader that cannot use one (missing, malformed, written by a client too old to
 //! put metadata and protocol into it) rebuilds the same facts from the log, so a caller treats an error here as "no
-//! checksum". The list of all files that some writers put into it is skipped.
+//! checksum". The list of all files that some writers put into it is read only when asked for ([`all_files`]).
 //!
 //! Invariant: what is printed parses to the same (`log::properties::checksums_round_trip`).
 //!
 //! PROTOCOL.md: "Version Checksum File".
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, to_value};
 
-use crate::action::{DomainMetadata, Metadata, Protocol, Txn};
+use crate::action::{Add, DomainMetadata, Metadata, Protocol, Txn};
 use crate::error::{Error, Result};
 
 /// State of the table at one version.
@@ -79,7 +80,31 @@ pub struct DeletedRecordCountsHistogram {
 }
 
 /// Number of bins of [`DeletedRecordCountsHistogram`].
-const DELETED_RECORD_BINS: usize = 10;
+pub const DELETED_RECORD_BINS: usize = 10;
+
+/// The bin of [`DeletedRecordCountsHistogram`] for a file with so many deleted rows.
+pub fn deleted_records_bin(rows: i64) -> usize {
+    const LARGEST_BIN: i64 = i32::MAX as i64;
+    match rows {
+        ..=0 => 0,
+        1..10_000_000 => rows.ilog10() as usize + 1,
+        10_000_000..LARGEST_BIN => DELETED_RECORD_BINS - 2,
+        LARGEST_BIN.. => DELETED_RECORD_BINS - 1,
+    }
+}
+
+/// The list of all live files, if the checksum in `bytes` has one.
+pub fn all_files(bytes: &[u8]) -> Result<Option<Vec<Add>>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct AllFiles {
+        #[serde(default)]
+        all_files: Option<Vec<Add>>,
+    }
+    let read = serde_json::from_slice::<AllFiles>(bytes);
+    read.map(|list| list.all_files)
+        .map_err(|e| Error::corrupt("the list allFiles of the version checksum cannot be read").caused_by(e))
+}
 
 impl VersionChecksum {
     /// A checksum with only what every checksum must have.
@@ -115,6 +140,17 @@ impl VersionChecksum {
         checksum.file_size_histogram = checksum.file_size_histogram.or(old);
         checksum.check()?;
         Ok(checksum)
+    }
+
+    /// Reads a file that may come from a client too old to put metadata and protocol into it: these take their place.
+    pub fn parse_old(bytes: &[u8], metadata: &Metadata, protocol: &Protocol) -> Result<Self> {
+        let mut members: Map<String, Value> = serde_json::from_slice(bytes)
+            .map_err(|e| Error::corrupt("the version checksum cannot be read").caused_by(e))?;
+        for (name, action) in [("metadata", to_value(metadata)), ("protocol", to_value(protocol))] {
+            let action = action.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))?;
+            members.entry(name).or_insert(action);
+        }
+        Self::parse(Value::Object(members).to_string().as_bytes())
     }
 
     /// Prints the file.

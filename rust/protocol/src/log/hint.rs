@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use super::name::MAX_VERSION;
 use crate::action::Sidecar;
+use crate::error::{Error, Result};
 
 /// How deep the JSON may nest.
 const MAX_DEPTH: usize = 128;
@@ -87,13 +88,19 @@ fn unknown() -> i64 {
 impl LastCheckpoint {
     /// Reads the file. `None` when anything at all is wrong with it.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
+        Self::check(bytes).ok()
+    }
+
+    /// Reads the file, or says what is wrong with it (`Corrupt`).
+    pub fn check(bytes: &[u8]) -> Result<Self> {
+        let text = std::str::from_utf8(bytes).map_err(|e| Error::corrupt("it is not UTF-8").caused_by(e))?;
         // The members could otherwise stand in an array, in order.
         if !text.trim_start().starts_with('{') {
-            return None;
+            return Err(Error::corrupt("it is not a JSON object"));
         }
-        let hint: Self = serde_json::from_str(text).ok()?;
-        let pairs = canonical_pairs(text)?;
+        let hint: Self = serde_json::from_str(text).map_err(|e| Error::corrupt("it cannot be read").caused_by(e))?;
+        let pairs = canonical_pairs(text)
+            .ok_or_else(|| Error::corrupt("it repeats a key, nests too deep, or has no canonical form"))?;
         let matches = hint.checksum.as_ref().is_none_or(|stored| {
             // The protocol sorts by path, delta-spark by path and value together, which differs for arrays of more
             // than ten plain values. Either way the bytes are the ones that were written.
@@ -101,7 +108,13 @@ impl LastCheckpoint {
                 .into_iter()
                 .any(|order| md5_hex(&join(&pairs, order)).eq_ignore_ascii_case(stored))
         });
-        (matches && hint.version <= MAX_VERSION).then_some(hint)
+        if !matches {
+            return Err(Error::corrupt("its checksum does not match its contents"));
+        }
+        if hint.version > MAX_VERSION {
+            return Err(Error::corrupt(format!("{} is no version a table can have", hint.version)));
+        }
+        Ok(hint)
     }
 
     /// Prints the file with its checksum.

@@ -9,7 +9,7 @@
 //!
 //! PROTOCOL.md: "Checkpoints", "Log Compaction Files".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::name::{CheckpointFormat, LogName};
 use crate::error::{Error, Result};
@@ -153,6 +153,53 @@ impl Segment {
     pub fn checkpoint_version(&self) -> Option<u64> {
         self.checkpoint.as_ref().map(|c| c.version)
     }
+}
+
+/// The best complete checkpoint of each version.
+pub fn checkpoints(listing: &[LogFile]) -> BTreeMap<u64, Checkpoint> {
+    complete_checkpoints(&distinct(listing))
+}
+
+/// Multi-part checkpoints that lack parts: version, number of parts, and how many of them are there.
+pub fn incomplete_checkpoints(listing: &[LogFile]) -> Vec<(u64, u32, usize)> {
+    let mut sets: BTreeMap<(u64, u32), usize> = BTreeMap::new();
+    for file in distinct(listing) {
+        if let LogName::CheckpointMultiPart { version, parts, .. } = file.name {
+            *sets.entry((version, parts)).or_default() += 1;
+        }
+    }
+    sets.retain(|(_, parts), found| usize::try_from(*parts) != Ok(*found));
+    sets.into_iter().map(|((version, parts), found)| (version, parts, found)).collect()
+}
+
+/// The commits of versions that can be rebuilt, ascending. A commit before the oldest checkpoint of a log that was cut
+/// off, or after a gap, is still a file but no version to travel to.
+pub fn readable_commits(listing: &[LogFile]) -> Vec<LogFile> {
+    let files = distinct(listing);
+    let checkpoints = complete_checkpoints(&files);
+    // What gives a version: a checkpoint by itself, a commit or compaction if the version before its start is there.
+    let mut sources: Vec<(u64, Option<u64>)> = checkpoints.keys().map(|version| (*version, None)).collect();
+    sources.extend(files.iter().filter_map(|file| match file.name {
+        LogName::Commit { version } => Some((version, Some(version))),
+        // Replay starts at the newest checkpoint, so a compaction over one is of no use.
+        LogName::Compacted { start, end } if checkpoints.range(start..).next().is_none_or(|(v, _)| *v > end) => {
+            Some((end, Some(start)))
+        }
+        LogName::Compacted { .. }
+        | LogName::Checksum { .. }
+        | LogName::CheckpointClassic { .. }
+        | LogName::CheckpointMultiPart { .. }
+        | LogName::CheckpointUuid { .. } => None,
+    }));
+    sources.sort_unstable();
+    let mut readable = BTreeSet::new();
+    for (version, start) in sources {
+        if start.and_then(|start| start.checked_sub(1)).is_none_or(|before| readable.contains(&before)) {
+            readable.insert(version);
+        }
+    }
+    let commits = files.iter().filter(|f| matches!(f.name, LogName::Commit { version } if readable.contains(&version)));
+    commits.map(|f| (*f).clone()).collect()
 }
 
 /// One entry per name, sorted by name. A store may list a file twice while it is rewritten: the later entry holds.

@@ -15,6 +15,7 @@ const CYCLE_START: i32 = 2000;
 /// Days from 1970-01-01 to the first day of [`CYCLE_START`].
 const CYCLE_START_DAY: i64 = 10_957;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
+const MILLIS_PER_DAY: i64 = 86_400_000;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 /// Offsets from UTC beyond this are not used anywhere and are refused.
 const MAX_OFFSET_HOURS: i64 = 18;
@@ -43,6 +44,20 @@ pub(super) fn fmt_instant(f: &mut fmt::Formatter<'_>, micros: i64, separator: ch
     let (seconds, fraction) = (time / MICROS_PER_SECOND, time % MICROS_PER_SECOND);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     write!(f, "{separator}{hours:02}:{minutes:02}:{seconds:02}.{fraction:06}{zone}")
+}
+
+/// An instant, in milliseconds since the epoch, for people: `2026-03-01T12:00:00.000Z`.
+pub fn iso_instant(millis: i64) -> String {
+    struct Iso(i64);
+    impl fmt::Display for Iso {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            fmt_date(f, self.0.div_euclid(MILLIS_PER_DAY))?;
+            let time = self.0.rem_euclid(MILLIS_PER_DAY);
+            let (seconds, fraction) = (time / 1_000, time % 1_000);
+            write!(f, "T{:02}:{:02}:{:02}.{fraction:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+        }
+    }
+    Iso(millis).to_string()
 }
 
 /// Writes a float the way the JVM does (`1.0`, `1.0E10`, `-Infinity`, `NaN`), given its shortest `{:?}` and `{:e}`.

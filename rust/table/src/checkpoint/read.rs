@@ -113,6 +113,11 @@ impl OpenCheckpoint {
         &self.state
     }
 
+    /// Paths and sizes of its sidecars.
+    pub fn sidecars(&self) -> &[(String, u64)] {
+        &self.sidecars.files
+    }
+
     /// Leaf columns, by physical path, of which some file action has typed statistics.
     pub fn typed_stats(&self) -> HashSet<Vec<String>> {
         let leaves = self.parts.iter().flat_map(|part| part.leaves());

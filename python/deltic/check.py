@@ -1,0 +1,46 @@
+"""What `Table.check` finds. PROTOCOL.md: "Version Checksum File", "Last Checkpoint File Schema", "Checkpoints"."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+__all__ = ["Check", "Finding"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference between what a table says twice.
+
+    `kind`: `"checksum"`, `"last_checkpoint"`, `"checkpoint"`, `"data_file"` or `"deletion_vector"`. `message`: what
+    differs. `path`: the file, relative to the table or absolute.
+    """
+
+    kind: str
+    message: str
+    path: str | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.path is None else f" {self.path}:"
+        return f"{self.kind}:{place} {self.message}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check of one version found; `findings` is empty when `ok`."""
+
+    version: int
+    ok: bool
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Check:
+        """Parse what the core says of a check."""
+        told = json.loads(text)
+        findings = tuple(Finding(f["kind"], f["message"], f["path"]) for f in told["findings"])
+        return cls(told["version"], not findings, findings)
+
+    def __repr__(self) -> str:
+        head = f"Check(version={self.version}, ok={self.ok}"
+        lines = [f"\n  {finding}" for finding in self.findings]
+        return f"{head}, findings={len(lines)}){''.join(lines)}" if lines else f"{head})"

@@ -1,0 +1,174 @@
+//! Checking checkpoints: the hint to the newest one, sets that lack parts, and one against the commits it stands for.
+//!
+//! PROTOCOL.md: "Last Checkpoint File Schema", "Checkpoints".
+
+use deltic_protocol::check::{Account, file_differences, state_differences};
+use deltic_protocol::log::hint::LastCheckpoint;
+use deltic_protocol::log::name::{LAST_CHECKPOINT, LogName};
+use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment, checkpoints, incomplete_checkpoints};
+use futures::stream::TryStreamExt;
+
+use super::{Checker, FindingKind, files_of, state_of};
+use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
+use crate::error::{Error, Kind, Result};
+use crate::log_reader;
+use crate::snapshot::Snapshot;
+
+impl Checker<'_> {
+    /// Compares `_last_checkpoint` with the checkpoints that are there.
+    pub(super) async fn hint(&mut self) -> Result<()> {
+        let bytes = match self.storage.get(&log_reader::log_path(LAST_CHECKPOINT)).await {
+            Ok(bytes) => bytes,
+            Err(e) if e.is_not_found() => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let hint = match LastCheckpoint::check(&bytes) {
+            Ok(hint) => hint,
+            Err(e) => {
+                self.about_hint(format!("the hint is ignored: {e}"));
+                return Ok(());
+            }
+        };
+        let checkpoints = checkpoints(&self.listing);
+        if let Some((newest, _)) = checkpoints.last_key_value().filter(|(newest, _)| **newest > hint.version) {
+            let version = hint.version;
+            self.about_hint(format!(
+                "the hint is stale: it names version {version}, the newest checkpoint is {newest}"
+            ));
+        }
+        if let Some(parts) = hint.parts {
+            let of_set = |f: &&LogFile| matches!(f.name, LogName::CheckpointMultiPart { version, parts: p, .. } if (version, p) == (hint.version, parts));
+            let there = self.listing.iter().filter(of_set).count();
+            if usize::try_from(parts) != Ok(there) {
+                let version = hint.version;
+                self.about_hint(format!(
+                    "of the {parts} parts of the checkpoint of version {version}, {there} are there"
+                ));
+            }
+        }
+        match checkpoints.get(&hint.version) {
+            Some(checkpoint) => self.hinted(&hint, checkpoint).await,
+            None => {
+                let version = hint.version;
+                self.about_hint(format!("it names the checkpoint of version {version}, which is not in the log"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Compares what the hint tells of a checkpoint with the checkpoint.
+    async fn hinted(&mut self, hint: &LastCheckpoint, checkpoint: &Checkpoint) -> Result<()> {
+        if let Some(named) = &hint.v2_checkpoint
+            && !self.listing.iter().any(|file| file.file_name == named.path)
+        {
+            self.about_hint(format!("the checkpoint {} that it names is not in the log", named.path));
+        }
+        let counted = match OpenCheckpoint::open(self.storage, checkpoint).await {
+            Ok(open) => count(checkpoint, &open).await,
+            Err(e) => Err(e),
+        };
+        let counts = match counted {
+            Ok(counts) => counts,
+            Err(e) if matches!(e.kind(), Kind::Storage { .. }) => return Err(e),
+            Err(e) => {
+                self.about_hint(format!("the checkpoint of version {} cannot be read: {e}", hint.version));
+                return Ok(());
+            }
+        };
+        let told = [
+            ("size", Some(hint.size).filter(|size| *size >= 0), counts.actions, "actions"),
+            ("sizeInBytes", hint.size_in_bytes, counts.bytes, "bytes"),
+            ("numOfAddFiles", hint.num_of_add_files, counts.adds, "add actions"),
+        ];
+        for (member, told, actual, unit) in told {
+            if told.is_some_and(|told| u64::try_from(told) != Ok(actual)) {
+                let told = told.unwrap_or_default();
+                self.about_hint(format!("`{member}` is {told}, the checkpoint has {actual} {unit}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn about_hint(&mut self, message: String) {
+        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_reader::log_path(LAST_CHECKPOINT)));
+    }
+
+    /// Finds multi-part checkpoints that lack parts.
+    pub(super) fn incomplete(&mut self) {
+        for (version, parts, there) in incomplete_checkpoints(&self.listing) {
+            let message = format!(
+                "of the {parts} parts of a checkpoint of version {version}, {there} are there; readers pass over it"
+            );
+            self.findings.add(FindingKind::Checkpoint, message, None);
+        }
+    }
+
+    /// Compares the checkpoint that the version stands on with the commits before it, if they are all there still.
+    pub(super) async fn checkpoint(&mut self) -> Result<()> {
+        let Some(checkpoint) = self.snapshot.segment().checkpoint.clone() else { return Ok(()) };
+        let Some(mut commits) = self.without(&checkpoint) else { return Ok(()) };
+        commits.checksum = None;
+        let compared = async {
+            let commits = Snapshot::of_segment(self.storage, commits).await?;
+            let alone = Segment {
+                version: checkpoint.version,
+                checkpoint: Some(checkpoint.clone()),
+                tail: Vec::new(),
+                checksum: None,
+                commits: Vec::new(),
+            };
+            let alone = Snapshot::of_segment(self.storage, alone).await?;
+            let states = (state_of(&alone).await?, state_of(&commits).await?);
+            let files = (files_of(&alone).await?, files_of(&commits).await?);
+            Ok::<_, Error>((states, files))
+        };
+        let path = checkpoint.files.first().map(|file| log_reader::log_path(&file.file_name));
+        let (states, files) = match compared.await {
+            Ok(accounts) => accounts,
+            Err(e) if matches!(e.kind(), Kind::Storage { .. } | Kind::Internal) => return Err(e),
+            Err(e) => {
+                let message = format!("the checkpoint cannot be compared with the commits before it: {e}");
+                self.findings.add(FindingKind::Checkpoint, message, path);
+                return Ok(());
+            }
+        };
+        let (here, there) = ("the checkpoint", "the commits");
+        let states = (Account { name: here, says: &states.0 }, Account { name: there, says: &states.1 });
+        for sentence in state_differences(states.0, states.1) {
+            self.findings.add(FindingKind::Checkpoint, sentence, path.clone());
+        }
+        let files = (Account { name: here, says: &files.0 }, Account { name: there, says: &files.1 });
+        for (path, sentence) in file_differences(files.0, files.1) {
+            self.findings.add(FindingKind::Checkpoint, sentence, Some(path));
+        }
+        Ok(())
+    }
+
+    /// The checkpoint's version out of commits alone, or, where their beginning is gone, with an older checkpoint.
+    fn without(&self, checkpoint: &Checkpoint) -> Option<Segment> {
+        let choose = |keep: &dyn Fn(&LogFile) -> bool| {
+            let listing: Vec<LogFile> = self.listing.iter().filter(|file| keep(file)).cloned().collect();
+            Segment::choose(&listing, Some(checkpoint.version), false).ok()
+        };
+        choose(&|file| !file.name.is_checkpoint())
+            .or_else(|| choose(&|file| !file.name.is_checkpoint() || file.name.version() < checkpoint.version))
+    }
+}
+
+struct Counts {
+    actions: u64,
+    adds: u64,
+    bytes: u64,
+}
+
+async fn count(checkpoint: &Checkpoint, open: &OpenCheckpoint) -> Result<Counts> {
+    let columns = AddColumns { members: vec!["path"], ..AddColumns::default() };
+    let adds = open.adds(&columns).try_fold(0, |sum, batch| async move { Ok(sum + batch.len() as u64) }).await?;
+    let removes = open.removes().try_fold(0, |sum, (keys, _)| async move { Ok(sum + keys.len() as u64) }).await?;
+    let state = open.state();
+    let others = state.txns.len() + state.domains.len() + open.sidecars().len();
+    let single = [state.protocol.is_some(), state.metadata.is_some(), state.checkpoint_metadata.is_some()];
+    let single = single.iter().filter(|there| **there).count();
+    let bytes = checkpoint.files.iter().map(|f| f.size).chain(open.sidecars().iter().map(|(_, size)| *size));
+    Ok(Counts { actions: (others + single) as u64 + adds + removes, adds, bytes: bytes.fold(0, u64::saturating_add) })
+}
