@@ -5,6 +5,8 @@
 //!
 //! PROTOCOL.md: "In-Commit Timestamps", "Commit Provenance Information".
 
+use std::pin::pin;
+
 use deltic_protocol::action::json::Wanted;
 use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
@@ -22,7 +24,7 @@ pub type Entry = Map<String, Value>;
 /// The commits still in the log, newest first, at most `limit`.
 pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
     let place = |e: Error| e.in_table(storage.location());
-    let commits = commits(storage).await.map_err(place)?;
+    let commits = commits(storage, 0).await.map_err(place)?;
     if commits.is_empty() {
         // No commit is left (or was ever there): opening the table tells which.
         Snapshot::open(storage, None).await?;
@@ -48,17 +50,7 @@ pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entr
 /// # Errors
 /// `NotFound` if the time is before the oldest version that can still be read or after the newest commit.
 pub async fn version_at(storage: &Storage, time_ms: i64) -> Result<u64> {
-    let latest = Snapshot::open(storage, None).await?;
-    let commits = commits(storage).await.map_err(|e| e.in_table(storage.location()))?;
-    let enabled_from = in_commit_timestamps_from(&latest);
-    let mut times = Vec::with_capacity(commits.len());
-    for (file, (version, modified)) in commits.iter().zip(monotone(&commits)) {
-        if enabled_from.is_some_and(|from| version >= from) {
-            times.push((version, in_commit_time(storage, file).await?));
-        } else {
-            times.push((version, modified));
-        }
-    }
+    let times = times(storage).await?;
     let (Some(first), Some(last)) = (times.first(), times.last()) else {
         return Err(Error::not_found("no commit is left in the log, so no version has a time; read by version"));
     };
@@ -79,16 +71,34 @@ pub async fn version_at(storage: &Storage, time_ms: i64) -> Result<u64> {
     })
 }
 
-/// All commits in the log, ascending.
-async fn commits(storage: &Storage) -> Result<Vec<LogFile>> {
-    let mut commits = log_reader::list(storage, 0).await?;
+/// Each commit in the log with its time, ascending.
+pub(crate) async fn times(storage: &Storage) -> Result<Vec<(u64, i64)>> {
+    let place = |e: Error| e.in_table(storage.location());
+    let latest = Snapshot::open(storage, None).await?;
+    let commits = commits(storage, 0).await.map_err(place)?;
+    let enabled_from = in_commit_timestamps_from(&latest);
+    let mut times = monotone(&commits);
+    let has_own = |version: u64| enabled_from.is_some_and(|from| version >= from);
+    let own: Vec<LogFile> = commits.into_iter().filter(|file| has_own(file.name.version())).collect();
+    let mut own = pin!(log_reader::fetch(storage, own));
+    for (_, time) in times.iter_mut().filter(|(version, _)| has_own(*version)) {
+        if let Some((file, bytes)) = own.try_next().await.map_err(place)? {
+            *time = in_commit_time(&file, &bytes).map_err(place)?;
+        }
+    }
+    Ok(times)
+}
+
+/// The commits in the log from a version on, ascending.
+pub(crate) async fn commits(storage: &Storage, from: u64) -> Result<Vec<LogFile>> {
+    let mut commits = log_reader::list(storage, from).await?;
     commits.retain(|file| matches!(file.name, LogName::Commit { .. }));
     commits.sort_by_key(|file| file.name.version());
     Ok(commits)
 }
 
 /// Versions with modification times, each at least a millisecond after the one before.
-fn monotone(commits: &[LogFile]) -> Vec<(u64, i64)> {
+pub(crate) fn monotone(commits: &[LogFile]) -> Vec<(u64, i64)> {
     let mut last = i64::MIN;
     let time = |file: &LogFile| {
         last = file.modified_ms.max(last.saturating_add(1));
@@ -98,19 +108,19 @@ fn monotone(commits: &[LogFile]) -> Vec<(u64, i64)> {
 }
 
 /// First version with an in-commit timestamp, if the table has them.
-fn in_commit_timestamps_from(snapshot: &Snapshot) -> Option<u64> {
+pub(crate) fn in_commit_timestamps_from(snapshot: &Snapshot) -> Option<u64> {
     let property = |name: &str| snapshot.metadata().configuration.get(name);
     let enabled = property("delta.enableInCommitTimestamps").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     let from = property("delta.inCommitTimestampEnablementVersion").and_then(|v| v.parse().ok());
     enabled.then(|| from.unwrap_or(0))
 }
 
-async fn in_commit_time(storage: &Storage, file: &LogFile) -> Result<i64> {
-    let bytes = storage.get(&log_reader::log_path(&file.file_name)).await?;
-    let info = log_reader::parse(file, &bytes, Wanted::NoFiles)?.commit_info;
-    info.and_then(|info| info.in_commit_timestamp()).ok_or_else(|| {
-        Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled")
-            .in_table(storage.location())
-            .at_version(file.name.version())
-    })
+fn in_commit_time(file: &LogFile, bytes: &[u8]) -> Result<i64> {
+    let info = log_reader::parse(file, bytes, Wanted::NoFiles)?.commit_info;
+    info.and_then(|info| info.in_commit_timestamp()).ok_or_else(|| lacks_time(file.name.version()))
+}
+
+/// A commit that does not say when it was made, although it has to.
+pub(crate) fn lacks_time(version: u64) -> Error {
+    Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled").at_version(version)
 }

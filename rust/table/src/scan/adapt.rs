@@ -25,6 +25,7 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
 use super::cast::LeafCast;
+use super::task::CHANGE_TYPE;
 
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;
@@ -230,13 +231,16 @@ impl Resolver {
 
     /// Position of a column of the table among the file's.
     fn find(&self, field: &StructField, file: &Fields) -> Result<Option<usize>> {
-        if self.mapping == ColumnMapping::Id {
+        // Writers of change data files give this column neither an id nor a physical name.
+        let unmapped = field.name == CHANGE_TYPE && field.metadata.is_empty();
+        let mapping = if unmapped { ColumnMapping::None } else { self.mapping };
+        if mapping == ColumnMapping::Id {
             let id = field_id(field).ok_or_else(|| {
                 Error::corrupt(format!("column `{}` has no id although the table finds columns by id", field.name))
             })?;
             return only(file.iter().map(|child| parquet_id(child) == Some(id)), &field.name);
         }
-        let name = self.mapping.physical_name(field)?;
+        let name = mapping.physical_name(field)?;
         if let Some(position) = only(file.iter().map(|child| child.name() == name), name)? {
             return Ok(Some(position));
         }
