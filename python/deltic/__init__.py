@@ -32,7 +32,7 @@ from deltic.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from deltic.scan import Plan, Scan
+from deltic.scan import Changes, Plan, Scan
 from deltic.table import Snapshot, Table
 from deltic.write import Commit, create, write
 
@@ -42,6 +42,7 @@ except _PackageNotFoundError:  # a source tree on the path, not an installed pac
     __version__ = "0"
 
 __all__ = [
+    "Changes",
     "Commit",
     "CommitConflictError",
     "ConcurrentAppendError",
