@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{Array, ArrayRef, Date32Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Date32Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType as ArrowType, Field, Schema, TimeUnit};
 use deltic_protocol::deletion_vector::DeletionVector;
@@ -450,22 +450,22 @@ fn a_schema_may_only_grow_inside_a_range() {
     let list =
         |of: &str| with(&column("l", ""), "type", json!({"type": "array", "elementType": of, "containsNull": true}));
     let by_name = [("delta.columnMapping.mode", "name")];
-    let plain = |fields: &[Value]| metadata(fields, &[], &[]);
+    let plain = |fields: Vec<Value>| metadata(&fields, &[], &[]);
     for (before, after, words) in [
-        (plain(&[column("n", "short")]), plain(&[integer.clone()]), None),
-        (plain(&[column("n", "long")]), plain(&[column("n", "decimal(22,2)")]), None),
-        (plain(&[column("n", "date")]), plain(&[column("n", "timestamp_ntz")]), None),
-        (plain(&[required("n")]), plain(&[integer.clone()]), None),
-        (plain(&[nested(integer.clone())]), plain(&[nested(column("n", "long")), integer.clone()]), None),
-        (plain(&[integer.clone()]), metadata(&[mapped("n", "n")], &[], &by_name), None),
-        (plain(&[integer.clone()]), plain(&[column("m", "integer")]), Some("`n` was dropped or renamed")),
-        (plain(&[integer.clone()]), plain(&[column("n", "short")]), Some("`n` was a integer and became a short")),
-        (plain(&[column("n", "long")]), plain(&[column("n", "double")]), Some("became a double")),
-        (plain(&[column("n", "long")]), plain(&[column("n", "decimal(20,1)")]), Some("became a decimal")),
-        (plain(&[integer.clone()]), plain(&[required("n")]), Some("could be null")),
-        (plain(&[integer.clone()]), plain(&[integer.clone(), required("m")]), Some("`m`, which may not be null")),
-        (plain(&[nested(integer.clone())]), plain(&[nested(column("m", "integer"))]), Some("`s.n` was dropped")),
-        (plain(&[list("long")]), plain(&[list("string")]), Some("`l.element` was a long")),
+        (plain(vec![column("n", "short")]), plain(vec![integer.clone()]), None),
+        (plain(vec![column("n", "long")]), plain(vec![column("n", "decimal(22,2)")]), None),
+        (plain(vec![column("n", "date")]), plain(vec![column("n", "timestamp_ntz")]), None),
+        (plain(vec![required("n")]), plain(vec![integer.clone()]), None),
+        (plain(vec![nested(integer.clone())]), plain(vec![nested(column("n", "long")), integer.clone()]), None),
+        (plain(vec![integer.clone()]), metadata(&[mapped("n", "n")], &[], &by_name), None),
+        (plain(vec![integer.clone()]), plain(vec![column("m", "integer")]), Some("`n` was dropped or renamed")),
+        (plain(vec![integer.clone()]), plain(vec![column("n", "short")]), Some("`n` was a integer and became a short")),
+        (plain(vec![column("n", "long")]), plain(vec![column("n", "double")]), Some("became a double")),
+        (plain(vec![column("n", "long")]), plain(vec![column("n", "decimal(20,1)")]), Some("became a decimal")),
+        (plain(vec![integer.clone()]), plain(vec![required("n")]), Some("could be null")),
+        (plain(vec![integer.clone()]), plain(vec![integer.clone(), required("m")]), Some("`m`, which may not be null")),
+        (plain(vec![nested(integer.clone())]), plain(vec![nested(column("m", "integer"))]), Some("`s.n` was dropped")),
+        (plain(vec![list("long")]), plain(vec![list("string")]), Some("`l.element` was a long")),
         (
             metadata(&[mapped("n", "c")], &[], &by_name),
             metadata(&[mapped("m", "c")], &[], &by_name),
@@ -473,22 +473,22 @@ fn a_schema_may_only_grow_inside_a_range() {
         ),
         (
             metadata(&[mapped("n", "c")], &[], &by_name),
-            plain(&[integer.clone()]),
+            plain(vec![integer.clone()]),
             Some("found in files in another way"),
         ),
         (
-            plain(&[integer.clone(), column("p", "integer")]),
+            plain(vec![integer.clone(), column("p", "integer")]),
             metadata(&[integer.clone(), column("p", "integer")], &["p"], &[]),
             Some("partitioned by other columns"),
         ),
     ] {
         // The older schema stands at the start, or comes and goes inside the range.
         let mut at_start = Log::with(&before);
-        at_start.commit(&[after.clone()]);
+        at_start.commit(std::slice::from_ref(&after));
         let mut inside = Log::with(&after);
         inside.commit(&[]);
-        inside.commit(&[before.clone()]);
-        inside.commit(&[after.clone()]);
+        inside.commit(std::slice::from_ref(&before));
+        inside.commit(std::slice::from_ref(&after));
         for (log, version) in [(at_start, 0), (inside, 2)] {
             let read = log.plan(None, None, None, None).and_then(|feed| read(&feed));
             match (read, words) {
@@ -510,7 +510,7 @@ fn every_version_must_have_recorded_its_changes() {
     let mut log = Log::with(&off);
     let a = log.numbers("a", [1]);
     log.commit(&[add(&a)]);
-    log.commit(&[on.clone()]);
+    log.commit(std::slice::from_ref(&on));
     let b = log.numbers("b", [2]);
     log.commit(&[add(&b)]);
     log.commit(&[off]);

@@ -1,6 +1,6 @@
 //! Tasks in, rows out. Rows are compared as text, one line each, values separated by a bar.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
