@@ -48,7 +48,7 @@ test: $(VENV)/debug ## Build the extension and run all tests
 	@$(MAKE) test-rust test-python
 	@echo "== All tests passed"
 
-test-rust: $(VENV)/tools ## The Rust tests alone
+test-rust: $(VENV)/installed ## The Rust tests alone
 	@echo "== Rust tests"
 	@cargo test --workspace --locked --no-run
 	@cargo test --workspace --locked --quiet
@@ -85,8 +85,8 @@ fmt: $(VENV)/installed ## Format everything
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-wheel: $(VENV)/tools ## Build a wheel into dist/
-	@maturin build --release --locked --out dist
+wheel: $(VENV)/installed ## Build a wheel into dist/
+	@maturin build --profile dist --locked --out dist
 
 docs: $(VENV)/debug ## Regenerate the tables in docs/ and build the Rust documentation
 	@$(PY) docs/generate.py
@@ -97,25 +97,26 @@ clean: ## Remove what the other targets made here
 
 # --- what the targets above stand on ---
 
-$(VENV)/installed: requirements-dev.txt
+.PHONY: tools
+tools:
 	@test -n '$(PYTHON)' || { echo "error: Python 3.10 or newer is missing: get it from https://www.python.org or with: apt install python3 python3-venv" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "error: cargo (Rust 1.88 or newer) is missing: get it from https://rustup.rs" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "error: a C compiler (cc) is missing: apt install build-essential, or on a Mac: xcode-select --install" >&2; exit 1; }
+
+$(VENV)/installed: requirements-dev.txt | tools
 	@test -x '$(PY)' || '$(PYTHON)' -m venv '$(VENV)' || { rm -rf '$(VENV)'; echo "error: Python's venv module is missing: apt install python3-venv" >&2; exit 1; }
 	@echo "== Installing Python packages into .venv (the first time downloads some 700 MB)"
+	@$(PY) -m pip install --quiet --upgrade pip
 	@$(PY) -m pip install --quiet --requirement requirements-dev.txt
 	@touch $@
 
-$(VENV)/tools: $(VENV)/installed
-	@command -v cargo >/dev/null || { echo "error: cargo (Rust 1.88 or newer) is missing: get it from https://rustup.rs" >&2; exit 1; }
-	@command -v cc >/dev/null || { echo "error: a C compiler (cc) is missing: apt install build-essential, or on a Mac: xcode-select --install" >&2; exit 1; }
-	@touch $@
-
 # Both profiles install to the same place, so each build forgets the other's stamp.
-$(VENV)/debug: $(VENV)/tools $(RUST)
+$(VENV)/debug: $(VENV)/installed $(RUST)
 	@echo "== Building the extension for tests"
 	@maturin develop --locked
 	@rm -f $(VENV)/release && touch $@
 
-$(VENV)/release: $(VENV)/tools $(RUST)
+$(VENV)/release: $(VENV)/installed $(RUST)
 	@echo "== Building the extension for speed (some minutes the first time)"
 	@maturin develop --release --locked
 	@rm -f $(VENV)/debug && touch $@

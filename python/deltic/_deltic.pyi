@@ -5,14 +5,39 @@ Text is JSON where a docstring in `deltic` says so; bytes are versioned serialis
 
 from typing import Any, final
 
+__all__ = [
+    "ArrowBatch",
+    "ArrowSchema",
+    "ArrowStream",
+    "Plan",
+    "Snapshot",
+    "Table",
+    "__version__",
+    "abort_files",
+    "commit_files",
+    "create",
+    "read_task_group",
+    "write_files",
+    "write_spec",
+]
+
+__version__: str
+
 @final
 class ArrowStream:
+    @property
+    def schema(self) -> ArrowSchema: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
     def read_next(self) -> ArrowBatch | None: ...
 
 @final
 class ArrowBatch:
+    @property
+    def schema(self) -> ArrowSchema: ...
+    @property
+    def num_rows(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
 

@@ -132,16 +132,18 @@ class Snapshot:
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
         """Stream the data files that may hold rows matching `filter`, one row a file, nothing of them read.
 
-        Columns: `path`, `size` (bytes), `modification_time` (UTC), `partition_values` (a struct, typed),
-        `num_records`, and the typed `min`, `max` and `null_count` of each column that has statistics
-        (PROTOCOL.md: "Per-file Statistics").
+        Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
+        partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
+        can have statistics, named by its dotted path, the bounds typed. Bounds of timestamps are wider by up to a
+        millisecond, the log's precision (PROTOCOL.md: "Per-file Statistics").
         """
         return reader(self._core.files(filter))
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
 
-        `columns`: top-level columns to return, in order; None for all. `filter`: SQL text such as
+        `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
+        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as
         `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons, AND, OR, NOT, IN, BETWEEN,
         LIKE 'prefix%', IS [NOT] NULL, typed literals (DATE '2013-07-01'), nested fields with dots, back-ticked names;
         three-valued logic, and a row is kept when the filter is TRUE.
@@ -202,12 +204,15 @@ class Table:
     def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """Open the latest version, a given one, or the last one committed at or before `timestamp`.
 
-        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC.
+        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Times before the first commit
+        and after the newest have no version.
 
         Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
         are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
         needs reader features deltic does not have (PROTOCOL.md: "Reader Requirements").
         """
+        if version is not None and timestamp is not None:
+            raise InvalidInputError("give a version or a timestamp, not both")
         return Snapshot(self._core.snapshot(version, epoch_ms(timestamp)), self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:

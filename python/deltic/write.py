@@ -71,8 +71,8 @@ def spec(
     options: Mapping[str, Any],
 ) -> bytes:
     """Fix what writers need to write files for one commit: checks the schema and partitioning against the table."""
-    if mode not in ("append", "overwrite"):
-        raise InvalidInputError(f"mode must be 'append' or 'overwrite', not {mode!r}")
+    if mode not in ("append", "overwrite", "error"):
+        raise InvalidInputError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
     chosen = {name: value for name, value in options.items() if value is not None}
     partition_columns = names(partition_by, "partition_by")
     return _deltic.write_spec(
@@ -143,12 +143,12 @@ def write(
     """Write rows as one commit, creating the table if there is none.
 
     `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose
-    index is dropped. It is streamed: memory holds a few batches and the open files. `mode`: `"append"`, or
-    `"overwrite"` to replace all rows. `partition_by`: of a new table; on an existing one it must agree. `properties`,
-    `name`, `description`: of a new table only. `target_file_size`: bytes at which a new file is begun. `compression`:
-    Parquet codec, such as `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id`
-    and `app_version`: an application's own transaction, to write it once only (PROTOCOL.md: "Transaction
-    Identifiers").
+    index is dropped. It is streamed: memory holds a few batches and the open files. Columns are found by name; a
+    nullable one that is missing becomes null. `mode`: `"append"`, `"overwrite"` to replace all rows, or `"error"` if
+    there is a table already. `partition_by`: of a new table; on an existing one it must agree. `properties`, `name`,
+    `description`: of a new table only. `target_file_size`: bytes at which a new file is begun. `compression`: Parquet
+    codec, such as `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id` and
+    `app_version`: an application's own transaction (PROTOCOL.md: "Transaction Identifiers").
 
     Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
     `CommitConflictError` when another writer's commit may not be followed by this one, `StorageError` when the store

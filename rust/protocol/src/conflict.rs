@@ -7,71 +7,15 @@
 //!
 //! PROTOCOL.md: "Commit Protocol"; the reasons carry delta-spark's exception names.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::collections::HashSet;
 
 use arrow_array::{Array, cast::AsArray};
 
 use crate::action::Action;
 use crate::action::json::CommitActions;
-
-/// Why a commit may not follow the one that won.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Conflict {
-    /// The winner added files that this commit should have read.
-    ConcurrentAppend,
-    /// The winner removed a file that this commit read.
-    ConcurrentDeleteRead,
-    /// The winner removed a file that this commit removes too.
-    ConcurrentDeleteDelete,
-    /// The winner changed the table's metadata.
-    MetadataChanged,
-    /// The winner changed the table's protocol.
-    ProtocolChanged,
-    /// The winner advanced an application transaction or metadata domain that this commit depends on.
-    ConcurrentTransaction,
-}
-
-impl Conflict {
-    /// What happened, and what the caller can do.
-    pub fn explanation(self) -> &'static str {
-        match self {
-            Self::ConcurrentAppend => {
-                "another writer added files to the part of the table that this commit has read; \
-                 run the operation again on the new version"
-            }
-            Self::ConcurrentDeleteRead => {
-                "another writer removed files that this commit has read; run the operation again on the new version"
-            }
-            Self::ConcurrentDeleteDelete => {
-                "another writer removed a file that this commit removes too; \
-                 run the operation again on the new version"
-            }
-            Self::MetadataChanged => {
-                "another writer changed the table's schema or properties; check them and write again"
-            }
-            Self::ProtocolChanged => {
-                "another writer created the table or changed its protocol; open it again and write again"
-            }
-            Self::ConcurrentTransaction => {
-                "another run of the same application committed at the same time; \
-                 check which of its batches are in the table"
-            }
-        }
-    }
-}
-
-impl fmt::Display for Conflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ConcurrentAppend => "ConcurrentAppend",
-            Self::ConcurrentDeleteRead => "ConcurrentDeleteRead",
-            Self::ConcurrentDeleteDelete => "ConcurrentDeleteDelete",
-            Self::MetadataChanged => "MetadataChanged",
-            Self::ProtocolChanged => "ProtocolChanged",
-            Self::ConcurrentTransaction => "ConcurrentTransaction",
-        })
-    }
-}
+pub use crate::error::Conflict;
+use crate::replay::canonical_path;
 
 /// What a commit has read of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,8 +55,9 @@ pub fn check(read: ReadSet, actions: &[Action], winner: &CommitActions) -> Resul
     if read == ReadSet::WholeTable && !winner.removes.is_empty() {
         return Err(Conflict::ConcurrentDeleteRead);
     }
-    let own_removes = |path: &str| actions.iter().any(|a| matches!(a, Action::Remove(r) if r.path == path));
-    if (0..winner.removes.len()).any(|row| own_removes(winner.removes.path(row))) {
+    let removed = (0..winner.removes.len()).map(|row| canonical_path(winner.removes.path(row)));
+    let removed: HashSet<Cow<'_, str>> = removed.collect();
+    if actions.iter().any(|a| matches!(a, Action::Remove(own) if removed.contains(&canonical_path(&own.path)))) {
         return Err(Conflict::ConcurrentDeleteDelete);
     }
     Ok(())

@@ -7,8 +7,6 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::conflict::Conflict;
-
 /// Result with deltic's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -36,6 +34,65 @@ pub enum Kind {
     },
     /// A defect in deltic.
     Internal,
+}
+
+/// Why a commit may not follow the one that won.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Conflict {
+    /// The winner added files that this commit should have read.
+    ConcurrentAppend,
+    /// The winner removed a file that this commit read.
+    ConcurrentDeleteRead,
+    /// The winner removed a file that this commit removes too.
+    ConcurrentDeleteDelete,
+    /// The winner changed the table's metadata.
+    MetadataChanged,
+    /// The winner changed the table's protocol.
+    ProtocolChanged,
+    /// The winner advanced an application transaction or metadata domain that this commit depends on.
+    ConcurrentTransaction,
+}
+
+impl Conflict {
+    /// What happened, and what the caller can do.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Self::ConcurrentAppend => {
+                "another writer added files to the part of the table that this commit has read; \
+                 run the operation again on the new version"
+            }
+            Self::ConcurrentDeleteRead => {
+                "another writer removed files that this commit has read; run the operation again on the new version"
+            }
+            Self::ConcurrentDeleteDelete => {
+                "another writer removed a file that this commit removes too; \
+                 run the operation again on the new version"
+            }
+            Self::MetadataChanged => {
+                "another writer changed the table's schema or properties; check them and write again"
+            }
+            Self::ProtocolChanged => {
+                "another writer created the table or changed its protocol; open it again and write again"
+            }
+            Self::ConcurrentTransaction => {
+                "another run of the same application committed at the same time; \
+                 check which of its batches are in the table"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConcurrentAppend => "ConcurrentAppend",
+            Self::ConcurrentDeleteRead => "ConcurrentDeleteRead",
+            Self::ConcurrentDeleteDelete => "ConcurrentDeleteDelete",
+            Self::MetadataChanged => "MetadataChanged",
+            Self::ProtocolChanged => "ProtocolChanged",
+            Self::ConcurrentTransaction => "ConcurrentTransaction",
+        })
+    }
 }
 
 #[derive(Debug)]

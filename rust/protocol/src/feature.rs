@@ -130,6 +130,35 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
     check_types_are_declared(&listed, schema)
 }
 
+/// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
+const CHECKPOINTED: &[&str] =
+    &["rowTracking", "clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking"];
+
+/// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
+///
+/// A checkpoint stands in for the commits before it, so a feature that deltic does not know might lose what it needs.
+pub fn check_checkpointable(protocol: &Protocol, metadata: &Metadata, version: u64) -> Result<()> {
+    check_readable(protocol)?;
+    let mut refusal = Refusal::default();
+    if protocol.min_writer_version > WRITER_VERSION {
+        let asked = protocol.min_writer_version;
+        refusal.add(&format!("writer version {asked}"), format!("deltic writes up to {WRITER_VERSION}; upgrade it"));
+    }
+    for name in protocol.writer_features.iter().chain(&protocol.reader_features).flatten() {
+        match find(name).map(|f| f.writing) {
+            Some(Writing::Supported | Writing::UnlessUsed(_)) => {}
+            Some(Writing::Refused(_)) if CHECKPOINTED.contains(&name.as_str()) => {}
+            Some(Writing::Refused(why)) => refusal.add(name, why),
+            None => refusal.add(name, "not known to this version of deltic; upgrade it"),
+        }
+    }
+    let first = Properties::of(metadata).checkpoint_protection()?;
+    if listed(protocol).contains("checkpointProtection") && version < first {
+        refusal.add("checkpointProtection", format!("there may be no new checkpoints before version {first}"));
+    }
+    refusal.verdict("write a checkpoint of")
+}
+
 /// Features that the protocol lists for writers or readers, under the names of [`FEATURES`].
 fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();

@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int64Array, MapArray, UInt32Array, new_null_array};
-use arrow_select::concat::concat;
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, MapArray, UInt32Array, new_null_array};
 use arrow_select::take::take;
 
 use crate::action::batch::AddBatch;
@@ -19,8 +18,8 @@ use crate::prune::Bounds;
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::mapping::ColumnMapping;
-use crate::schema::{DataType, PrimitiveType, StructField, StructType};
-use crate::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_struct};
+use crate::schema::{DataType, PrimitiveType, StructType};
+use crate::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_struct, was_float};
 
 /// How the table names its columns, and which ones partition it.
 #[derive(Debug, Clone)]
@@ -92,11 +91,6 @@ impl TableShape {
     }
 }
 
-fn was_float(field: &StructField) -> bool {
-    let changes = field.metadata.get("delta.typeChanges").and_then(|c| c.as_array());
-    changes.is_some_and(|changes| changes.iter().any(|c| c.get("fromType").is_some_and(|t| t == "float")))
-}
-
 /// Parses each distinct text once.
 fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
     let (Some(keys), Some(values)) = (map.keys().as_string_opt::<i32>(), map.values().as_string_opt::<i32>()) else {
@@ -105,13 +99,14 @@ fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &Primi
     let offsets = map.value_offsets();
     let position = |entry: &i32| usize::try_from(*entry).unwrap_or_default();
     let mut distinct: HashMap<&str, u32> = HashMap::new();
-    let mut parsed = vec![Scalar::Null.to_array(data_type, 1)?];
+    let mut parsed = Vec::new();
     let mut indices = Vec::with_capacity(map.len());
     for (row, bounds) in offsets.windows(2).enumerate() {
         let [start, end] = bounds else { continue };
-        let mut entries = if map.is_null(row) { 0..0 } else { position(start)..position(end) };
-        let entry = entries.clone().find(|i| keys.value(*i) == physical);
-        let entry = entry.or_else(|| entries.find(|i| keys.value(*i) == logical));
+        let entries = if map.is_null(row) { 0..0 } else { position(start)..position(end) };
+        // Of a key that is there twice the last entry holds, here as in the struct that the reader is given.
+        let last = |name: &str| entries.clone().rfind(|i| keys.value(*i) == name);
+        let entry = last(physical).or_else(|| last(logical));
         let text = entry.filter(|i| values.is_valid(*i)).map(|i| values.value(i)).unwrap_or_default();
         let index = match distinct.get(text) {
             Some(index) => *index,
@@ -119,15 +114,14 @@ fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &Primi
                 let value = Scalar::parse_partition(Some(text), data_type)
                     .map_err(|e| Error::corrupt(format!("partition column `{logical}`: {}", e.message())))?;
                 let index = u32::try_from(parsed.len()).unwrap_or(u32::MAX);
-                parsed.push(value.to_array(data_type, 1)?);
+                parsed.push(value);
                 distinct.insert(text, index);
                 index
             }
         };
         indices.push(index);
     }
-    let parsed = concat(&parsed.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
-    Ok(take(&parsed, &UInt32Array::from(indices), None)?)
+    Ok(take(&Scalar::to_column(&parsed, data_type)?, &UInt32Array::from(indices), None)?)
 }
 
 /// The statistics of `leaves` from whatever form the batch holds: typed, else JSON, else unknown.
@@ -146,7 +140,11 @@ pub fn statistics(adds: &AddBatch, leaves: &[Leaf]) -> Result<StatsColumns> {
             null_count: Int64Array::new_null(adds.len()),
         }
     };
-    Ok(StatsColumns { num_records: Int64Array::new_null(adds.len()), leaves: leaves.iter().map(unknown).collect() })
+    Ok(StatsColumns {
+        num_records: Int64Array::new_null(adds.len()),
+        tight_bounds: BooleanArray::new_null(adds.len()),
+        leaves: leaves.iter().map(unknown).collect(),
+    })
 }
 
 /// Bounds of the files of one batch, for the columns of one predicate.
@@ -191,8 +189,10 @@ impl LogBounds {
     fn insert_partition(&mut self, adds: &AddBatch, shape: &TableShape, column: &Column) -> Result<()> {
         let Some(name) = column.path.first() else { return Ok(()) };
         let values = shape.partition_values(adds, name)?;
+        let nulls = values.logical_nulls();
+        let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
         // All rows are null or none is.
-        let null_count = (0..self.files).map(|row| match (values.is_null(row), self.row_count.is_valid(row)) {
+        let null_count = (0..self.files).map(|row| match (is_null(row), self.row_count.is_valid(row)) {
             (false, _) => Some(0),
             (true, true) => Some(self.row_count.value(row)),
             (true, false) => None,

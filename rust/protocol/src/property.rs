@@ -12,6 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::schema::mapping::ColumnMapping;
@@ -82,6 +84,15 @@ pub struct InCommitTimestamps {
     pub since: Option<(u64, i64)>,
 }
 
+/// The columns in which files of a table with row tracking may keep what rows brought along from other files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowTracking {
+    /// Name, in files, of the column with row ids.
+    pub row_id_column: Option<String>,
+    /// Name, in files, of the column with row commit versions.
+    pub row_commit_version_column: Option<String>,
+}
+
 /// Typed view of a table's properties.
 #[derive(Debug, Clone, Copy)]
 pub struct Properties<'a>(&'a BTreeMap<String, String>);
@@ -128,6 +139,11 @@ impl<'a> Properties<'a> {
     /// `delta.checkpointPolicy` (classic).
     pub fn checkpoint_policy(self) -> Result<CheckpointPolicy> {
         self.read("delta.checkpointPolicy", checkpoint_policy).map(Option::unwrap_or_default)
+    }
+
+    /// `delta.requireCheckpointProtectionBeforeVersion`: the first version of which new checkpoints may be made (0).
+    pub fn checkpoint_protection(self) -> Result<u64> {
+        self.read("delta.requireCheckpointProtectionBeforeVersion", not_negative).map(Option::unwrap_or_default)
     }
 
     /// `delta.dataSkippingNumIndexedCols`: how many leaf columns get statistics (32); `None` for all.
@@ -217,6 +233,20 @@ impl<'a> Properties<'a> {
                  `delta.inCommitTimestampEnablementTimestamp` only one is set",
             )),
         }
+    }
+
+    /// `delta.enableRowTracking` and the columns that go with it; `None` unless the protocol supports row tracking and
+    /// the table has it enabled, which is when every row has an id.
+    pub fn row_tracking(self, protocol: &Protocol) -> Result<Option<RowTracking>> {
+        let listed = protocol.writer_features.iter().flatten().any(|f| f == "rowTracking");
+        if !listed || !self.flag("delta.enableRowTracking", false)? {
+            return Ok(None);
+        }
+        let name = |key: &str| self.get(key).map(str::to_owned);
+        Ok(Some(RowTracking {
+            row_id_column: name("delta.rowTracking.materializedRowIdColumnName"),
+            row_commit_version_column: name("delta.rowTracking.materializedRowCommitVersionColumnName"),
+        }))
     }
 
     /// `delta.targetFileSize`: bytes a data file should have; `None` leaves it to the writer.

@@ -91,8 +91,8 @@ fn hash(state: &std::hash::RandomState, key: &Key<'_>) -> u64 {
 
 /// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
-    // Plain relative names, all but a few, have neither an escape nor a scheme.
-    if !path.bytes().any(|b| b == b'%' || b == b':') && !path.starts_with("//") {
+    // Plain names, all but a few, have neither an escape nor a scheme.
+    if !path.bytes().any(|b| b == b'%' || b == b':') {
         return Cow::Borrowed(path);
     }
     let decoded = percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path));

@@ -11,7 +11,7 @@ use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::ReadSet;
 use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, stored};
-use deltic_protocol::schema::{StructType, json};
+use deltic_protocol::schema::{DataType, StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ use crate::write::spec::{Compression, DataFile, WriteSpec};
 
 /// Layout of the byte form; another one is refused.
 const FORM: u32 = 1;
+
+/// Commits between checkpoints of a table whose property cannot be read.
+const CHECKPOINT_INTERVAL: u64 = 10;
 
 /// What happens to the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +78,8 @@ pub struct WriteJob {
     spec: WriteSpec,
     options: WriteOptions,
     txn_id: String,
+    /// Commits between checkpoints.
+    checkpoint_interval: u64,
 }
 
 /// What a committed write did.
@@ -100,8 +105,8 @@ impl WriteJob {
     /// Plans a write of rows with `schema` into the table at `storage`, which is created if it is not there.
     ///
     /// # Errors
-    /// `Invalid` if there is a table and the mode forbids it, or the partitioning is another; `Unsupported` if the table
-    /// asks writers for something that deltic does not do.
+    /// `Invalid` if there is a table and the mode forbids it, or the partitioning is another, or the table is append-only
+    /// and the mode is not; `Unsupported` if the table asks writers for something that deltic does not do.
     pub async fn plan(
         storage: &Storage,
         schema: StructType,
@@ -111,6 +116,9 @@ impl WriteJob {
         (ids, pace): (&dyn Ids, &dyn Pace),
     ) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
+        if options.app_id.is_some() != options.app_version.is_some() {
+            return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
+        }
         let (base, created, metadata) = match Snapshot::open(storage, None).await {
             Ok(_) if mode == Mode::Error => {
                 return Err(in_table(Error::invalid(
@@ -118,7 +126,7 @@ impl WriteJob {
                 )));
             }
             Ok(snapshot) => {
-                check_existing(&snapshot, partition_by, &options).map_err(in_table)?;
+                check_existing(&snapshot, mode, partition_by, &options).map_err(in_table)?;
                 (Some(snapshot.version()), None, snapshot.metadata().clone())
             }
             Err(e) if e.is_not_found() => {
@@ -136,7 +144,10 @@ impl WriteJob {
         };
         let spec = write_spec(&metadata, &options).map_err(in_table)?;
         let location = storage.location().to_owned();
-        Ok(Self { form: FORM, location, mode, base, created, spec, options, txn_id: ids.unique() })
+        // A property that only checkpoints depend on must not stop the write.
+        let checkpoint_interval = Properties::of(&metadata).checkpoint_interval().unwrap_or(CHECKPOINT_INTERVAL);
+        let txn_id = ids.unique();
+        Ok(Self { form: FORM, location, mode, base, created, spec, options, txn_id, checkpoint_interval })
     }
 
     /// The byte form.
@@ -162,10 +173,17 @@ impl WriteJob {
 
     /// Commits written files. A checkpoint follows when one is due; its failure is reported in the metrics.
     ///
+    /// If the application's write is in the table already, nothing is committed, with no attempt, and the files are
+    /// removed. A job that was committed can be committed again and gives the same version.
+    ///
     /// # Errors
     /// As [`Transaction::commit`]; `Conflict` also if two writers create the table at once.
     pub async fn commit(&self, storage: &Storage, files: Vec<DataFile>, pace: &dyn Pace) -> Result<WriteOutcome> {
         let in_table = |e: Error| e.in_table(storage.location());
+        if let Some(version) = self.committed_before(storage).await? {
+            self.abort(storage, files).await;
+            return Ok(WriteOutcome { version, attempts: 0, num_added_files: 0, metrics: Map::new() });
+        }
         let rows: u64 = files.iter().map(|f| f.rows).sum();
         let bytes: i64 = files.iter().map(|f| f.add.size).sum();
         let adds: Vec<Add> = files.into_iter().map(|f| f.add).collect();
@@ -204,20 +222,21 @@ impl WriteJob {
         };
         let Committed { version, attempts } =
             transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
-        if let Some(error) = checkpoint::write::when_due(storage, version, pace.now_ms()).await {
+        let interval = self.checkpoint_interval;
+        if let Some(error) = checkpoint::write::when_due(storage, version, interval, pace.now_ms()).await {
             metrics.insert("checkpointError".to_owned(), json!(error.to_string()));
         }
         Ok(WriteOutcome { version, attempts, num_added_files, metrics })
     }
 
-    /// The version that an earlier run of the same application write made, if there was one.
-    pub async fn committed_before(&self, storage: &Storage) -> Result<Option<i64>> {
+    /// The version that the job was planned on, if the application's write (or a later one) is in it.
+    async fn committed_before(&self, storage: &Storage) -> Result<Option<u64>> {
         let (Some(app_id), Some(version), Some(base)) = (&self.options.app_id, self.options.app_version, self.base)
         else {
             return Ok(None);
         };
         let txns = Snapshot::open(storage, Some(base)).await?.txns().await?;
-        Ok(txns.iter().find(|t| &t.app_id == app_id && t.version >= version).map(|t| t.version))
+        Ok(txns.iter().any(|t| &t.app_id == app_id && t.version >= version).then_some(base))
     }
 
     /// Removes written files that will not be committed, as far as the store lets it.
@@ -244,10 +263,23 @@ impl WriteJob {
     }
 }
 
-fn check_existing(snapshot: &Snapshot, partition_by: Option<&[String]>, options: &WriteOptions) -> Result<()> {
+fn check_existing(
+    snapshot: &Snapshot,
+    mode: Mode,
+    partition_by: Option<&[String]>,
+    options: &WriteOptions,
+) -> Result<()> {
     let shape = snapshot.shape();
     feature::check_writable(snapshot.protocol(), snapshot.metadata(), &shape.schema)?;
-    if let Some(columns) = partition_by.filter(|columns| *columns != shape.partition_columns.as_slice()) {
+    if mode == Mode::Overwrite && Properties::of(snapshot.metadata()).append_only()? {
+        return Err(Error::invalid("the table is append-only (`delta.appendOnly`), so its rows cannot be replaced"));
+    }
+    // In the schema's spelling, which new tables get as well.
+    let is_same = |columns: &&[String]| {
+        let spelled = columns.iter().map(|name| shape.schema.field(name).map_or(name, |field| &field.name));
+        spelled.eq(&shape.partition_columns)
+    };
+    if let Some(columns) = partition_by.filter(|columns| !is_same(columns)) {
         return Err(Error::invalid(format!(
             "the table is partitioned by [{}], not by [{}]; leave partition_by out, or write to another table",
             shape.partition_columns.join(", "),
@@ -268,12 +300,7 @@ fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> 
     if let Some(mode) = properties.get("delta.columnMapping.mode") {
         spec.column_mapping = mode.to_owned();
     }
-    spec.indexed_columns =
-        match (properties.data_skipping_stats_columns()?, properties.data_skipping_num_indexed_cols()?) {
-            (Some(paths), _) => IndexedColumns::Named(paths),
-            (None, Some(count)) => IndexedColumns::First(i64::try_from(count).unwrap_or(-1)),
-            (None, None) => IndexedColumns::First(-1),
-        };
+    spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
     spec.compression = match &options.compression {
         Some(codec) => Compression::parse(codec)?,
@@ -291,10 +318,6 @@ fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> 
 /// Removes for every live file of `version`.
 async fn remove_all(storage: &Storage, version: u64, now_ms: i64) -> Result<Vec<Remove>> {
     let snapshot = Snapshot::open(storage, Some(version)).await?;
-    if Properties::of(snapshot.metadata()).append_only()? {
-        return Err(Error::invalid("the table is append-only (`delta.appendOnly`), so its rows cannot be replaced")
-            .in_table(storage.location()));
-    }
     let columns = AddColumns {
         members: vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"],
         ..AddColumns::default()
@@ -374,7 +397,16 @@ impl NewTable {
     }
 
     fn actions(mut self, ids: &dyn Ids, pace: &dyn Pace) -> Result<(Protocol, Metadata)> {
-        check_schema(&self.schema, &mut self.partition_by)?;
+        check_schema(&self.schema)?;
+        check_partitioning(&self.schema, &mut self.partition_by)?;
+        if Properties::new(&self.properties).change_data_feed()?
+            && let Some(field) = self.schema.fields.iter().find(|f| is_change_column(&f.name))
+        {
+            return Err(Error::invalid(format!(
+                "the column name `{}` is taken where changes are recorded (`delta.enableChangeDataFeed`); rename it",
+                field.name
+            )));
+        }
         let protocol = feature::protocol_for(&self.schema, &self.properties)?;
         let metadata = Metadata {
             id: ids.unique(),
@@ -390,26 +422,54 @@ impl NewTable {
     }
 }
 
-/// Partition columns are given the schema's spelling.
-fn check_schema(schema: &StructType, partition_by: &mut [String]) -> Result<()> {
+/// Columns that a change feed has beside the table's own.
+fn is_change_column(name: &str) -> bool {
+    ["_change_type", "_commit_version", "_commit_timestamp"].iter().any(|taken| name.eq_ignore_ascii_case(taken))
+}
+
+fn check_schema(schema: &StructType) -> Result<()> {
     if schema.fields.is_empty() {
         return Err(Error::invalid("a table needs at least one column"));
     }
+    check_names(schema, "")
+}
+
+/// Names at any depth. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
+fn check_names(schema: &StructType, above: &str) -> Result<()> {
     let mut seen = std::collections::HashSet::new();
     for field in &schema.fields {
+        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
         if !seen.insert(field.name.to_lowercase()) {
-            return Err(Error::invalid(format!(
-                "the column `{}` is there twice; names differ by more than case",
-                field.name
-            )));
+            return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
+        }
+        if field.name.is_empty() {
+            return Err(Error::invalid(format!("a column has no name (`{path}`); give it one")));
         }
         if let Some(bad) = field.name.chars().find(|c| " ,;{}()\n\t=".contains(*c)) {
             return Err(Error::invalid(format!(
-                "the column name `{}` has the character {bad:?}, which Delta allows only with column mapping; rename it",
-                field.name
+                "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; \
+                 rename it"
             )));
         }
+        check_names_inside(&field.data_type, &path)?;
     }
+    Ok(())
+}
+
+fn check_names_inside(data_type: &DataType, path: &str) -> Result<()> {
+    match data_type {
+        DataType::Struct(inner) => check_names(inner, path),
+        DataType::Array(array) => check_names_inside(&array.element, path),
+        DataType::Map(map) => {
+            check_names_inside(&map.key, path)?;
+            check_names_inside(&map.value, path)
+        }
+        DataType::Primitive(_) | DataType::Variant => Ok(()),
+    }
+}
+
+/// Partition columns are given the schema's spelling.
+fn check_partitioning(schema: &StructType, partition_by: &mut [String]) -> Result<()> {
     let mut chosen = std::collections::HashSet::new();
     for name in partition_by.iter_mut() {
         let Some(field) = schema.field(name) else {

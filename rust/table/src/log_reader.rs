@@ -13,7 +13,7 @@ use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_pref
 use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::{self, Stream, StreamExt};
 
-use crate::error::{Kind, Result};
+use crate::error::{Error, Result};
 use crate::storage::Storage;
 
 /// How many log files are fetched at once.
@@ -32,19 +32,15 @@ pub async fn list(storage: &Storage, version: u64) -> Result<Vec<LogFile>> {
 }
 
 /// The newest checkpoint that `_last_checkpoint` speaks of. Only a hint: whatever is wrong with it, there is none.
-pub async fn last_checkpoint(storage: &Storage) -> Result<Option<LastCheckpoint>> {
-    match storage.get(&log_path(LAST_CHECKPOINT)).await {
-        Ok(bytes) => Ok(LastCheckpoint::parse(&bytes)),
-        Err(e) if matches!(e.kind(), Kind::Storage { .. }) => Err(e),
-        Err(_) => Ok(None),
-    }
+pub async fn last_checkpoint(storage: &Storage) -> Option<LastCheckpoint> {
+    LastCheckpoint::parse(&storage.get(&log_path(LAST_CHECKPOINT)).await.ok()?)
 }
 
 /// The files that define `target`, or the newest version.
 pub async fn segment(storage: &Storage, target: Option<u64>) -> Result<Segment> {
-    let place = |e: crate::error::Error| e.in_table(storage.location());
-    let hint = last_checkpoint(storage).await.map_err(place)?;
-    let hinted = hint.map(|h| h.version).filter(|v| target.is_none_or(|target| *v <= target));
+    let place = |e: Error| e.in_table(storage.location());
+    let hint = last_checkpoint(storage).await.map(|h| h.version);
+    let hinted = hint.filter(|v| target.is_none_or(|target| *v <= target));
     if let Some(version) = hinted {
         let listing = list(storage, version).await.map_err(place)?;
         // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
@@ -73,6 +69,11 @@ pub fn parse(file: &LogFile, bytes: &[u8], wanted: Wanted) -> Result<CommitActio
         LogName::Compacted { end, .. } => end,
         _ => file.name.version(),
     };
+    if bytes.trim_ascii().is_empty() {
+        // A writer that died before its first byte: nobody can tell what the commit was to say.
+        let empty = Error::corrupt("the commit is empty; restore it, or remove it if it was never acknowledged");
+        return Err(empty.at_version(version).in_file(log_path(&file.file_name)));
+    }
     let mut actions = parse_commit(bytes, Origin::Commit(version), wanted)
         .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))?;
     actions.is_compacted = matches!(file.name, LogName::Compacted { .. });

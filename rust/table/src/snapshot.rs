@@ -6,6 +6,7 @@
 //!
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -51,7 +52,7 @@ struct Inner {
 /// The commits after the checkpoint, replayed.
 #[derive(Debug)]
 pub struct Tail {
-    /// Newest first. Adds and removes have been moved out of them.
+    /// Newest first. Their adds and removes are not in them but below.
     pub commits: Vec<CommitActions>,
     /// Files that the tail adds and does not remove again.
     pub live: Vec<AddBatch>,
@@ -70,7 +71,8 @@ impl Snapshot {
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         let segment = log_reader::segment(storage, version).await?;
         let at = segment.version;
-        Self::of_segment(storage, segment).await.map_err(|e| e.in_table(storage.location()).at_version(at))
+        let opened = Self::of_segment(storage, segment).await;
+        opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
     async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
@@ -177,7 +179,7 @@ impl Snapshot {
         let have = |file: &LogFile| self.0.fetched.iter().find(|(f, _)| f == file).cloned();
         let newest_first = files.iter().rev();
         let missing: Vec<LogFile> = newest_first.clone().filter(|f| have(f).is_none()).cloned().collect();
-        let mut missing: std::collections::VecDeque<_> =
+        let mut missing: VecDeque<_> =
             log_reader::fetch(&self.0.storage, missing).try_collect::<Vec<_>>().await?.into();
         let files: Vec<(LogFile, Bytes)> =
             newest_first.filter_map(|file| have(file).or_else(|| missing.pop_front())).collect();
@@ -202,14 +204,8 @@ impl Snapshot {
         self.tail().await?;
         let checkpoint = self.checkpoint().await?.map(|open| open.adds(columns));
         let snapshot = self.clone();
-        let unseen = move |batch: AddBatch| {
-            let snapshot = snapshot.clone();
-            async move {
-                let replay = &snapshot.tail().await?.replay;
-                if replay.is_empty() { Ok(batch) } else { batch.filter(replay.unseen(&batch.keys()?)) }
-            }
-        };
-        let checkpoint = stream::iter(checkpoint).flatten().and_then(unseen);
+        let unseen = move |batch| unseen(snapshot.clone(), batch);
+        let checkpoint = stream::iter(checkpoint).flatten().map_ok(unseen).try_buffered(CONCURRENT_PARSES);
         let tail: Vec<_> = self.tail().await?.live.iter().cloned().map(Ok).collect();
         let location = self.0.storage.location().to_owned();
         Ok(stream::iter(tail).chain(checkpoint).map_err(move |e| e.in_table(location.clone())))
@@ -229,27 +225,17 @@ impl Snapshot {
     pub async fn txns(&self) -> Result<Vec<Txn>> {
         let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.txns.clone());
         let older = self.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
-        let mut txns: Vec<Txn> = Vec::new();
-        for txn in newest_first.chain(older) {
-            if !txns.iter().any(|t| t.app_id == txn.app_id) {
-                txns.push(txn);
-            }
-        }
-        Ok(txns)
+        let mut seen = HashSet::new();
+        Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
     }
 
     /// Metadata domains that are not removed.
     pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
         let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.domains.clone());
         let older = self.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
-        let mut domains: Vec<DomainMetadata> = Vec::new();
-        for domain in newest_first.chain(older) {
-            if !domains.iter().any(|d| d.domain == domain.domain) {
-                domains.push(domain);
-            }
-        }
-        domains.retain(|d| !d.removed);
-        Ok(domains)
+        let mut seen = HashSet::new();
+        let newest = newest_first.chain(older).filter(|domain| seen.insert(domain.domain.clone()));
+        Ok(newest.filter(|domain| !domain.removed).collect())
     }
 }
 
@@ -260,23 +246,52 @@ impl Tail {
         replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
     }
 
-    fn replay_all(commits: Vec<CommitActions>) -> Result<Option<Self>> {
+    fn replay_all(mut commits: Vec<CommitActions>) -> Result<Option<Self>> {
         let (mut live, mut tombstones, mut replay) = (Vec::new(), Vec::new(), Replay::new());
-        for commit in &commits {
+        let none = |rows: &RecordBatch| RecordBatch::new_empty(rows.schema());
+        for commit in &mut commits {
             if commit.is_compacted && mentions_a_file_twice(commit)? {
                 return Ok(None);
             }
             if !commit.adds.is_empty() {
-                let newest = replay.remember(&commit.adds.keys()?);
-                live.push(commit.adds.filter(newest)?);
+                let rest = AddBatch::new(commit.adds.origin, none(commit.adds.rows()))?;
+                let adds = std::mem::replace(&mut commit.adds, rest);
+                live.push(adds.filter(replay.remember(&adds.keys()?))?);
             }
             if !commit.removes.is_empty() {
-                let newest = replay.remember(&commit.removes);
-                tombstones.push(filter_record_batch(&commit.remove_rows, &BooleanArray::new(newest, None))?);
+                let rest = none(&commit.remove_rows);
+                let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
+                let rows = std::mem::replace(&mut commit.remove_rows, rest);
+                let newest = BooleanArray::new(replay.remember(&removes), None);
+                tombstones.push(filter_record_batch(&rows, &newest)?);
             }
         }
         Ok(Some(Self { commits, live, tombstones, replay }))
     }
+}
+
+/// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
+/// whose place another might be created.
+fn vanished(error: Error) -> Error {
+    match error.is_not_found() {
+        true => {
+            Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)
+        }
+        false => error,
+    }
+}
+
+/// The files of a checkpoint's batch that the tail does not mention.
+async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
+    if snapshot.tail().await?.replay.is_empty() {
+        return Ok(batch);
+    }
+    let work = move || match snapshot.0.tail.get() {
+        Some(tail) => batch.filter(tail.replay.unseen(&batch.keys()?)),
+        None => Err(Error::internal("the commits were replayed and are gone")),
+    };
+    let filtered = tokio::task::spawn_blocking(work).await;
+    filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?
 }
 
 fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{Wanted, parse_commit, print_action};
+use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
 use deltic_protocol::action::{Action, CommitInfo};
 use deltic_protocol::conflict::{ReadSet, check};
 use deltic_protocol::log::name::commit_name;
@@ -72,69 +72,67 @@ impl Transaction {
     /// `Conflict` if a winner does not allow it, `Storage` if the store fails or the pace gives up. After a `Storage`
     /// error whose message says so the outcome is unknown: the log tells, by the transaction id.
     pub async fn commit(&self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed> {
+        let actions = print_commit(&self.actions)?;
         let mut version = self.base.map_or(0, |base| base.saturating_add(1));
         let mut attempts = 0;
+        // Why it is not known whether an earlier put of `version` landed, or still will.
+        let mut unknown = None;
         loop {
             attempts += 1;
-            let lines = self.lines(pace.now_ms())?;
-            let unknown = match committer.commit(version, lines).await? {
-                Put::Created => return Ok(Committed { version, attempts }),
-                Put::Exists => None,
-                Put::Unknown(error) => Some(error),
-            };
-            match self.follow(committer, version).await? {
-                Follow::Ours(version) => return Ok(Committed { version, attempts }),
-                Follow::Next(next) => version = next,
+            let mut lines = print_commit(&[Action::CommitInfo(self.commit_info(pace.now_ms()))])?;
+            lines.extend_from_slice(&actions);
+            match committer.commit(version, Bytes::from(lines)).await {
+                Ok(Put::Created) => return Ok(Committed { version, attempts }),
+                Ok(Put::Exists) => {}
+                Ok(Put::Unknown(lost)) => unknown = Some(lost),
+                Err(error) => return Err(self.failed(attempts, unknown, error)),
+            }
+            let tried = version;
+            match self.follow(committer, &mut version).await {
+                Ok(true) => return Ok(Committed { version, attempts }),
+                Ok(false) if version == tried => {}
+                // Whoever has the version keeps it: a put of ours that is still under way cannot land any more.
+                Ok(false) => unknown = None,
+                Err(error) if version == tried && matches!(error.kind(), Kind::Storage { .. }) => {
+                    return Err(self.failed(attempts, unknown, error));
+                }
+                Err(error) => return Err(error),
             }
             match pace.back_off(attempts) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(self.given_up(attempts, unknown)),
+                None => return Err(self.failed(attempts, unknown, race_lost(attempts))),
             }
         }
     }
 
-    /// Reads and judges the winners from `version` on.
-    async fn follow(&self, committer: &dyn Committer, mut version: u64) -> Result<Follow> {
-        while let Some(lines) = committer.read(version).await? {
-            let place = |e: Error| e.at_version(version).in_file(log_path(&commit_name(version)));
-            let winner = parse_commit(&lines, Origin::Commit(version), Wanted::All).map_err(place)?;
+    /// Reads and judges the winners from `version` on, moving it to the first version that is not there. True if a
+    /// winner is this very transaction; then `version` is where it stands.
+    async fn follow(&self, committer: &dyn Committer, version: &mut u64) -> Result<bool> {
+        while let Some(lines) = committer.read(*version).await? {
+            let at = *version;
+            let place = |e: Error| e.at_version(at).in_file(log_path(&commit_name(at)));
+            let winner = parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place)?;
             if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.txn_id.as_str()) {
-                return Ok(Follow::Ours(version));
+                return Ok(true);
             }
             check(self.read, &self.actions, &winner).map_err(|conflict| {
-                Error::new(Kind::Conflict(conflict), format!("{conflict}: {}", conflict.explanation()))
-                    .at_version(version)
+                Error::new(Kind::Conflict(conflict), format!("{conflict}: {}", conflict.explanation())).at_version(at)
             })?;
-            version = version.saturating_add(1);
+            *version = at.saturating_add(1);
         }
-        Ok(Follow::Next(version))
+        Ok(false)
     }
 
-    fn given_up(&self, attempts: u32, unknown: Option<Error>) -> Error {
+    /// `error`, unless there is worse to say. An unknown outcome is never retryable: whoever runs the write again may do
+    /// it twice.
+    fn failed(&self, attempts: u32, unknown: Option<Error>, error: Error) -> Error {
+        let Some(lost) = unknown else { return error };
         let id = &self.txn_id;
-        match unknown {
-            Some(error) => Error::storage(
-                true,
-                format!(
-                    "the outcome of the commit is unknown after {attempts} attempts; \
-                     look for the txnId {id} in the log before writing again"
-                ),
-            )
-            .caused_by(error),
-            None => Error::storage(
-                true,
-                format!(
-                    "the commit lost the race {attempts} times and was not made; write again, or allow more attempts"
-                ),
-            ),
-        }
-    }
-
-    fn lines(&self, now_ms: i64) -> Result<Bytes> {
-        let mut lines = Vec::new();
-        print_action(&Action::CommitInfo(self.commit_info(now_ms)), &mut lines)?;
-        self.actions.iter().try_for_each(|action| print_action(action, &mut lines))?;
-        Ok(Bytes::from(lines))
+        let message = format!(
+            "the outcome of the commit is unknown (attempts: {attempts}); \
+             look for the txnId {id} in the log before writing again"
+        );
+        Error::storage(false, message).caused_by(lost)
     }
 
     fn commit_info(&self, now_ms: i64) -> CommitInfo {
@@ -158,7 +156,10 @@ impl Transaction {
     }
 }
 
-enum Follow {
-    Ours(u64),
-    Next(u64),
+fn race_lost(attempts: u32) -> Error {
+    let message = format!(
+        "the commit lost the race to other writers and was not made (attempts: {attempts}); \
+         write again, or allow more attempts"
+    );
+    Error::storage(true, message)
 }

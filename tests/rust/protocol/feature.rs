@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::{Metadata, Protocol};
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::feature::{self, FEATURES, check_readable, check_writable, protocol_for};
-use deltic_protocol::property::{self, PROPERTIES, Properties, check_settable, parse_interval};
+use deltic_protocol::property::{self, PROPERTIES, Properties, RowTracking, check_settable, parse_interval};
 use deltic_protocol::schema::json;
 
 /// `3,7 r:a,b w:c` and the like; a list that is there but empty is `r:`.
@@ -75,10 +75,11 @@ const READABLE: &str = "
 3,7 r:appendOnly w:                                    = ok
 3,7 r:zebra,deletionVectors,apple w:                   = apple zebra
 3,7 r:DeletionVectors w:                               = DeletionVectors
-3,7 r:variantShredding,variantShredding-preview w:     = variantShredding variantShredding-preview
+3,7 r:variantType,variantShredding,variantShredding-preview w:                       = ok
+3,7 r:geospatial,geospatial-dev,geospatial-preview w:  = ok
 3,7 r:catalogManaged w:                                = catalogManaged
 3,7 r:catalogOwned-preview w:                          = catalogOwned-preview
-3,7 r:geospatial,timestampNanos,adaptiveMetadata-preview,redirectReaderWriter-preview w: = adaptiveMetadata-preview geospatial redirectReaderWriter-preview timestampNanos
+3,7 r:timestampNanos,adaptiveMetadata-preview,redirectReaderWriter-preview w: = adaptiveMetadata-preview redirectReaderWriter-preview timestampNanos
 1,2 r:zebra                                            = zebra
 1,2 r:deletionVectors                                  = ok
 ";
@@ -188,6 +189,10 @@ const WRITABLE: &str = "
 3,7 r:variantType w:variantType | |                              = ok
 3,7 r:variantType w:variantType | variant |                      = variantType
 3,7 r:variantType-preview w:variantType-preview | variants |     = variantType-preview
+3,7 r:variantType,variantShredding w:variantType,variantShredding | variant | = variantShredding variantType
+3,7 r:variantShredding-preview w:variantShredding-preview | |    = variantShredding-preview
+3,7 r:geospatial w:geospatial | geometry |                       = geospatial
+3,7 r:geospatial-dev w:geospatial-dev | |                        = geospatial-dev
 3,7 r:typeWidening w:typeWidening | |                            = ok
 3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = typeWidening
 3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = typeWidening-preview
@@ -467,6 +472,34 @@ fn property_defaults_are_what_the_table_says() {
     let names: Vec<&str> = PROPERTIES.iter().map(|p| p.name).collect();
     let distinct: std::collections::BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(distinct.len(), names.len());
+}
+
+/// Protocol `|` properties `=` columns that may hold what rows bring along, `None` without row tracking, or part of the
+/// message.
+const ROW_TRACKING: &str = "
+1,7 w:rowTracking,domainMetadata | delta.enableRowTracking=true = - -
+1,7 w:rowTracking,domainMetadata | delta.enableRowTracking=true; delta.rowTracking.materializedRowIdColumnName=i; delta.rowTracking.materializedRowCommitVersionColumnName=v = i v
+1,7 w:rowTracking,domainMetadata | delta.rowTracking.materializedRowIdColumnName=i = None
+1,7 w:rowTracking,domainMetadata | delta.enableRowTracking=false = None
+1,7 w:rowTracking,domainMetadata | delta.enableRowTracking=maybe = true or false
+1,7 w:domainMetadata | delta.enableRowTracking=true = None
+1,2 | delta.enableRowTracking=true = None
+";
+
+#[test]
+fn row_tracking_counts_only_where_the_protocol_has_it() {
+    for (case, expected) in lines(ROW_TRACKING) {
+        let (text, properties) = case.split_once('|').unwrap();
+        let map = configuration(properties);
+        let actual = match Properties::new(&map).row_tracking(&protocol(text.trim())) {
+            Ok(Some(RowTracking { row_id_column: id, row_commit_version_column: version })) => {
+                format!("{} {}", id.as_deref().unwrap_or("-"), version.as_deref().unwrap_or("-"))
+            }
+            Ok(None) => "None".to_owned(),
+            Err(error) => error.message().to_owned(),
+        };
+        assert!(actual == expected || actual.contains(expected), "{case}: {actual}");
+    }
 }
 
 #[test]

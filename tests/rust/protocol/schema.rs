@@ -214,6 +214,34 @@ fn a_variant_comes_back_as_its_struct() {
     assert_eq!(back.fields[0].data_type.to_string(), "struct<metadata: binary, value: binary>");
 }
 
+/// A type `=` the metadata of GeoArrow's extension, `-` without the extension.
+const GEOARROW: &str = r#"
+geometry(OGC:CRS84)              = {"crs":"OGC:CRS84","crs_type":"authority_code"}
+geometry(srid:4326)              = {"crs":"4326","crs_type":"srid"}
+geometry(SRID:0)                 = none
+geometry(projjson:my.crs)        = none
+geometry(EngineeringCRS)         = {"crs":"EngineeringCRS"}
+geography(EPSG:4326, spherical)  = {"crs":"EPSG:4326","crs_type":"authority_code","edges":"spherical"}
+geography(srid:0, vincenty)      = {"edges":"vincenty"}
+geography(OGC:CRS84, planar)     = -
+"#;
+
+#[test]
+fn geometries_are_binary_with_geoarrow_metadata() {
+    for line in GEOARROW.lines().filter(|line| !line.trim().is_empty()) {
+        let (name, expected) = line.split_once(" = ").unwrap();
+        let schema = json::parse(&one_column(&format!("\"{}\"", name.trim()))).unwrap();
+        let field = arrow::to_arrow_field(&schema.fields[0]);
+        assert_eq!(field.data_type(), &ArrowType::Binary);
+        assert_eq!(field.metadata()["delta.type"], name.trim());
+        let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
+        assert_eq!(extension, (expected != "-").then_some("geoarrow.wkb"), "{name}");
+        let parameters = field.metadata().get("ARROW:extension:metadata").map_or("none", String::as_str);
+        assert!(parameters == expected || expected == "-", "{name}: {parameters}");
+        assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap(), schema);
+    }
+}
+
 #[test]
 fn physical_names_replace_logical_ones_at_any_depth() {
     let field = |name: &str, id: i64, data_type: &str| {

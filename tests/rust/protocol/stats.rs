@@ -1,1 +1,2 @@
 mod collect;
+mod read;

@@ -87,6 +87,9 @@ impl Log {
     }
 
     fn commit(&mut self, actions: &[Value]) -> u64 {
+        // A commit says at least something.
+        let nothing = [json!({"commitInfo": {}})];
+        let actions = if actions.is_empty() { &nothing } else { actions };
         let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
         let version = self.versions;
         std::fs::write(self.commit_path(version), lines).unwrap();
@@ -299,6 +302,8 @@ fn the_feed_has_three_columns_of_its_own() {
     assert_eq!(read(&feed).unwrap().last().unwrap(), "6|insert|5|5000");
     let few = log.rows(Bound::Version(3), Bound::Version(3), &["_commit_timestamp", "n"], None).unwrap();
     assert_eq!(few, ["3000|4", "3000|5"]);
+    let error = log.plan(None, None, Some(&["_metadata.row_id"]), None).unwrap_err();
+    assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{error}");
     for (columns, word) in [(&["x"][..], "_commit_timestamp"), (&["n", "n"], "twice")] {
         let error = log.plan(None, None, Some(columns), None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
@@ -566,7 +571,7 @@ fn log_cleanup_takes_changes_away() {
     assert_eq!(log.rows(Bound::Version(4), None, &ALL, None).unwrap(), HISTORY[9..]);
     let early = log.rows(Bound::Time(EPOCH_MS), None, &ALL, None).unwrap_err();
     assert_eq!(early.kind(), &Kind::NotFound);
-    says(&early, &["does not reach back", "version 4"]);
+    says(&early, &["oldest version that can be read", "version 4"]);
 }
 
 #[test]
@@ -581,7 +586,10 @@ fn times_choose_the_commits_made_between_them() {
         (Bound::Version(1), Some(at(4500)), Ok(Some(1..=4))),
         (at(3500), Some(Bound::Version(5)), Ok(Some(4..=5))),
         (at(3001), Some(at(3999)), Ok(None)),
+        (at(5000), None, Ok(Some(5..=5))),
         (at(5001), None, Err(Kind::NotFound)),
+        (at(5001), Some(at(9000)), Err(Kind::NotFound)),
+        (at(5002), Some(at(9000)), Err(Kind::NotFound)),
         (at(-2), Some(at(-1)), Err(Kind::NotFound)),
         (Bound::Version(4), Some(at(3000)), Err(Kind::Invalid)),
     ] {

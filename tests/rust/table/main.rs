@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod changes;
+mod corpus;
 mod read;
 mod storage;
 mod write;

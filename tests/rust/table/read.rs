@@ -16,6 +16,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Kind, Result};
+use deltic_protocol::property::RowTracking;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec, TaskGroup};
 use deltic_table::storage::Storage;
@@ -28,6 +29,10 @@ use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+mod geospatial;
+mod row_tracking;
+mod shredded;
+
 /// Data files in a folder, and how to read them.
 struct Lake {
     dir: tempfile::TempDir,
@@ -37,6 +42,7 @@ struct Lake {
     mapping: &'static str,
     tasks: Vec<FileTask>,
     options: ReadOptions,
+    row_tracking: Option<RowTracking>,
 }
 
 impl Lake {
@@ -46,7 +52,8 @@ impl Lake {
         let storage = Storage::open(dir.path().to_str().unwrap(), &HashMap::new()).unwrap();
         let fields = columns.iter().map(|(name, data_type)| column(name, data_type)).collect();
         let options = ReadOptions { concurrent_files: 2, ..ReadOptions::default() };
-        Self { dir, storage, fields, partitions: Vec::new(), mapping: "none", tasks: Vec::new(), options }
+        let (partitions, tasks) = (Vec::new(), Vec::new());
+        Self { dir, storage, fields, partitions, mapping: "none", tasks, options, row_tracking: None }
     }
 
     fn spec(&self, columns: &[&str], predicate: Option<&str>) -> ReadSpec {
@@ -56,6 +63,7 @@ impl Lake {
             column_mapping: self.mapping.to_owned(),
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
             predicate: predicate.map(str::to_owned),
+            row_tracking: self.row_tracking.clone(),
         }
     }
 
@@ -501,9 +509,8 @@ fn variants_are_two_binaries_in_any_order() {
     lake.file(vec![("v", variant(["value", "metadata"], [b"v", b"m"]))]);
     lake.check(&["v"], None, &["{metadata: 6d, value: 76}", "{metadata: 6d, value: 76}"]);
     lake.tasks.clear();
-    lake.file(vec![("v", variant(["metadata", "typed_value"], [b"m", b"v"]))]);
-    let error = lake.rows(&["v"], None).unwrap_err();
-    assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["variantShredding".to_owned()] });
+    lake.file(vec![("v", variant(["metadata", "other"], [b"m", b"v"]))]);
+    lake.check_corrupt(&["v"], &["`v` lacks `metadata` or `value`"]);
 }
 
 /// Two files of a table partitioned by `p` and `d`.
@@ -529,6 +536,38 @@ fn partition_values_come_from_the_log() {
     let mut lake = partitioned();
     lake.tasks[0].partition_values.insert("d".to_owned(), Some("tomorrow".to_owned()));
     lake.check_corrupt(&["n"], &["tomorrow"]);
+}
+
+#[test]
+fn partition_columns_in_files_are_ignored_under_every_mapping() {
+    for mode in ["name", "id"] {
+        let mut lake = mapped(mode);
+        let id = HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_owned(), "4".to_owned())]);
+        let p = Field::new("col-4", ArrowType::Int32, true).with_metadata(id);
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![p])), vec![ints([7, 8])]).unwrap();
+        lake.add(&encode(&batch, 10)).partition_values.insert("col-4".to_owned(), Some("9".to_owned()));
+        lake.check(&["p"], None, &["6", "9", "9"]);
+        lake.check(&["p"], Some("p = 9"), &["9", "9"]);
+        lake.check(&["p"], Some("p = 7"), &[]);
+        lake.check(&["a", "p"], Some("a is null and p > 8"), &["null|9", "null|9"]);
+    }
+}
+
+#[test]
+fn partition_values_of_a_narrower_type_are_read_as_the_tables() {
+    for (data_type, text, expected) in [
+        ("long", "-5", "-5"),
+        ("double", "1.1", "1.1"),
+        ("double", "7", "7.0"),
+        ("decimal(12,4)", "1.50", "1.5000"),
+        ("decimal(20,0)", "127", "127"),
+        ("timestamp_ntz", "2024-02-29", "2024-02-29T00:00:00"),
+    ] {
+        let mut lake = Lake::new(&[("n", "integer"), ("p", data_type)]);
+        lake.partitions = vec!["p".to_owned()];
+        lake.file(vec![("n", ints([1]))]).partition_values.insert("p".to_owned(), Some(text.to_owned()));
+        lake.check(&["p"], Some("n = 1"), &[expected]);
+    }
 }
 
 #[test]

@@ -51,9 +51,9 @@ pub struct DomainMetadata {
     /// Name; `delta.` is reserved.
     pub domain: String,
     /// Text that only the domain's owner interprets.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     pub configuration: String,
     /// Whether the domain was removed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     pub removed: bool,
 }

@@ -90,7 +90,7 @@ pub struct Cdc {
     /// Percent-encoded URI, relative to the table's root or absolute.
     pub path: String,
     /// One entry for each partition column.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     pub partition_values: PartitionValues,
     /// Bytes.
     pub size: i64,

@@ -1,8 +1,8 @@
 //! Actions as lines of JSON: reading a commit, writing one.
 //!
 //! A commit is read in one pass; lines that the caller does not want cost a look at their first key. Unknown actions
-//! and members are ignored. A line that is no JSON object, or whose members have impossible types, is
-//! [`Kind::Corrupt`](crate::error::Kind::Corrupt) with its number.
+//! and members are ignored, and null is as good as absent. A line that is no JSON object, or whose members have
+//! impossible types, is [`Kind::Corrupt`](crate::error::Kind::Corrupt) with its number.
 //!
 //! Writing and reading back gives the same actions (`tests/rust/protocol/action.rs`).
 //!
@@ -62,8 +62,11 @@ pub struct CommitActions {
 /// Reads the lines of a commit.
 ///
 /// # Errors
-/// `Corrupt`, with the line's number, if a line is not an action.
+/// `Corrupt`, with the line's number, if a line is not an action; `Unsupported` if there is more than columns can hold.
 pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<CommitActions> {
+    if wanted == Wanted::All && i32::try_from(bytes.len()).is_err() {
+        return Err(Error::unsupported("JSON beyond 2 GiB", "a JSON file of the log is larger than 2 GiB"));
+    }
     let mut adds = AddBuilder::default();
     let mut removes = KeyBuilder::default();
     let mut rest = Rest::default();
@@ -72,16 +75,17 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
         if line.is_empty() || (wanted == Wanted::NoFiles && is_file_action(line)) {
             continue;
         }
-        let corrupt = |source: serde_json::Error| {
-            Error::corrupt(format!("line {} of the commit is not a readable action", index + 1)).caused_by(source)
-        };
-        let line: Line<'_> = serde_json::from_slice(line).map_err(corrupt)?;
-        if wanted == Wanted::All {
-            if let Some(add) = &line.add {
-                adds.append(add);
-            }
-            if let Some(remove) = &line.remove {
-                removes.append(remove);
+        let corrupt = || Error::corrupt(format!("line {} of the commit is not a readable action", index + 1));
+        // An array would be taken for the members in their order.
+        if !line.starts_with(b"{") {
+            return Err(corrupt());
+        }
+        let mut line: Line<'_> = serde_json::from_slice(line).map_err(|e| corrupt().caused_by(e))?;
+        match wanted {
+            Wanted::NoFiles => line.cdc = None,
+            Wanted::All => {
+                line.add.iter().for_each(|add| adds.append(add));
+                line.remove.iter().for_each(|remove| removes.append(remove));
             }
         }
         rest.take(line);
@@ -103,9 +107,9 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
     })
 }
 
-/// By the first key alone; writers put one action on a line.
+/// By the first key alone, unless it is null; a line holds one action.
 fn is_file_action(line: &[u8]) -> bool {
-    [&b"{\"add\":"[..], b"{\"remove\":", b"{\"cdc\":"].iter().any(|prefix| line.starts_with(prefix))
+    [&b"{\"add\":{"[..], b"{\"remove\":{", b"{\"cdc\":{"].iter().any(|prefix| line.starts_with(prefix))
 }
 
 /// One line, borrowing its texts from the commit's bytes where they hold no escapes.
@@ -142,11 +146,11 @@ pub(super) struct FileLine<'a> {
     pub(super) path: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(super) partition_values: Option<Texts<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub(super) size: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub(super) modification_time: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub(super) deletion_timestamp: Option<i64>,
     #[serde(default)]
     pub(super) data_change: Option<bool>,
@@ -158,9 +162,9 @@ pub(super) struct FileLine<'a> {
     pub(super) tags: Option<Texts<'a>>,
     #[serde(borrow, default)]
     pub(super) deletion_vector: Option<DeletionVectorLine<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub(super) base_row_id: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub(super) default_row_commit_version: Option<i64>,
     #[serde(borrow, default)]
     pub(super) clustering_provider: Option<Cow<'a, str>>,
@@ -232,11 +236,40 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
                 Ok(Text(Cow::Owned(value.to_string())))
             }
             fn visit_f64<E>(self, value: f64) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(value.to_string())))
+                Ok(Text(Cow::Owned(Value::from(value).to_string())))
             }
         }
         deserializer.deserialize_any(AnyText)
     }
+}
+
+/// An integer, also when a foreign writer gives it a fraction of zero or an exponent.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    struct Whole;
+    impl Visitor<'_> for Whole {
+        type Value = Option<i64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number")
+        }
+        fn visit_unit<E>(self) -> Result<Option<i64>, E> {
+            Ok(None)
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<Option<i64>, E> {
+            Ok(Some(value))
+        }
+        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Option<i64>, E> {
+            i64::try_from(value).map(Some).map_err(|_| E::custom("the number is too large"))
+        }
+        fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Option<i64>, E> {
+            /// Beyond it, neighbouring integers are one double.
+            const EXACT: f64 = 9_007_199_254_740_992.0;
+            let is_whole = value.fract() == 0.0 && value.abs() < EXACT;
+            // The conversion is exact, as was just made sure.
+            if is_whole { Ok(Some(value as i64)) } else { Err(E::custom("the number is not whole")) }
+        }
+    }
+    deserializer.deserialize_any(Whole)
 }
 
 #[derive(Default)]
@@ -294,6 +327,13 @@ pub fn print_action(action: &Action, lines: &mut Vec<u8>) -> Result<()> {
         Action::Remove(a) => line("remove", serde_json::to_value(a).map_err(broken)?),
         Action::Cdc(a) => line("cdc", serde_json::to_value(a).map_err(broken)?),
     }
+}
+
+/// What null stands for where a member has a default.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// A map of texts; numbers and booleans that foreign writers leave unquoted become their text, nulls are left out.

@@ -22,13 +22,13 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Encoding of the data files, always Parquet.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     pub format: Format,
     /// The schema as JSON text. Some pipelines first commit metadata without one; such a table cannot be read yet.
     #[serde(default)]
     pub schema_string: String,
     /// Names of the partition columns, in order.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::json::or_default")]
     pub partition_columns: Vec<String>,
     /// Milliseconds since the epoch when the table was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]

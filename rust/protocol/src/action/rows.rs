@@ -127,7 +127,8 @@ impl<'a> Members<'a> {
     }
 
     fn text(&self, name: &str) -> Option<String> {
-        self.column(name)?.as_string_opt::<i32>().map(|c| c.value(self.row).to_owned())
+        let value = cast(&self.column(name)?.slice(self.row, 1), &DataType::Utf8).ok()?;
+        value.as_string_opt::<i32>().filter(|v| v.is_valid(0)).map(|v| v.value(0).to_owned())
     }
 
     fn boolean(&self, name: &str) -> Option<bool> {

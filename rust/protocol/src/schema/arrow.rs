@@ -4,6 +4,8 @@
 //! `Decimal128`, variants are struct<metadata: binary, value: binary>. Towards the table everything that converts
 //! without loss is accepted, and so are instants finer than microseconds, which are cut; the rest is refused with what
 //! to cast it to. A variant comes back as the struct that holds it: its Arrow type does not tell them apart.
+//! Geometries and geographies are `Binary` that two kinds of field metadata explain: `delta.type` holds the table type,
+//! and GeoArrow's extension `geoarrow.wkb` the reference system and the edges for those who know it.
 //!
 //! Invariant: but for that, a schema survives the way to Arrow and back (`schema::properties::arrow_round_trips`).
 //!
@@ -21,6 +23,11 @@ use crate::error::{Error, Result};
 
 /// Field metadata that keeps the table type of a column whose Arrow type is only its encoding.
 const TABLE_TYPE: &str = "delta.type";
+
+/// Field metadata with the name of an Arrow extension type.
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+/// Field metadata with the parameters of an Arrow extension type.
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
 /// Column metadata that is not text, which is all that Arrow's metadata can hold.
 const TYPED_KEYS: [&str; 7] = [
@@ -48,10 +55,55 @@ pub fn to_arrow_field(field: &StructField) -> Field {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut metadata: HashMap<String, String> =
         field.metadata.iter().map(|(key, value)| (key.clone(), text(value))).collect();
-    if let DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }) = &field.data_type {
-        metadata.insert(TABLE_TYPE.to_owned(), field.data_type.to_string());
+    match &field.data_type {
+        DataType::Primitive(PrimitiveType::Geometry { crs }) => {
+            metadata.insert(TABLE_TYPE.to_owned(), field.data_type.to_string());
+            metadata.extend(geoarrow(crs, None));
+        }
+        DataType::Primitive(PrimitiveType::Geography { crs, algorithm }) => {
+            metadata.insert(TABLE_TYPE.to_owned(), field.data_type.to_string());
+            // Without the name of its edges a geography would be taken for a geometry.
+            if EDGES.contains(&algorithm.as_str()) {
+                metadata.extend(geoarrow(crs, Some(algorithm)));
+            }
+        }
+        DataType::Primitive(_) | DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {}
     }
     Field::new(&field.name, to_arrow_type(&field.data_type), field.nullable).with_metadata(metadata)
+}
+
+/// How GeoArrow may interpolate edges, which is what Delta may too.
+const EDGES: [&str; 5] = ["spherical", "vincenty", "thomas", "andoyer", "karney"];
+
+/// The field metadata of GeoArrow's type for well-known binary.
+///
+/// A reference system is `authority:code`, `srid:number` (0 for none), or `projjson:property`; the last names a table
+/// property, which a schema does not know, so that only [`TABLE_TYPE`] tells of it.
+fn geoarrow(crs: &str, edges: Option<&str>) -> Vec<(String, String)> {
+    let mut parameters = Map::new();
+    match crs.split_once(':') {
+        Some((kind, _)) if kind.eq_ignore_ascii_case("projjson") => {}
+        Some((kind, "0")) if kind.eq_ignore_ascii_case("srid") => {}
+        Some((kind, srid)) if kind.eq_ignore_ascii_case("srid") => {
+            parameters.insert("crs".to_owned(), srid.into());
+            parameters.insert("crs_type".to_owned(), "srid".into());
+        }
+        Some(_) => {
+            parameters.insert("crs".to_owned(), crs.into());
+            parameters.insert("crs_type".to_owned(), "authority_code".into());
+        }
+        None => {
+            parameters.insert("crs".to_owned(), crs.into());
+        }
+    }
+    if let Some(edges) = edges {
+        parameters.insert("edges".to_owned(), edges.into());
+    }
+    let mut metadata = vec![(EXTENSION_NAME.to_owned(), "geoarrow.wkb".to_owned())];
+    if !parameters.is_empty() {
+        metadata.push((EXTENSION_METADATA.to_owned(), Value::Object(parameters).to_string()));
+    }
+    metadata
 }
 
 /// The Arrow type of values of `data_type`.

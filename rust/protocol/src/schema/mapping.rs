@@ -37,6 +37,15 @@ impl ColumnMapping {
         }
     }
 
+    /// The property's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Name => "name",
+            Self::Id => "id",
+        }
+    }
+
     /// The name under which `field` stands in files, statistics and partition values.
     pub fn physical_name(self, field: &StructField) -> Result<&str> {
         match self {

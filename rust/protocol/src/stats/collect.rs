@@ -10,6 +10,8 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
+use std::sync::Arc;
+
 use arrow_arith::aggregate;
 use arrow_array::cast::AsArray;
 use arrow_array::types;
@@ -21,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::error::{Error, Result};
+use crate::property::Properties;
 use crate::scalar::Scalar;
-use crate::schema::{DataType, PrimitiveType, StructType};
+use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 
 /// How many characters of a text are kept in its bounds, unless the table says otherwise.
 pub const STRING_PREFIX_LENGTH: usize = 32;
@@ -46,6 +49,29 @@ impl Default for IndexedColumns {
     }
 }
 
+impl IndexedColumns {
+    /// What the table's properties ask for.
+    pub fn of(properties: Properties<'_>) -> Result<Self> {
+        let first = |n: Option<usize>| Self::First(n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)));
+        match properties.data_skipping_stats_columns()? {
+            Some(paths) => Ok(Self::Named(paths)),
+            None => properties.data_skipping_num_indexed_cols().map(first),
+        }
+    }
+
+    /// The part of `schema` that has statistics.
+    pub fn of_schema(&self, schema: &StructType) -> StructType {
+        self.selection().part(schema, &mut Vec::new())
+    }
+
+    fn selection(&self) -> Selection<'_> {
+        match self {
+            Self::First(n) => Selection::First(usize::try_from(*n).unwrap_or(usize::MAX)),
+            Self::Named(paths) => Selection::Named(paths),
+        }
+    }
+}
+
 /// The growing statistics of one file.
 #[derive(Debug)]
 pub struct StatsCollector {
@@ -58,15 +84,11 @@ pub struct StatsCollector {
 impl StatsCollector {
     /// Statistics of a file with the columns of `schema`: physical names, no partition columns.
     pub fn new(schema: &StructType, indexed: &IndexedColumns) -> Self {
-        let mut selection = match indexed {
-            IndexedColumns::First(n) => Selection::First(usize::try_from(*n).unwrap_or(usize::MAX)),
-            IndexedColumns::Named(paths) => Selection::Named(paths),
-        };
         Self {
             width: schema.fields.len(),
             prefix_length: STRING_PREFIX_LENGTH,
             rows: 0,
-            columns: selection.columns(schema, &mut Vec::new()),
+            columns: indexed.selection().columns(schema, &mut Vec::new()),
         }
     }
 
@@ -133,6 +155,25 @@ impl Selection<'_> {
             columns.extend(kind.map(|kind| Column { index, name: field.name.clone(), kind }));
         }
         columns
+    }
+
+    fn part<'s>(&mut self, schema: &'s StructType, path: &mut Vec<&'s str>) -> StructType {
+        let mut fields = Vec::new();
+        for field in &schema.fields {
+            path.push(&field.name);
+            let data_type = match &field.data_type {
+                DataType::Struct(inner) => {
+                    let inner = self.part(inner, path);
+                    (!inner.fields.is_empty()).then(|| DataType::Struct(Arc::new(inner)))
+                }
+                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
+                    self.takes_leaf(path).then(|| field.data_type.clone())
+                }
+            };
+            path.pop();
+            fields.extend(data_type.map(|data_type| StructField { data_type, ..field.clone() }));
+        }
+        StructType::new(fields)
     }
 
     fn takes_leaf(&mut self, path: &[&str]) -> bool {
@@ -380,13 +421,13 @@ fn round_up(text: &str, characters: usize) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn print_date(days: i64) -> Option<String> {
+pub(super) fn print_date(days: i64) -> Option<String> {
     let date = DateTime::from_timestamp(days.checked_mul(86_400)?, 0)?;
     in_common_years(date).then(|| format!("\"{}\"", date.format("%Y-%m-%d")))
 }
 
 /// Milliseconds are what the protocol has; the maximum goes up to the next one so that it stays one.
-fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<String> {
+pub(super) fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<String> {
     let round = i64::from(upper && micros.rem_euclid(1000) != 0);
     let time = DateTime::from_timestamp_millis(micros.div_euclid(1000) + round)?;
     in_common_years(time).then(|| format!("\"{}{zone}\"", time.format("%Y-%m-%dT%H:%M:%S%.3f")))

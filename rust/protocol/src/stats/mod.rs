@@ -1,6 +1,10 @@
-//! Per-file statistics: collecting them while writing, reading them for skipping.
+//! Per-file statistics: collecting them while writing, reading them for skipping,
+//! turning one form into the other.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
 pub mod collect;
 pub mod read;
+pub mod text;
+pub mod typed;
+mod values;

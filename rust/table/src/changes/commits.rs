@@ -49,11 +49,12 @@ pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last:
     let own_times = Properties::of(last).in_commit_timestamps()?;
     let all_have = own_times.is_some_and(|times| times.since.is_none_or(|(version, _)| version <= start));
     // The time of a file depends on all before it; a commit that says its time needs none.
-    let mut commits = history::commits(storage, if all_have { start } else { 0 }).await?;
+    let listing = log_reader::list(storage, if all_have { start } else { 0 }).await?;
+    let mut commits = history::commits(&listing);
     commits.dedup_by_key(|file| file.name.version());
     let times = history::monotone(&commits);
     let oldest = commits.first().map(|file| file.name.version());
-    let commits = commits.into_iter().zip(times).map(|(file, (_, modified_ms))| Commit { file, modified_ms });
+    let commits = commits.into_iter().zip(times).map(|(file, modified_ms)| Commit { file, modified_ms });
     let commits: Vec<Commit> = commits.filter(|commit| (start..=end).contains(&commit.version())).collect();
     let mut expected = start;
     for commit in &commits {
@@ -144,7 +145,7 @@ impl Settings {
         let enabled = Properties::of(&self.metadata).in_commit_timestamps().map_err(|e| e.at_version(version))?;
         if enabled.is_some_and(|times| times.since.is_none_or(|(since, _)| since <= version)) {
             let time = actions.commit_info.as_ref().and_then(|info| info.in_commit_timestamp());
-            return time.ok_or_else(|| history::lacks_time(version));
+            return time.ok_or_else(|| history::lacks_time(&commit.file));
         }
         Ok(commit.modified_ms)
     }

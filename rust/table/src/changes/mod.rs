@@ -25,6 +25,7 @@ use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::row_tracking;
 use crate::scan::task::{CHANGE_TYPE, ReadSpec};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
@@ -160,6 +161,11 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) 
         .at_version(last.version()));
     }
     schema.fields.extend(feed_columns());
+    if let Some(name) =
+        columns.iter().copied().flatten().find(|name| row_tracking::is_column(name) && schema.field(name).is_none())
+    {
+        return Err(Error::unsupported(name, format!("the change data feed has no column `{name}`; leave it out")));
+    }
     let all = || schema.fields.iter().map(|field| field.name.clone()).collect();
     Ok(ReadSpec {
         schema_string: json::print(&schema),
@@ -172,6 +178,7 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) 
         .to_owned(),
         columns: columns.map_or_else(all, <[String]>::to_vec),
         predicate: filter.map(str::to_owned),
+        row_tracking: None,
     })
 }
 

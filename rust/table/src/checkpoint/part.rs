@@ -1,7 +1,7 @@
 //! One Parquet file of a checkpoint: its footer, and row groups decoded on demand.
 //!
 //! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on the
-//! blocking pool, never on the threads that wait for the store.
+//! blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,6 +71,10 @@ impl Part {
         &self.path
     }
 
+    pub(super) fn leaves(&self) -> impl Iterator<Item = &[String]> {
+        self.leaves.iter().map(Vec::as_slice)
+    }
+
     pub(super) fn has_leaf(&self, path: &[String]) -> bool {
         self.leaves.iter().any(|leaf| leaf == path)
     }
@@ -108,18 +112,17 @@ impl Part {
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {
-        let group = self.metadata.metadata().row_group(group);
+        let columns = self.metadata.metadata().row_groups().get(group).map(|g| g.columns()).unwrap_or_default();
         let range = |leaf: &usize| {
-            let (start, length) = group.column(*leaf).byte_range();
-            let range = start..start.saturating_add(length);
-            if range.end > self.size {
-                return Err(
-                    Error::corrupt("a column chunk lies beyond the end of the Parquet file").in_file(&self.path)
-                );
-            }
-            Ok(range)
+            let column = columns.get(*leaf)?;
+            let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+            let start = u64::try_from(start).ok()?;
+            let end = start.checked_add(u64::try_from(column.compressed_size()).ok()?)?;
+            (end <= self.size).then_some(start..end)
         };
-        leaves.iter().map(range).collect()
+        leaves.iter().map(range).collect::<Option<_>>().ok_or_else(|| {
+            Error::corrupt("a column chunk lies outside the Parquet file, or is missing").in_file(&self.path)
+        })
     }
 
     fn decode(&self, group: usize, leaves: Vec<usize>, chunks: Chunks) -> Result<Vec<RecordBatch>, ParquetError> {

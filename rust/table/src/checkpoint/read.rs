@@ -1,15 +1,16 @@
 //! Reading checkpoints of every shape: one file, parts, UUID-named, JSON or Parquet, with sidecars.
 //!
-//! Opening reads footers (and a JSON top level); actions are decoded on demand, one row group a task, only the leaves
-//! that are asked for. Row groups that hold none of the wanted actions, by their null counts, are not fetched.
+//! Opening reads footers (and a JSON top level) but no sidecar; actions are decoded on demand, one row group a task, only
+//! the leaves that are asked for. Row groups that hold none of the wanted actions, by their null counts, are not fetched.
 //!
 //! PROTOCOL.md: "Checkpoints", "Sidecar Files".
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{Array, BooleanArray, RecordBatch, cast::AsArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
 use arrow_cast::cast;
-use arrow_schema::Schema;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
@@ -18,6 +19,7 @@ use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::file::metadata::RowGroupMetaData;
+use tokio::sync::OnceCell;
 
 use super::part::Part;
 use crate::error::{Error, Result};
@@ -37,6 +39,8 @@ pub struct AddColumns {
     pub num_records: bool,
     /// Whether the JSON text is wanted as it is.
     pub stats_text: bool,
+    /// Whether all typed statistics that there are are wanted as they are.
+    pub stats_typed: bool,
 }
 
 /// A checkpoint whose footers are known.
@@ -46,8 +50,17 @@ pub struct OpenCheckpoint {
     state: StateActions,
     /// File actions of a JSON top level.
     inline: Option<CommitActions>,
-    /// Parquet files with file actions: the checkpoint's own, then its sidecars.
+    /// The checkpoint's own Parquet files.
     parts: Vec<Arc<Part>>,
+    sidecars: Arc<Sidecars>,
+}
+
+/// Files of file actions that a V2 checkpoint names, by path and size; their footers are read on first use.
+#[derive(Debug)]
+struct Sidecars {
+    storage: Storage,
+    files: Vec<(String, u64)>,
+    parts: OnceCell<Vec<Arc<Part>>>,
 }
 
 impl OpenCheckpoint {
@@ -61,41 +74,32 @@ impl OpenCheckpoint {
         let version = checkpoint.version;
         let paths: Vec<(String, u64)> =
             checkpoint.files.iter().map(|f| (format!("{LOG_DIR}/{}", f.file_name), f.size)).collect();
-        let mut open = Self { version, state: StateActions::default(), inline: None, parts: Vec::new() };
+        let (mut state, mut inline, mut parts) = (StateActions::default(), None, Vec::new());
         match checkpoint.kind {
             CheckpointKind::Uuid(CheckpointFormat::Json) => {
                 for (path, _) in &paths {
                     let bytes = storage.get(path).await?;
-                    let actions = parse_commit(&bytes, Origin::Checkpoint(version), Wanted::All);
-                    open.take_json(actions.map_err(|e| e.in_file(path))?);
+                    let parse = move || parse_commit(&bytes, Origin::Checkpoint(version), Wanted::All);
+                    let actions = tokio::task::spawn_blocking(parse).await;
+                    let actions = actions.map_err(|e| Error::internal("parsing a checkpoint failed").caused_by(e))?;
+                    let actions = actions.map_err(|e| e.in_file(path))?;
+                    state = state_of(&actions);
+                    inline = Some(actions);
                 }
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
-                open.parts = Part::open_all(storage, paths).await?;
-                open.state = state_actions(&open.parts).await?;
+                parts = Part::open_all(storage, paths).await?;
+                state = state_actions(&parts).await?;
             }
         }
-        let sidecars = std::mem::take(&mut open.state.sidecars);
         let sidecar = |s: &deltic_protocol::action::Sidecar| -> Result<(String, u64)> {
             let size = u64::try_from(s.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
             let path = if s.path.contains('/') { decode_path(&s.path)? } else { sidecar_path(&decode_path(&s.path)?) };
             Ok((path, size))
         };
-        let paths = sidecars.iter().map(sidecar).collect::<Result<Vec<_>>>()?;
-        open.parts.extend(Part::open_all(storage, paths).await?);
-        Ok(open)
-    }
-
-    fn take_json(&mut self, actions: CommitActions) {
-        self.state = StateActions {
-            protocol: actions.protocol.clone(),
-            metadata: actions.metadata.clone(),
-            txns: actions.txns.clone(),
-            domains: actions.domains.clone(),
-            sidecars: actions.sidecars.clone(),
-            checkpoint_metadata: actions.checkpoint_metadata.clone(),
-        };
-        self.inline = Some(actions);
+        let files = std::mem::take(&mut state.sidecars).iter().map(sidecar).collect::<Result<Vec<_>>>()?;
+        let sidecars = Arc::new(Sidecars { storage: storage.clone(), files, parts: OnceCell::new() });
+        Ok(Self { version, state, inline, parts, sidecars })
     }
 
     /// The version that the checkpoint holds.
@@ -108,35 +112,39 @@ impl OpenCheckpoint {
         &self.state
     }
 
+    /// Leaf columns, by physical path, of which some file action has typed statistics.
+    pub fn typed_stats(&self) -> HashSet<Vec<String>> {
+        let leaves = self.parts.iter().flat_map(|part| part.leaves());
+        let below = leaves.filter_map(|leaf| match leaf {
+            [add, stats, bound, path @ ..] if add == "add" && stats == "stats_parsed" && !path.is_empty() => {
+                matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount").then(|| path.to_vec())
+            }
+            _ => None,
+        });
+        below.collect()
+    }
+
     /// The files that were live, batch by batch.
     pub fn adds(&self, columns: &AddColumns) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
         let origin = Origin::Checkpoint(self.version);
         let inline: Vec<_> = self.inline.iter().map(|actions| Ok(actions.adds.clone())).collect();
-        let mut tasks = Vec::new();
-        for part in &self.parts {
-            let projection = Projection::of(part, columns);
-            for group in part.groups_with("add", "path") {
-                tasks.push((part.clone(), group, projection.clone()));
+        let columns = Arc::new(columns.clone());
+        let read = move |(part, group): (Arc<Part>, usize)| {
+            let projection = Projection::of(&part, &columns);
+            async move {
+                let wanted = move |path: &[String]| projection.wants(path);
+                let batches = part.read(group, &wanted).await?;
+                let batches = batches.iter().map(|rows| AddBatch::new(origin, action_rows(rows, "add")?));
+                batches.collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
             }
-        }
-        let read = move |(part, group, projection): (Arc<Part>, usize, Projection)| async move {
-            let wanted = move |path: &[String]| projection.wants(path);
-            let batches = part.read(group, &wanted).await?;
-            let batches = batches.iter().map(|rows| add_batch(origin, rows));
-            batches.collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
         };
-        let parts = stream::iter(tasks).map(read).buffered(CONCURRENT_ROW_GROUPS);
+        let parts = self.row_groups("add").map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
         stream::iter(inline).chain(parts.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten())
     }
 
     /// The tombstones, as the columns of `remove`, batch by batch.
     pub fn removes(&self) -> impl Stream<Item = Result<(KeyBatch, RecordBatch)>> + Send + use<> {
         let inline: Vec<_> = self.inline.iter().map(|a| Ok((a.removes.clone(), a.remove_rows.clone()))).collect();
-        let tasks: Vec<_> = self
-            .parts
-            .iter()
-            .flat_map(|part| part.groups_with("remove", "path").into_iter().map(|group| (part.clone(), group)))
-            .collect();
         let read = |(part, group): (Arc<Part>, usize)| async move {
             let wanted = |path: &[String]| path.first().is_some_and(|root| root == "remove");
             let keyed = |rows: &RecordBatch| {
@@ -146,8 +154,40 @@ impl OpenCheckpoint {
             let batches = part.read(group, &wanted).await?;
             batches.iter().map(keyed).collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
         };
-        let parts = stream::iter(tasks).map(read).buffered(CONCURRENT_ROW_GROUPS);
+        let parts = self.row_groups("remove").map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
         stream::iter(inline).chain(parts.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten())
+    }
+
+    /// The row groups that may hold such file actions, those of sidecars last.
+    fn row_groups(&self, action: &'static str) -> impl Stream<Item = Result<(Arc<Part>, usize)>> + Send + use<> {
+        let (own, sidecars) = (self.parts.clone(), self.sidecars.clone());
+        let parts = stream::iter([Ok(own)]).chain(stream::once(async move { sidecars.parts().await }));
+        let groups = move |parts: Vec<Arc<Part>>| {
+            let of_part = move |part: Arc<Part>| {
+                let groups = part.groups_with(action, "path");
+                groups.into_iter().map(move |group| Ok((part.clone(), group)))
+            };
+            stream::iter(parts.into_iter().flat_map(of_part))
+        };
+        parts.map_ok(groups).try_flatten()
+    }
+}
+
+impl Sidecars {
+    async fn parts(&self) -> Result<Vec<Arc<Part>>> {
+        self.parts.get_or_try_init(|| Part::open_all(&self.storage, self.files.clone())).await.cloned()
+    }
+}
+
+/// The actions of a JSON top level that are no files.
+fn state_of(actions: &CommitActions) -> StateActions {
+    StateActions {
+        protocol: actions.protocol.clone(),
+        metadata: actions.metadata.clone(),
+        txns: actions.txns.clone(),
+        domains: actions.domains.clone(),
+        sidecars: actions.sidecars.clone(),
+        checkpoint_metadata: actions.checkpoint_metadata.clone(),
     }
 }
 
@@ -182,10 +222,11 @@ struct Projection {
     typed: Vec<Vec<String>>,
     num_records: bool,
     text: bool,
+    all_typed: bool,
 }
 
 impl Projection {
-    /// Typed statistics serve when every wanted column has some and they are filled; else the text.
+    /// Typed statistics serve when they are filled and have every wanted column, or there is no text; else the text.
     fn of(part: &Part, columns: &AddColumns) -> Self {
         let wants_stats = columns.num_records || !columns.stats.is_empty();
         let below = |bound: &str, leaf: &[String]| {
@@ -195,12 +236,14 @@ impl Projection {
         let count = ["add", "stats_parsed", "numRecords"].map(str::to_owned);
         let filled = part.has_leaf(&count) && !part.is_empty_leaf(&count);
         let known = |leaf: &Vec<String>| below("minValues", leaf) || below("nullCount", leaf);
-        let typed = wants_stats && filled && columns.stats.iter().all(known);
+        let no_text = part.is_empty_leaf(&["add", "stats"].map(str::to_owned));
+        let typed = wants_stats && filled && (no_text || columns.stats.iter().all(known));
         Self {
             members: columns.members.clone(),
             typed: if typed { columns.stats.clone() } else { Vec::new() },
             num_records: typed,
             text: columns.stats_text || (wants_stats && !typed),
+            all_typed: columns.stats_typed,
         }
     }
 
@@ -212,6 +255,7 @@ impl Projection {
         }
         match member.as_str() {
             "stats" => self.text,
+            "stats_parsed" if self.all_typed => true,
             "stats_parsed" => match rest.split_first() {
                 Some((bound, [])) => self.num_records && bound == "numRecords",
                 Some((bound, leaf)) => {
@@ -226,6 +270,8 @@ impl Projection {
 }
 
 /// The members of one kind of action as columns, rows of other actions left out.
+///
+/// Writers differ in integer widths, text layouts and what a deletion vector has; our own types are restored.
 fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
     let column = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
     let Some(column) = column else {
@@ -233,11 +279,15 @@ fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
     };
     let path = column.column_by_name("path");
     let valid = path.map(|p| p.logical_nulls()).ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
-    let fields = column.fields().clone();
-    let rows = RecordBatch::try_new(
-        Arc::new(Schema::new(fields.iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>())),
-        column.columns().to_vec(),
-    )?;
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in column.fields().iter().zip(column.columns()) {
+        let column = conform(field.name(), column).map_err(|e| {
+            Error::corrupt(format!("`{action}.{}` in the checkpoint cannot be read", field.name())).caused_by(e)
+        })?;
+        fields.push(Field::new(field.name(), column.data_type().clone(), true));
+        columns.push(column);
+    }
+    let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
     match valid {
         Some(nulls) if nulls.null_count() > 0 => {
             Ok(filter_record_batch(&rows, &BooleanArray::new(nulls.inner().clone(), None))?)
@@ -246,22 +296,28 @@ fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
     }
 }
 
-fn add_batch(origin: Origin, rows: &RecordBatch) -> Result<AddBatch> {
-    let rows = action_rows(rows, "add")?;
-    // Writers differ in integer widths and text layouts; the members' own types are restored where that is lossless.
-    let mut fields = rows.schema().fields().iter().map(|f| f.as_ref().clone()).collect::<Vec<_>>();
-    let mut columns = rows.columns().to_vec();
-    for (field, column) in fields.iter_mut().zip(&mut columns) {
-        if let Ok(expected) = ADD_SCHEMA.field_with_name(field.name())
-            && !expected.data_type().is_nested()
-            && column.data_type() != expected.data_type()
-        {
-            *column = cast(column, expected.data_type())
-                .map_err(|e| Error::corrupt(format!("`add.{}` cannot be read", field.name())).caused_by(e))?;
-            *field = field.clone().with_data_type(expected.data_type().clone());
+/// A member of a file action in the type that it has in actions read from JSON.
+fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let expected = match member {
+        "deletionTimestamp" => &DataType::Int64,
+        "extendedFileMetadata" => &DataType::Boolean,
+        member => match ADD_SCHEMA.field_with_name(member) {
+            Ok(field) => field.data_type(),
+            Err(_) => return Ok(column.clone()),
+        },
+    };
+    match (expected, column.as_struct_opt()) {
+        (DataType::Struct(members), Some(found)) => {
+            let child = |field: &FieldRef| match found.column_by_name(field.name()) {
+                Some(child) => cast(child, field.data_type()),
+                None => Ok(new_null_array(field.data_type(), found.len())),
+            };
+            let children = members.iter().map(child).collect::<Result<_, _>>()?;
+            Ok(Arc::new(StructArray::try_new(members.clone(), children, found.nulls().cloned())?))
         }
+        (expected, None) if !expected.is_nested() && column.data_type() != expected => cast(column, expected),
+        _ => Ok(column.clone()),
     }
-    AddBatch::new(origin, RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 /// Whether a row group may hold a non-null value in a leaf, by its statistics.

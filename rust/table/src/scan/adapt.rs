@@ -2,19 +2,20 @@
 //!
 //! [`Adapter::new`] finds, for every requested column and at every depth, the file's column (by name, physical name or
 //! field id), the leaves to decode and the conversion; [`Adapter::adapt`] applies that to decoded batches. Columns the
-//! file lacks are null, partition columns come from the log. Knows nothing of predicates, and does no I/O.
+//! file lacks are null, partition columns come from the log whatever the file says of them. Knows nothing of predicates,
+//! and does no I/O.
 //!
 //! Invariant: what comes out has exactly the table's Arrow type, or it is an error naming the column.
 //!
-//! PROTOCOL.md: "Reader Requirements for Column Mapping", "Variant data in Parquet".
+//! PROTOCOL.md: "Reader Requirements for Column Mapping", "Variant data in Parquet", "Row Tracking".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, LargeListArray, ListArray, MapArray, RecordBatch, RecordBatchOptions,
-    StructArray, new_null_array,
+    Array, ArrayRef, FixedSizeListArray, Int64Array, LargeListArray, ListArray, MapArray, RecordBatch,
+    RecordBatchOptions, StructArray, new_null_array,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, SchemaRef};
@@ -25,10 +26,28 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
 use super::cast::LeafCast;
+use super::row_tracking::{Fresh, Tracked};
 use super::task::CHANGE_TYPE;
+use super::variant;
 
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;
+
+/// What the log says of the rows of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    /// Partition values.
+    pub(crate) constants: Constants,
+    /// The columns of row tracking that are asked for.
+    pub(crate) tracked: BTreeMap<&'static str, Tracked>,
+}
+
+impl Origin {
+    /// Whether the decoder must say where the rows stand in the file.
+    pub(crate) fn needs_positions(&self) -> bool {
+        self.tracked.values().any(|tracked| tracked.fresh.needs_positions())
+    }
+}
 
 /// How decoded batches of one file become batches of the requested columns.
 #[derive(Debug)]
@@ -42,6 +61,8 @@ pub(crate) struct Adapter {
 enum Column {
     /// The log says it.
     Constant(Scalar, PrimitiveType),
+    /// The decoded column at this position, where it is not null, and otherwise the log.
+    Tracked(Option<(usize, Shape)>, Fresh),
     /// The file does not have it.
     Missing,
     /// The decoded column at this position.
@@ -56,6 +77,15 @@ enum Shape {
     Struct(Vec<Option<(usize, Shape)>>),
     List(Box<Shape>),
     Map(Box<Shape>, Box<Shape>),
+    /// All columns of a shredded variant.
+    Shredded,
+}
+
+/// A column to be found, by the rules of a column mapping.
+#[derive(Debug, Clone, Copy)]
+struct Wanted<'a> {
+    field: &'a StructField,
+    mapping: ColumnMapping,
 }
 
 /// Where a leaf of the table stands in a file, and how its values convert.
@@ -76,28 +106,42 @@ impl Adapter {
         schema: SchemaRef,
         mapping: ColumnMapping,
         file: &Fields,
-        constants: &Constants,
+        origin: &Origin,
     ) -> Result<Self> {
-        let mut resolver = Resolver { mapping, leaves: Vec::new() };
         if mapping == ColumnMapping::Id && !file.iter().any(|field| parquet_id(field).is_some()) && !file.is_empty() {
             return Err(Error::corrupt(
                 "the file has no field ids although the table finds columns by id; rewrite the file with ids",
             ));
         }
-        let stored: Vec<&StructField> = columns.fields.iter().filter(|f| !constants.contains_key(&f.name)).collect();
-        let mut found = resolver.children(&stored, file, 0, "")?.into_iter();
-        let columns = columns
-            .fields
-            .iter()
-            .map(|field| match (constants.get(&field.name), &field.data_type) {
+        let tracked = |field: &StructField| origin.tracked.get(field.name.as_str());
+        // Row tracking names its columns in files; they have no ids.
+        let brought = columns.fields.iter().map(|field| {
+            let stored = tracked(field)?.stored.as_ref()?;
+            Some(StructField::new(stored, DataType::LONG, true))
+        });
+        let brought: Vec<Option<StructField>> = brought.collect();
+        let wanted = columns.fields.iter().zip(&brought).filter_map(|(field, brought)| match brought {
+            Some(brought) => Some(Wanted { field: brought, mapping: ColumnMapping::None }),
+            None if tracked(field).is_some() || origin.constants.contains_key(&field.name) => None,
+            None => Some(Wanted { field, mapping }),
+        });
+        let mut resolver = Resolver { mapping, leaves: Vec::new() };
+        let mut found = resolver.children(&wanted.collect::<Vec<_>>(), file, 0, "")?.into_iter();
+        let columns = columns.fields.iter().zip(&brought).map(|(field, brought)| {
+            if let Some(tracked) = tracked(field) {
+                let stored = if brought.is_some() { found.next().flatten() } else { None };
+                return Ok(Column::Tracked(stored, tracked.fresh));
+            }
+            match (origin.constants.get(&field.name), &field.data_type) {
                 (Some(value), DataType::Primitive(primitive)) => Ok(Column::Constant(value.clone(), primitive.clone())),
                 (Some(_), other) => Err(Error::corrupt(format!("the partition column `{}` is a {other}", field.name))),
                 (None, _) => Ok(match found.next().flatten() {
                     Some((position, shape)) => Column::File(position, shape),
                     None => Column::Missing,
                 }),
-            })
-            .collect::<Result<_>>()?;
+            }
+        });
+        let columns = columns.collect::<Result<_>>()?;
         resolver.leaves.sort_unstable();
         resolver.leaves.dedup();
         Ok(Self { schema, columns, leaves: resolver.leaves })
@@ -108,7 +152,12 @@ impl Adapter {
         &self.leaves
     }
 
-    /// The requested columns, from a batch with just the leaves of [`Adapter::leaves`].
+    /// Whether decoded batches must have the positions of their rows in the file as their last column.
+    pub(crate) fn needs_positions(&self) -> bool {
+        self.columns.iter().any(|column| matches!(column, Column::Tracked(_, fresh) if fresh.needs_positions()))
+    }
+
+    /// The requested columns, from a batch with just the leaves of [`Adapter::leaves`], and positions behind them.
     pub(crate) fn adapt(&self, decoded: &RecordBatch) -> Result<RecordBatch> {
         self.build(decoded.columns(), decoded.num_rows())
     }
@@ -119,23 +168,26 @@ impl Adapter {
     }
 
     fn build(&self, decoded: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+        let stored = |position: usize, shape: &Shape, field: &FieldRef| -> Result<ArrayRef> {
+            let array =
+                decoded.get(position).ok_or_else(|| Error::internal(format!("column {position} was not decoded")))?;
+            shape.apply(array, field.data_type()).map_err(|e| {
+                let message =
+                    format!("column `{}` holds what a {} cannot; rewrite the file", field.name(), field.data_type());
+                Error::corrupt(message).caused_by(e)
+            })
+        };
         let build = |(column, field): (&Column, &FieldRef)| -> Result<ArrayRef> {
             match column {
                 Column::Constant(value, primitive) => value.to_array(primitive, rows),
                 Column::Missing => Ok(new_null_array(field.data_type(), rows)),
-                Column::File(position, shape) => decoded
-                    .get(*position)
-                    .ok_or_else(|| Error::internal(format!("column {position} was not decoded")))
-                    .and_then(|array| {
-                        shape.apply(array, field.data_type()).map_err(|e| {
-                            Error::corrupt(format!(
-                                "column `{}` holds what a {} cannot; rewrite the file",
-                                field.name(),
-                                field.data_type()
-                            ))
-                            .caused_by(e)
-                        })
-                    }),
+                Column::File(position, shape) => stored(*position, shape, field),
+                Column::Tracked(found, fresh) => {
+                    let brought =
+                        found.as_ref().map(|(position, shape)| stored(*position, shape, field)).transpose()?;
+                    let brought = brought.as_ref().and_then(as_int64);
+                    Ok(Arc::new(fresh.fill(brought, decoded.last().and_then(as_int64), rows)?))
+                }
             }
         };
         let columns = self.columns.iter().zip(self.schema.fields()).map(build).collect::<Result<Vec<_>>>()?;
@@ -156,6 +208,10 @@ impl Adapter {
     }
 }
 
+fn as_int64(array: &ArrayRef) -> Option<&Int64Array> {
+    array.as_primitive_opt()
+}
+
 /// Where the leaf with this path of logical names stands in a file, if it does and is a primitive.
 pub(crate) fn find_leaf(
     columns: &StructType,
@@ -163,12 +219,11 @@ pub(crate) fn find_leaf(
     mapping: ColumnMapping,
     file: &Fields,
 ) -> Result<Option<Leaf>> {
-    let resolver = Resolver { mapping, leaves: Vec::new() };
     let (mut columns, mut file, mut first_leaf) = (columns, file, 0);
     let mut names = path.iter().peekable();
     while let Some(name) = names.next() {
         let Some(field) = columns.field(name) else { return Ok(None) };
-        let Some(position) = resolver.find(field, file)? else { return Ok(None) };
+        let Some(position) = (Wanted { field, mapping }).find(file)? else { return Ok(None) };
         first_leaf += file.iter().take(position).map(|f| count_leaves(f.data_type())).sum::<usize>();
         let Some(found) = file.get(position) else { return Ok(None) };
         match (&field.data_type, found.data_type(), names.peek()) {
@@ -183,6 +238,32 @@ pub(crate) fn find_leaf(
     Ok(None)
 }
 
+impl Wanted<'_> {
+    /// Position among the file's columns.
+    fn find(self, file: &Fields) -> Result<Option<usize>> {
+        let Self { field, mapping } = self;
+        // Writers of change data files give this column neither an id nor a physical name.
+        let unmapped = field.name == CHANGE_TYPE && field.metadata.is_empty();
+        let mapping = if unmapped { ColumnMapping::None } else { mapping };
+        if mapping == ColumnMapping::Id {
+            let id = field_id(field).ok_or_else(|| {
+                Error::corrupt(format!("column `{}` has no id although the table finds columns by id", field.name))
+            })?;
+            return only(file.iter().map(|child| parquet_id(child) == Some(id)), &field.name);
+        }
+        let name = mapping.physical_name(field)?;
+        if let Some(position) = only(file.iter().map(|child| child.name() == name), name)? {
+            return Ok(Some(position));
+        }
+        let lower = name.to_lowercase();
+        let mut like = file.iter().enumerate().filter(|(_, child)| child.name().to_lowercase() == lower);
+        Ok(match (like.next(), like.next()) {
+            (Some((position, _)), None) => Some(position),
+            _ => None,
+        })
+    }
+}
+
 struct Resolver {
     mapping: ColumnMapping,
     leaves: Vec<usize>,
@@ -193,7 +274,7 @@ impl Resolver {
     /// The first child's first leaf is number `first_leaf` of the file.
     fn children(
         &mut self,
-        wanted: &[&StructField],
+        wanted: &[Wanted<'_>],
         file: &Fields,
         first_leaf: usize,
         path: &str,
@@ -205,11 +286,12 @@ impl Resolver {
             leaf += count_leaves(child.data_type());
         }
         let mut found = Vec::with_capacity(wanted.len());
-        for field in wanted {
+        for column in wanted {
+            let field = column.field;
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
             let position = match field.data_type {
                 DataType::Primitive(PrimitiveType::Void) => None,
-                _ => self.find(field, file)?,
+                _ => column.find(file)?,
             };
             found.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
                 Some((position, child, leaf)) => Some((position, self.shape(&field.data_type, child, *leaf, &path)?)),
@@ -229,29 +311,6 @@ impl Resolver {
         Ok(found)
     }
 
-    /// Position of a column of the table among the file's.
-    fn find(&self, field: &StructField, file: &Fields) -> Result<Option<usize>> {
-        // Writers of change data files give this column neither an id nor a physical name.
-        let unmapped = field.name == CHANGE_TYPE && field.metadata.is_empty();
-        let mapping = if unmapped { ColumnMapping::None } else { self.mapping };
-        if mapping == ColumnMapping::Id {
-            let id = field_id(field).ok_or_else(|| {
-                Error::corrupt(format!("column `{}` has no id although the table finds columns by id", field.name))
-            })?;
-            return only(file.iter().map(|child| parquet_id(child) == Some(id)), &field.name);
-        }
-        let name = mapping.physical_name(field)?;
-        if let Some(position) = only(file.iter().map(|child| child.name() == name), name)? {
-            return Ok(Some(position));
-        }
-        let lower = name.to_lowercase();
-        let mut like = file.iter().enumerate().filter(|(_, child)| child.name().to_lowercase() == lower);
-        Ok(match (like.next(), like.next()) {
-            (Some((position, _)), None) => Some(position),
-            _ => None,
-        })
-    }
-
     fn shape(&mut self, table: &DataType, file: &Field, leaf: usize, path: &str) -> Result<Shape> {
         match (table, file.data_type()) {
             (DataType::Primitive(primitive), file) => {
@@ -264,7 +323,8 @@ impl Resolver {
                 Ok(Shape::Leaf(LeafCast::Null))
             }
             (DataType::Struct(fields), ArrowType::Struct(children)) => {
-                let wanted: Vec<&StructField> = fields.fields.iter().collect();
+                let mapping = self.mapping;
+                let wanted: Vec<Wanted<'_>> = fields.fields.iter().map(|field| Wanted { field, mapping }).collect();
                 let found = self.children(&wanted, children, leaf, path)?;
                 if found.iter().all(Option::is_none) {
                     // Only a leaf inside tells which structs are null.
@@ -296,24 +356,23 @@ impl Resolver {
         }
     }
 
-    /// A variant is the struct of its two parts, under fixed names and in any order.
+    /// A variant is the struct of its two parts, under fixed names and in any order, unless it is shredded.
     fn variant(&mut self, children: &Fields, leaf: usize, path: &str) -> Result<Shape> {
-        if children.iter().any(|child| child.name() == "typed_value") {
-            return Err(Error::unsupported(
-                "variantShredding",
-                format!(
-                    "the variant column `{path}` is shredded; rewrite the file without shredding, or read it elsewhere"
-                ),
-            ));
+        let lacks = |what: &str| Error::corrupt(format!("the variant column `{path}` lacks {what}"));
+        if variant::is_shredded(children) {
+            if !children.iter().any(|child| child.name() == "metadata") {
+                return Err(lacks("`metadata`"));
+            }
+            let leaves: usize = children.iter().map(|child| count_leaves(child.data_type())).sum();
+            self.leaves.extend(leaf..leaf + leaves);
+            return Ok(Shape::Shredded);
         }
         let part = |name: &str| StructField::new(name, DataType::Primitive(PrimitiveType::Binary), false);
-        let (metadata, value) = (part("metadata"), part("value"));
-        let mapping = std::mem::replace(&mut self.mapping, ColumnMapping::None);
-        let found = self.children(&[&metadata, &value], children, leaf, path);
-        self.mapping = mapping;
-        let found = found?;
+        let parts = [part("metadata"), part("value")];
+        let wanted = parts.each_ref().map(|field| Wanted { field, mapping: ColumnMapping::None });
+        let found = self.children(&wanted, children, leaf, path)?;
         if found.iter().any(Option::is_none) {
-            return Err(Error::corrupt(format!("the variant column `{path}` lacks `metadata` or `value`")));
+            return Err(lacks("`metadata` or `value`"));
         }
         Ok(Shape::Struct(found))
     }
@@ -353,7 +412,8 @@ impl Shape {
                 let (offsets, nulls) = (array.offsets().clone(), array.nulls().cloned());
                 Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, inner, nulls, *sorted)?))
             }
-            (Self::Struct(_) | Self::List(_) | Self::Map(..), _) => Err(wrong()),
+            (Self::Shredded, ArrowType::Struct(fields)) => variant::unshred(array, fields),
+            (Self::Struct(_) | Self::List(_) | Self::Map(..) | Self::Shredded, _) => Err(wrong()),
         }
     }
 }

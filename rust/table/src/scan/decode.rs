@@ -80,7 +80,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 /// Sends the rows of `unit` until they end or nobody listens.
 pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
     let file = Arc::clone(&unit.file);
-    if file.adapter.leaves().is_empty() && matches!(file.filter, Filter::None) {
+    if file.adapter.leaves().is_empty() && !file.adapter.needs_positions() && matches!(file.filter, Filter::None) {
         return send_constant(&unit, batch_rows, out).await;
     }
     let mut decoding = blocking(&file.path, move || Decoding::new(unit, batch_rows)).await?;

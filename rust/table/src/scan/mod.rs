@@ -8,4 +8,6 @@ mod open;
 pub mod plan;
 pub mod read;
 mod row_groups;
+pub mod row_tracking;
 pub mod task;
+mod variant;

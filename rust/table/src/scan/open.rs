@@ -9,7 +9,7 @@
 //!
 //! PROTOCOL.md: "Reader Requirements for Deletion Vectors", "Partition Value Serialization".
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,21 +18,25 @@ use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::{BoundPredicate, Column, keep};
+use deltic_protocol::property::RowTracking;
 use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructField, StructType};
+use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
 use parquet::basic::Type as PhysicalType;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::SchemaDescriptor;
 
-use super::adapt::{Adapter, Constants, count_leaves};
+use super::adapt::{Adapter, Constants, Origin, count_leaves};
 use super::decode::{Filter, OpenFile, Unit, blocking};
 use super::fetch::{FileBytes, parse_footer};
 use super::row_groups::RowGroupBounds;
+use super::row_tracking::{self, Tracked};
 use super::task::FileTask;
 use crate::error::corrupt_parquet;
 use crate::storage::{Storage, decode_path};
@@ -51,6 +55,7 @@ pub(crate) struct Scan {
     pub(crate) output: StructType,
     pub(crate) schema: SchemaRef,
     pub(crate) condition: Option<Condition>,
+    pub(crate) row_tracking: Option<RowTracking>,
 }
 
 /// The predicate and the columns it needs.
@@ -71,8 +76,8 @@ pub(crate) async fn open(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
 }
 
 async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
-    let constants = scan.constants(&task)?;
-    if !scan.may_hold(&constants)? {
+    let origin = Origin { constants: scan.constants(&task)?, tracked: scan.tracked(&task) };
+    if !scan.may_hold(&origin)? {
         return Ok(Vec::new());
     }
     let path = decode_path(&task.path)?;
@@ -99,7 +104,7 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
     let path = task.path.clone();
     blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
-        plan(&scan, &task.path, bytes, metadata, &constants, &rows)
+        plan(&scan, &task.path, bytes, metadata, &origin, &rows)
     })
     .await
 }
@@ -131,15 +136,24 @@ impl Scan {
         Ok(constants)
     }
 
+    /// The columns of row tracking that are asked for. A column of the table goes before one of the same name.
+    fn tracked(&self, task: &FileTask) -> BTreeMap<&'static str, Tracked> {
+        let Some(tracking) = &self.row_tracking else { return BTreeMap::new() };
+        let mut tracked = row_tracking::of_file(tracking, task);
+        let asked = |name: &str| self.output.fields.iter().any(|f| f.name == name) && self.table.field(name).is_none();
+        tracked.retain(|name, _| asked(name));
+        tracked
+    }
+
     /// False if the values that are the same in all rows of a file show that none qualifies.
-    fn may_hold(&self, constants: &Constants) -> Result<bool> {
+    fn may_hold(&self, origin: &Origin) -> Result<bool> {
         let Some(condition) = &self.condition else { return Ok(true) };
-        let is_known = |field: &&StructField| constants.contains_key(&field.name);
+        let is_known = |field: &&StructField| origin.constants.contains_key(&field.name);
         let known = StructType::new(condition.columns.fields.iter().filter(is_known).cloned().collect());
         let schema = Arc::new(to_arrow_schema(&known));
-        let adapter = Adapter::new(&known, schema, self.mapping, &Fields::empty(), constants)?;
+        let adapter = Adapter::new(&known, schema, self.mapping, &Fields::empty(), origin)?;
         for conjunct in condition.predicate.split_conjuncts() {
-            let is_known = |column: &&Column| column.path.first().is_some_and(|name| constants.contains_key(name));
+            let is_known = |column: &&Column| column.path.first().is_some_and(|n| origin.constants.contains_key(n));
             if conjunct.columns().iter().all(is_known) && !always(conjunct, &adapter)? {
                 return Ok(false);
             }
@@ -210,16 +224,16 @@ fn plan(
     path: &str,
     bytes: FileBytes,
     metadata: Arc<ParquetMetaData>,
-    constants: &Constants,
+    origin: &Origin,
     rows: &Rows,
 ) -> Result<Vec<Unit>> {
-    let metadata = arrow_metadata(metadata).map_err(|e| corrupt_parquet(path, e))?;
-    let fields = metadata.schema().fields();
+    let (metadata, fields) =
+        arrow_metadata(metadata, origin.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
         return Err(Error::corrupt("the file's schema has columns without a type; rewrite the file"));
     }
     let adapter = |columns: &StructType, schema: &SchemaRef| {
-        Adapter::new(columns, Arc::clone(schema), scan.mapping, fields, constants)
+        Adapter::new(columns, Arc::clone(schema), scan.mapping, &fields, origin)
     };
     let mut output = adapter(&scan.output, &scan.schema)?;
     let mut filter = Filter::None;
@@ -231,7 +245,7 @@ fn plan(
                 return Ok(Vec::new());
             }
         } else {
-            let bounds = RowGroupBounds::new(&metadata, &scan.table, scan.mapping, constants);
+            let bounds = RowGroupBounds::new(&metadata, &scan.table, scan.mapping, &origin.constants);
             let kept = prune::keep(&condition.predicate, &bounds)?;
             groups.retain(|group| *group >= kept.len() || kept.value(*group));
             filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {
@@ -247,18 +261,46 @@ fn plan(
     units(Arc::new(file), &groups, rows)
 }
 
-/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything.
-fn arrow_metadata(metadata: Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata, parquet::errors::ParquetError> {
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything. With
+/// `positions`, batches get a last column that is not among the fields: where their rows stand in the file.
+fn arrow_metadata(
+    metadata: Arc<ParquetMetaData>,
+    positions: bool,
+) -> Result<(ArrowReaderMetadata, Fields), ParquetError> {
+    let mut options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())?;
+    let mut fields = plain.schema().fields().clone();
     let parquet = plain.parquet_schema();
-    if !parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
-        return Ok(plain);
+    let has_int96 = parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96);
+    if !has_int96 && !positions {
+        return Ok((plain, fields));
     }
-    // By default INT96 becomes nanoseconds, which end in the year 2262.
-    let mut leaf = 0;
-    let fields: Fields = plain.schema().fields().iter().map(|field| in_micros(field, parquet, &mut leaf)).collect();
-    ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(fields))))
+    if has_int96 {
+        // By default INT96 becomes nanoseconds, which end in the year 2262.
+        let mut leaf = 0;
+        fields = fields.iter().map(|field| in_micros(field, parquet, &mut leaf)).collect();
+        options = options.with_schema(Arc::new(Schema::new(fields.clone())));
+    }
+    if positions {
+        let position = Field::new("position", ArrowType::Int64, false).with_extension_type(RowNumber);
+        options = options.with_virtual_columns(vec![Arc::new(position)])?;
+    }
+    let metadata = if positions { in_order(metadata)? } else { metadata };
+    Ok((ArrowReaderMetadata::try_new(metadata, options)?, fields))
+}
+
+/// Row groups with the numbers by which the decoder finds where they begin. Those in the footer may be wrong.
+fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, ParquetError> {
+    let is_number = |(index, group): (usize, &RowGroupMetaData)| {
+        group.ordinal().is_some_and(|ordinal| usize::try_from(ordinal).is_ok_and(|ordinal| ordinal == index))
+    };
+    if metadata.row_groups().iter().enumerate().all(is_number) {
+        return Ok(metadata);
+    }
+    let mut builder = Arc::unwrap_or_clone(metadata).into_builder();
+    let number = |(ordinal, group): (i32, RowGroupMetaData)| group.into_builder().set_ordinal(ordinal).build();
+    let groups = (0..).zip(builder.take_row_groups()).map(number).collect::<Result<_, _>>()?;
+    Ok(Arc::new(builder.set_row_groups(groups).build()))
 }
 
 /// `field` with microseconds for INT96; its first leaf is number `leaf`, which moves past its last.

@@ -5,6 +5,8 @@
 //!
 //! Invariant: a file is left out only if no row of it can make the predicate TRUE (`prune`).
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use arrow_array::builder::Int64Builder;
@@ -15,15 +17,20 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, Column, parse};
+use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, StructField};
 use futures::stream::{Stream, TryStreamExt};
 
+use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
+
+/// Batches in work at once.
+const CONCURRENT_BATCHES: usize = 4;
 
 /// Members of `add` that reading a file needs.
 const TASK_MEMBERS: [&str; 7] =
@@ -59,24 +66,20 @@ pub struct ScanPlan {
 /// A predicate split by what can decide it.
 struct Pruning {
     /// Conjuncts over partition columns alone.
-    partition: Vec<BoundPredicate>,
+    partition: Option<BoundPredicate>,
     /// The other conjuncts.
-    statistics: Vec<BoundPredicate>,
+    statistics: Option<BoundPredicate>,
 }
 
 impl Pruning {
     fn of(shape: &TableShape, filter: Option<&str>) -> Result<Self> {
-        let mut pruning = Self { partition: Vec::new(), statistics: Vec::new() };
-        let Some(filter) = filter else { return Ok(pruning) };
-        for conjunct in parse(filter)?.bind(&shape.schema)?.split_conjuncts() {
-            let by_partition = |c: &&Column| c.path.first().is_some_and(|name| shape.is_partition_column(name));
-            if conjunct.columns().iter().all(by_partition) {
-                pruning.partition.push(conjunct.clone());
-            } else {
-                pruning.statistics.push(conjunct.clone());
-            }
-        }
-        Ok(pruning)
+        let Some(filter) = filter else { return Ok(Self { partition: None, statistics: None }) };
+        let bound = parse(filter)?.bind(&shape.schema)?;
+        let by_partition = |c: &&Column| c.path.first().is_some_and(|name| shape.is_partition_column(name));
+        let (partition, statistics): (Vec<_>, Vec<_>) =
+            bound.split_conjuncts().into_iter().cloned().partition(|c| c.columns().iter().all(by_partition));
+        let all = |terms: Vec<BoundPredicate>| (!terms.is_empty()).then_some(BoundPredicate::And(terms));
+        Ok(Self { partition: all(partition), statistics: all(statistics) })
     }
 
     /// Physical leaf paths whose statistics the predicate can use.
@@ -92,17 +95,15 @@ impl Pruning {
     }
 
     fn by_partition(&self, adds: AddBatch, shape: &TableShape) -> Result<AddBatch> {
-        self.partition.iter().try_fold(adds, |adds, conjunct| {
-            let bounds = LogBounds::of_partitions(&adds, shape, &conjunct.columns())?;
-            adds.filter(prune::keep(conjunct, &bounds)?)
-        })
+        let Some(predicate) = &self.partition else { return Ok(adds) };
+        let bounds = LogBounds::of_partitions(&adds, shape, &predicate.columns())?;
+        adds.filter(prune::keep(predicate, &bounds)?)
     }
 
     fn by_statistics(&self, adds: AddBatch, shape: &TableShape) -> Result<AddBatch> {
-        self.statistics.iter().try_fold(adds, |adds, conjunct| {
-            let bounds = LogBounds::of_statistics(&adds, shape, &conjunct.columns())?;
-            adds.filter(prune::keep(conjunct, &bounds)?)
-        })
+        let Some(predicate) = &self.statistics else { return Ok(adds) };
+        let bounds = LogBounds::of_statistics(&adds, shape, &predicate.columns())?;
+        adds.filter(prune::keep(predicate, &bounds)?)
     }
 }
 
@@ -112,9 +113,10 @@ impl ScanPlan {
     /// # Errors
     /// `Invalid` for an unknown column or a predicate that does not fit the schema.
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(snapshot.storage().location());
         let shape = snapshot.shape().clone();
-        let spec = read_spec(snapshot, columns, filter)?;
-        let pruning = Pruning::of(&shape, filter)?;
+        let spec = read_spec(snapshot, columns, filter).map_err(in_table)?;
+        let pruning = Pruning::of(&shape, filter).map_err(in_table)?;
         let wanted =
             AddColumns { members: TASK_MEMBERS.to_vec(), stats: pruning.leaves(&shape)?, ..AddColumns::default() };
         let mut plan = Self {
@@ -129,8 +131,9 @@ impl ScanPlan {
         };
         let live = snapshot.live_files(&wanted).await?;
         let pruning = Arc::new((pruning, shape));
-        let mut pruned = std::pin::pin!(live.map_ok(|adds| prune_batch(adds, pruning.clone())).try_buffered(4));
-        while let Some((totals, kept)) = pruned.try_next().await? {
+        let pruned = live.map_ok(|adds| prune_batch(adds, pruning.clone())).try_buffered(CONCURRENT_BATCHES);
+        let mut pruned = std::pin::pin!(pruned);
+        while let Some((totals, kept)) = pruned.try_next().await.map_err(in_table)? {
             plan.take(totals, kept);
         }
         Ok(plan)
@@ -138,11 +141,11 @@ impl ScanPlan {
 
     fn take(&mut self, totals: Totals, kept: AddBatch) {
         self.files_total += totals.files;
-        self.bytes_total += totals.bytes;
+        self.bytes_total = self.bytes_total.saturating_add(totals.bytes);
         self.skipped.partition += totals.files - totals.after_partition;
         self.skipped.statistics += totals.after_partition - kept.len() as u64;
         self.files_kept += kept.len() as u64;
-        self.bytes_kept += bytes(&kept);
+        self.bytes_kept = self.bytes_kept.saturating_add(bytes(&kept));
         if !kept.is_empty() {
             self.kept.push(kept);
         }
@@ -170,15 +173,19 @@ impl ScanPlan {
         // Largest first into the lightest group: within a third of the best balance there is.
         tasks.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.path.cmp(&b.path)));
         let count = count.clamp(1, tasks.len().max(1));
-        let mut groups: Vec<(u64, Vec<FileTask>)> = vec![(0, Vec::new()); count];
+        let mut groups: Vec<Vec<FileTask>> = vec![Vec::new(); count];
+        let mut lightest: BinaryHeap<_> = (0..count).map(|index| Reverse((0_u64, index))).collect();
         for task in tasks {
-            if let Some((bytes, group)) = groups.iter_mut().min_by_key(|(bytes, _)| *bytes) {
-                *bytes += task.size.max(1);
-                group.push(task);
+            if let Some(mut top) = lightest.peek_mut() {
+                let Reverse((bytes, index)) = &mut *top;
+                *bytes = bytes.saturating_add(task.size.max(1));
+                if let Some(group) = groups.get_mut(*index) {
+                    group.push(task);
+                }
             }
         }
-        let groups = groups.into_iter().filter(|(_, tasks)| !tasks.is_empty());
-        groups.map(|(_, tasks)| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
+        let groups = groups.into_iter().filter(|tasks| !tasks.is_empty());
+        groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
     }
 
     /// The tasks as columns: path, size, modification_time, partition values, deletion vector's cardinality.
@@ -208,45 +215,59 @@ struct Totals {
 }
 
 async fn prune_batch(adds: AddBatch, pruning: Arc<(Pruning, TableShape)>) -> Result<(Totals, AddBatch)> {
-    let work = move || {
+    blocking(move || {
         let (pruning, shape) = pruning.as_ref();
         let (files, bytes) = (adds.len() as u64, bytes(&adds));
         let adds = pruning.by_partition(adds, shape)?;
         let totals = Totals { files, bytes, after_partition: adds.len() as u64 };
         Ok((totals, pruning.by_statistics(adds, shape)?))
-    };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("pruning failed").caused_by(e))?
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
 }
 
 fn bytes(adds: &AddBatch) -> u64 {
     let sizes = adds.size().map(|sizes| sizes.iter().flatten());
-    sizes.into_iter().flatten().filter_map(|size| u64::try_from(size).ok()).sum()
+    sizes.into_iter().flatten().filter_map(|size| u64::try_from(size).ok()).fold(0, u64::saturating_add)
 }
 
 fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
     let shape = snapshot.shape();
+    let is_tracked = |name: &String| row_tracking::is_column(name) && shape.schema.field(name).is_none();
+    let row_tracking = match columns.is_some_and(|columns| columns.iter().any(is_tracked)) {
+        true => Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?,
+        false => None,
+    };
     let resolve = |name: &String| {
+        if is_tracked(name) {
+            return row_tracking::field(name, row_tracking.as_ref()).map(|field| field.name);
+        }
         let field = shape.schema.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
             Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
-                .in_table(snapshot.storage().location())
         })?;
         Ok(field.name.clone())
     };
     let columns = match columns {
-        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>()?,
+        Some(columns) => {
+            let names = columns.iter().map(resolve).collect::<Result<Vec<_>>>();
+            names.map_err(|e| e.in_table(snapshot.storage().location()))?
+        }
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
     if let Some(twice) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
         return Err(Error::invalid(format!("the column `{}` is asked for twice", twice.1)));
     }
-    let mode = snapshot.metadata().configuration.get("delta.columnMapping.mode");
     Ok(ReadSpec {
         schema_string: snapshot.metadata().schema_string.clone(),
         partition_columns: shape.partition_columns.clone(),
-        column_mapping: mode.cloned().unwrap_or_else(|| "none".to_owned()),
+        column_mapping: shape.mapping.as_str().to_owned(),
         columns,
         predicate: filter.map(str::to_owned),
+        row_tracking,
     })
 }
 
@@ -274,8 +295,9 @@ pub async fn files(
     snapshot: &Snapshot,
     filter: Option<&str>,
 ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + use<>)> {
+    let location = snapshot.storage().location().to_owned();
     let shape = snapshot.shape().clone();
-    let pruning = Pruning::of(&shape, filter)?;
+    let pruning = Pruning::of(&shape, filter).map_err(|e| e.in_table(&location))?;
     let mut leaves = Vec::new();
     for path in shape.leaf_paths() {
         leaves.extend(shape.leaf(&path)?.map(|leaf| (path.join("."), leaf)));
@@ -284,7 +306,7 @@ pub async fn files(
         members: TASK_MEMBERS.to_vec(),
         stats: leaves.iter().map(|(_, leaf)| leaf.path.clone()).collect(),
         num_records: true,
-        stats_text: false,
+        ..AddColumns::default()
     };
     let bound = |(name, leaf): &(String, deltic_protocol::stats::read::Leaf)| {
         Field::new(name, to_arrow_type(&DataType::Primitive(leaf.data_type.clone())), true)
@@ -302,24 +324,24 @@ pub async fn files(
         Field::new("null_count", ArrowType::Struct(counts.clone()), false),
     ]));
     let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
-    let (pruning, out) = (Arc::new((pruning, shape)), schema.clone());
-    let live = snapshot.live_files(&wanted).await?;
-    let batches = live.map_ok(move |adds| prune_batch(adds, pruning.clone())).try_buffered(2);
-    let shape = snapshot.shape().clone();
-    let batches = batches.and_then(move |(_, adds)| {
-        let batch = || -> Result<RecordBatch> {
-            let mut columns = base_columns(&adds, &shape)?;
-            let stats = statistics(&adds, &leaves)?;
-            columns.push(Arc::new(stats.num_records));
-            let of = |fields: &Fields, arrays: Vec<ArrayRef>| structure(fields, arrays, adds.len());
-            columns.push(of(&bounds, stats.leaves.iter().map(|l| l.min.clone()).collect())?);
-            columns.push(of(&bounds, stats.leaves.iter().map(|l| l.max.clone()).collect())?);
-            columns.push(of(&counts, stats.leaves.iter().map(|l| Arc::new(l.null_count.clone()) as _).collect())?);
-            Ok(RecordBatch::try_new(out.clone(), columns)?)
-        };
-        std::future::ready(batch())
+    let out = schema.clone();
+    let describe = Arc::new(move |adds: AddBatch| {
+        let adds = pruning.by_statistics(pruning.by_partition(adds, &shape)?, &shape)?;
+        let mut columns = base_columns(&adds, &shape)?;
+        let stats = statistics(&adds, &leaves)?;
+        columns.push(Arc::new(stats.num_records));
+        let of = |fields: &Fields, arrays: Vec<ArrayRef>| structure(fields, arrays, adds.len());
+        columns.push(of(&bounds, stats.leaves.iter().map(|l| l.min.clone()).collect())?);
+        columns.push(of(&bounds, stats.leaves.iter().map(|l| l.max.clone()).collect())?);
+        columns.push(of(&counts, stats.leaves.iter().map(|l| Arc::new(l.null_count.clone()) as _).collect())?);
+        Ok(RecordBatch::try_new(out.clone(), columns)?)
     });
-    Ok((schema, batches))
+    let batch = move |adds| {
+        let describe = describe.clone();
+        blocking(move || describe(adds))
+    };
+    let batches = snapshot.live_files(&wanted).await?.map_ok(batch).try_buffered(CONCURRENT_BATCHES);
+    Ok((schema, batches.map_err(move |e| e.in_table(&location))))
 }
 
 fn structure(fields: &Fields, arrays: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {

@@ -23,6 +23,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::decode::{Unit, decode};
 use super::open::{Condition, Scan, open};
+use super::row_tracking;
 use super::task::{FileTask, ReadSpec};
 use crate::storage::Storage;
 
@@ -55,7 +56,7 @@ impl Reader {
         let table = json::parse(&spec.schema_string)?;
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
         let mut seen = BTreeSet::new();
-        let output = pick(&table, spec.columns.iter().map(String::as_str))?;
+        let output = pick(&table, &spec)?;
         if let Some(twice) = output.fields.iter().find(|field| !seen.insert(field.name.as_str())) {
             return Err(Error::invalid(format!("column `{}` is asked for twice", twice.name)));
         }
@@ -65,7 +66,9 @@ impl Reader {
         };
         let schema = Arc::new(to_arrow_schema(&output));
         let partition_columns = spec.partition_columns.into_iter().collect();
-        Ok(Self { scan: Arc::new(Scan { storage, table, mapping, partition_columns, output, schema, condition }) })
+        let row_tracking = spec.row_tracking;
+        let scan = Scan { storage, table, mapping, partition_columns, output, schema, condition, row_tracking };
+        Ok(Self { scan: Arc::new(scan) })
     }
 
     /// Schema of the batches: the columns of the spec in its order.
@@ -104,14 +107,19 @@ impl Reader {
     }
 }
 
-fn pick<'a>(table: &StructType, names: impl Iterator<Item = &'a str>) -> Result<StructType> {
-    let field = |name: &str| -> Result<StructField> {
-        table.field(name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = table.fields.iter().map(|f| f.name.as_str()).collect();
-            Error::invalid(format!("there is no column `{name}`; the table has {}", known.join(", ")))
-        })
+/// The columns to return.
+fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
+    let field = |name: &String| -> Result<StructField> {
+        match table.field(name) {
+            Some(field) => Ok(field.clone()),
+            None if row_tracking::is_column(name) => row_tracking::field(name, spec.row_tracking.as_ref()),
+            None => {
+                let known: Vec<&str> = table.fields.iter().map(|f| f.name.as_str()).collect();
+                Err(Error::invalid(format!("there is no column `{name}`; the table has {}", known.join(", "))))
+            }
+        }
     };
-    names.map(field).collect::<Result<_>>().map(StructType::new)
+    spec.columns.iter().map(field).collect::<Result<_>>().map(StructType::new)
 }
 
 fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Condition> {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::error::{Error, Result};
+use deltic_protocol::property::RowTracking;
 use serde::{Deserialize, Serialize};
 
 /// The column of change data files that says what happened to a row, beside the table's columns and unknown to the
@@ -86,4 +87,6 @@ pub struct ReadSpec {
     pub columns: Vec<String>,
     /// Text of the predicate that rows must make TRUE, if any.
     pub predicate: Option<String>,
+    /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are asked for.
+    pub row_tracking: Option<RowTracking>,
 }

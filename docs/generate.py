@@ -1,0 +1,53 @@
+"""Writes the parts of the documentation that are made from the code; a test checks that they are current.
+
+Run it with `make docs`.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+from deltic import errors
+
+DOCS = Path(__file__).resolve().parent
+
+
+def error_tree() -> str:
+    """The exception classes as a tree, each with the first sentence of its docstring."""
+    classes = [getattr(errors, name) for name in errors.__all__]
+    lines = []
+
+    def visit(cls: type[BaseException], depth: int) -> None:
+        builtin = [base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception]
+        also = f" (also a `{builtin[0]}`)" if builtin else ""
+        own = sorted(name for name in inspect.get_annotations(cls) if not name.startswith("_"))
+        attributes = f" Attributes: {', '.join(f'`.{name}`' for name in own)}." if own else ""
+        first = re.split(r"(?<=\.)\s", inspect.getdoc(cls) or "", maxsplit=1)[0]
+        lines.append(f"{'  ' * depth}- **`{cls.__name__}`**{also}. {first}{attributes}")
+        for child in sorted((other for other in classes if other.__bases__[0] is cls), key=lambda c: c.__name__):
+            visit(child, depth + 1)
+
+    visit(errors.DelticError, 0)
+    return "\n".join(lines) + "\n"
+
+
+GENERATED = {"errors.md": error_tree}
+
+
+def with_generated(page: str, text: str) -> str:
+    """A page with the text between its markers replaced."""
+    start, end = "<!-- generated -->\n", "<!-- /generated -->"
+    before, rest = page.split(start)
+    _, after = rest.split(end)
+    return before + start + text + end + after
+
+
+def main() -> None:
+    """Write every page's generated part."""
+    for name, make in GENERATED.items():
+        path = DOCS / name
+        path.write_text(with_generated(path.read_text(), make()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+//! Statistics as JSON text, from the columns of a checkpoint that has no text.
+//!
+//! All columns are printed, also such as the table no longer has. What JSON or other readers could misread is left
+//! out, as when statistics are collected: infinities, NaN, years outside 0 to 9999, bounds of binary columns. Instants
+//! have milliseconds in JSON; finer ones are rounded outwards.
+//!
+//! PROTOCOL.md: "Per-file Statistics".
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, StringArray, StructArray};
+use arrow_cast::cast;
+use arrow_schema::{DataType as ArrowType, TimeUnit};
+
+use super::collect::{print_date, print_instant};
+use crate::error::Result;
+use crate::scalar::Scalar;
+
+/// The text where there is one, else the typed statistics printed; null where there is neither.
+pub fn complete(text: Option<&StringArray>, typed: &StructArray) -> Result<StringArray> {
+    let given = |row: usize| text.filter(|t| row < t.len() && t.is_valid(row)).map(|t| t.value(row));
+    let mut printer = None;
+    let mut out = StringBuilder::new();
+    let mut buffer = String::new();
+    for row in 0..typed.len() {
+        if let Some(text) = given(row) {
+            out.append_value(text);
+            continue;
+        }
+        if typed.is_null(row) {
+            out.append_null();
+            continue;
+        }
+        buffer.clear();
+        let printed = printer.get_or_insert_with(|| Printer::of_statistics(typed)).print(row, &mut buffer)?;
+        out.append_option(printed.then_some(buffer.as_str()));
+    }
+    Ok(out.finish())
+}
+
+/// A struct that prints as an object, or a column of values.
+enum Printer {
+    Object(StructArray, Vec<(String, Self)>),
+    Value { array: ArrayRef, upper: bool },
+}
+
+impl Printer {
+    fn of_statistics(typed: &StructArray) -> Self {
+        let mut members = Vec::new();
+        for name in ["numRecords", "minValues", "maxValues", "nullCount", "tightBounds"] {
+            let column = typed.column_by_name(name);
+            members.extend(column.and_then(|c| Self::of(c, name == "maxValues")).map(|p| (key(name), p)));
+        }
+        Self::Object(typed.clone(), members)
+    }
+
+    /// `None` for what has no place in statistics.
+    fn of(column: &ArrayRef, upper: bool) -> Option<Self> {
+        let array = match column.data_type() {
+            ArrowType::Struct(fields) => {
+                let columns = column.as_struct();
+                let members = fields.iter().zip(columns.columns());
+                let members = members.filter_map(|(f, c)| Some((key(f.name()), Self::of(c, upper)?)));
+                return Some(Self::Object(columns.clone(), members.collect()));
+            }
+            ArrowType::Timestamp(TimeUnit::Microsecond, _)
+            | ArrowType::Boolean
+            | ArrowType::Int8
+            | ArrowType::Int16
+            | ArrowType::Int32
+            | ArrowType::Int64
+            | ArrowType::Float32
+            | ArrowType::Float64
+            | ArrowType::Decimal128(..)
+            | ArrowType::Utf8
+            | ArrowType::Date32 => column.clone(),
+            ArrowType::Timestamp(_, zone) => {
+                cast(column, &ArrowType::Timestamp(TimeUnit::Microsecond, zone.clone())).ok()?
+            }
+            ArrowType::LargeUtf8 | ArrowType::Utf8View => cast(column, &ArrowType::Utf8).ok()?,
+            _ => return None,
+        };
+        Some(Self::Value { array, upper })
+    }
+
+    /// Whether there was anything to print.
+    fn print(&self, row: usize, out: &mut String) -> Result<bool> {
+        match self {
+            Self::Object(columns, members) => {
+                if columns.is_null(row) {
+                    return Ok(false);
+                }
+                out.push('{');
+                let mut any = false;
+                for (key, member) in members {
+                    let start = out.len();
+                    out.push_str(if any { "," } else { "" });
+                    out.push_str(key);
+                    if member.print(row, out)? {
+                        any = true;
+                    } else {
+                        out.truncate(start);
+                    }
+                }
+                out.push('}');
+                Ok(any)
+            }
+            Self::Value { array, upper } => {
+                let text = value(Scalar::from_array(array, row)?, *upper);
+                out.push_str(text.as_deref().unwrap_or_default());
+                Ok(text.is_some())
+            }
+        }
+    }
+}
+
+fn key(name: &str) -> String {
+    format!("{}:", serde_json::Value::from(name))
+}
+
+fn value(value: Scalar, upper: bool) -> Option<String> {
+    match value {
+        Scalar::Null | Scalar::Binary(_) => None,
+        Scalar::Float(v) => v.is_finite().then(|| format!("{v:?}")),
+        Scalar::Double(v) => v.is_finite().then(|| format!("{v:?}")),
+        Scalar::String(v) => Some(serde_json::Value::from(v).to_string()),
+        Scalar::Date(days) => print_date(i64::from(days)),
+        Scalar::Timestamp(micros) => print_instant(micros, upper, "Z"),
+        Scalar::TimestampNtz(micros) => print_instant(micros, upper, ""),
+        Scalar::Boolean(_)
+        | Scalar::Byte(_)
+        | Scalar::Short(_)
+        | Scalar::Integer(_)
+        | Scalar::Long(_)
+        | Scalar::Decimal { .. } => Some(value.to_string()),
+    }
+}

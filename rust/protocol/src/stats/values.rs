@@ -1,0 +1,205 @@
+//! Bounds of one column from their JSON texts, and how far off they may be.
+//!
+//! What is no value of the column's type is null. Widened is whatever a known writer rounds or cuts; see `read`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    ArrayBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int64Builder,
+    StringBuilder, TimestampMicrosecondBuilder,
+};
+use arrow_array::{ArrayRef, new_null_array};
+use arrow_schema::DataType as ArrowType;
+use serde::Deserialize;
+
+use crate::scalar::{Scalar, parse_decimal, parse_timestamp, parse_timestamp_ntz};
+use crate::schema::arrow::to_arrow_type;
+use crate::schema::{DataType, PrimitiveType};
+
+pub(super) const MILLISECOND: i64 = 1_000;
+/// Zone offsets such as -07:52:58 were written as -07:52.
+pub(super) const OFFSET_SKEW: i64 = 59_000_000;
+/// The greatest offset there is, for instants without a zone: whose they are is not known.
+const ANY_ZONE: i64 = 18 * 3_600_000_000;
+/// Decimals with fewer digits, and texts with more, did not change if they went through a double.
+const DOUBLE_DIGITS: (u128, u128) = (10_u128.pow(15), 10_u128.pow(17));
+
+/// How far bounds are moved outwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Margin {
+    /// As far as writers are known to be imprecise.
+    Safe,
+    /// Not at all.
+    None,
+}
+
+/// A text, borrowed unless it holds escapes. `Cow` by itself always owns.
+#[derive(Deserialize)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// Typed values being collected; what is not of the type is null.
+pub(super) enum Values {
+    Int(Int64Builder),
+    Float(Float32Builder),
+    Double(Float64Builder),
+    Decimal(Decimal128Builder),
+    Boolean(BooleanBuilder),
+    Text(StringBuilder),
+    Date(Date32Builder),
+    Timestamp(TimestampMicrosecondBuilder),
+    Unknown(ArrowType, usize),
+}
+
+impl Values {
+    pub(super) fn new(data_type: &PrimitiveType) -> Self {
+        let arrow = to_arrow_type(&DataType::Primitive(data_type.clone()));
+        match data_type {
+            PrimitiveType::Long | PrimitiveType::Integer | PrimitiveType::Short | PrimitiveType::Byte => {
+                Self::Int(Int64Builder::new())
+            }
+            PrimitiveType::Float => Self::Float(Float32Builder::new()),
+            PrimitiveType::Double => Self::Double(Float64Builder::new()),
+            PrimitiveType::Decimal { .. } => Self::Decimal(Decimal128Builder::new().with_data_type(arrow)),
+            PrimitiveType::Boolean => Self::Boolean(BooleanBuilder::new()),
+            PrimitiveType::String => Self::Text(StringBuilder::new()),
+            PrimitiveType::Date => Self::Date(Date32Builder::new()),
+            PrimitiveType::Timestamp | PrimitiveType::TimestampNtz => {
+                Self::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(arrow))
+            }
+            PrimitiveType::Binary
+            | PrimitiveType::Void
+            | PrimitiveType::Geometry { .. }
+            | PrimitiveType::Geography { .. } => Self::Unknown(arrow, 0),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Int(b) => b.len(),
+            Self::Float(b) => b.len(),
+            Self::Double(b) => b.len(),
+            Self::Decimal(b) => b.len(),
+            Self::Boolean(b) => b.len(),
+            Self::Text(b) => b.len(),
+            Self::Date(b) => b.len(),
+            Self::Timestamp(b) => b.len(),
+            Self::Unknown(_, len) => *len,
+        }
+    }
+
+    pub(super) fn append_null(&mut self) {
+        match self {
+            Self::Int(b) => b.append_null(),
+            Self::Float(b) => b.append_null(),
+            Self::Double(b) => b.append_null(),
+            Self::Decimal(b) => b.append_null(),
+            Self::Boolean(b) => b.append_null(),
+            Self::Text(b) => b.append_null(),
+            Self::Date(b) => b.append_null(),
+            Self::Timestamp(b) => b.append_null(),
+            Self::Unknown(_, len) => *len += 1,
+        }
+    }
+
+    /// `raw` is a JSON value as it stands in the statistics of a column of type `of`.
+    pub(super) fn append(&mut self, raw: &str, of: &PrimitiveType, was_float: bool, margin: Margin, upper: bool) {
+        let unquoted;
+        let text = if raw.starts_with('"') {
+            match serde_json::from_str::<Text<'_>>(raw) {
+                Ok(Text(text)) => {
+                    unquoted = text;
+                    unquoted.as_ref()
+                }
+                Err(_) => return self.append_null(),
+            }
+        } else {
+            raw
+        };
+        match self {
+            Self::Int(b) => b.append_option(text.parse().ok()),
+            Self::Float(b) => b.append_option(text.parse().ok().filter(|v: &f32| v.is_finite() || is_infinity(text))),
+            Self::Double(b) => b.append_option(double(text, was_float, upper)),
+            Self::Decimal(b) => b.append_option(decimal(text, of, margin, upper)),
+            Self::Boolean(b) => b.append_option(text.parse().ok()),
+            Self::Text(b) => b.append_option(raw.starts_with('"').then_some(text)),
+            Self::Date(b) => {
+                // Some writers append a time, which is midnight.
+                let date = text.split(['T', ' ']).next().unwrap_or_default();
+                b.append_option(match Scalar::parse(date, &PrimitiveType::Date) {
+                    Some(Scalar::Date(days)) => Some(days),
+                    _ => None,
+                })
+            }
+            Self::Timestamp(b) => b.append_option(timestamp(text, of, margin, upper)),
+            Self::Unknown(_, len) => *len += 1,
+        }
+    }
+
+    pub(super) fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Int(b) => Arc::new(b.finish()),
+            Self::Float(b) => Arc::new(b.finish()),
+            Self::Double(b) => Arc::new(b.finish()),
+            Self::Decimal(b) => Arc::new(b.finish()),
+            Self::Boolean(b) => Arc::new(b.finish()),
+            Self::Text(b) => Arc::new(b.finish()),
+            Self::Date(b) => Arc::new(b.finish()),
+            Self::Timestamp(b) => Arc::new(b.finish()),
+            Self::Unknown(arrow, len) => new_null_array(arrow, *len),
+        }
+    }
+}
+
+pub(super) fn count(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|n| *n >= 0)
+}
+
+/// Whether an infinite float is what the text says, not what became of a number too great.
+fn is_infinity(text: &str) -> bool {
+    text.bytes().all(|b| !b.is_ascii_digit()) && !text.to_ascii_lowercase().contains("nan")
+}
+
+fn double(text: &str, was_float: bool, upper: bool) -> Option<f64> {
+    let value: f64 = text.parse().ok().filter(|v: &f64| v.is_finite() || is_infinity(text))?;
+    Some(if was_float { near_float(value, upper) } else { value })
+}
+
+/// The double that stands for a float may come from the float's text, which is shorter than its value.
+pub(super) fn near_float(value: f64, upper: bool) -> f64 {
+    // The nearest float is the one that was printed.
+    let float = f64::from(value as f32);
+    if upper { value.max(float) } else { value.min(float) }
+}
+
+fn decimal(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i128> {
+    let PrimitiveType::Decimal { precision, scale } = data_type else { return None };
+    let value = parse_decimal(text, *precision, *scale)?;
+    Some(if margin == Margin::Safe { near_double(value, upper) } else { value })
+}
+
+/// A decimal may come from the text of a double near it, which has no more than 17 digits.
+pub(super) fn near_double(value: i128, upper: bool) -> i128 {
+    let mut digits = value.unsigned_abs();
+    if digits < DOUBLE_DIGITS.0 {
+        return value;
+    }
+    while digits % 10 == 0 {
+        digits /= 10;
+    }
+    let slack = if digits < DOUBLE_DIGITS.1 { (value.unsigned_abs() >> 51) + 1 } else { 0 };
+    if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
+}
+
+fn timestamp(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i64> {
+    let (micros, skew) = match data_type {
+        PrimitiveType::TimestampNtz => (parse_timestamp_ntz(text.trim_end_matches('Z'))?, 0),
+        _ if text.ends_with('Z') => (parse_timestamp(text)?, 0),
+        _ if parse_timestamp_ntz(text).is_some() => (parse_timestamp(text)?, ANY_ZONE),
+        _ => (parse_timestamp(text)?, OFFSET_SKEW),
+    };
+    if margin == Margin::None {
+        return Some(micros);
+    }
+    Some(if upper { micros.saturating_add(skew + MILLISECOND) } else { micros.saturating_sub(skew + MILLISECOND) })
+}

@@ -1,0 +1,425 @@
+//! The rows of a checkpoint: one column for each kind of action, one action in a row.
+//!
+//! Decides the schema for one table and brings actions into it, wherever they were read. Members keep their values;
+//! `dataChange` alone becomes false, since a checkpoint changes nothing. Not here: which actions go in, and the file.
+//!
+//! Names inside lists and maps are Parquet's own (`list.element`, `key_value`), and nothing but a file's `path` is
+//! required, so that every reader finds the layout it knows from others' checkpoints.
+//!
+//! PROTOCOL.md: "Checkpoint Schema", "Checkpoints".
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray,
+    new_null_array,
+};
+use arrow_cast::cast;
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, TEXT_MAP};
+use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::stats::collect::IndexedColumns;
+use deltic_protocol::stats::text;
+use deltic_protocol::stats::typed::StatsLayout;
+
+use super::read::AddColumns;
+use crate::error::{Error, Result};
+
+/// Members of `remove` in checkpoints: tombstones need neither statistics nor tags.
+const REMOVE_MEMBERS: [&str; 9] = [
+    "path",
+    "deletionTimestamp",
+    "dataChange",
+    "extendedFileMetadata",
+    "partitionValues",
+    "size",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+];
+
+/// The schema of one table's checkpoints.
+#[derive(Debug)]
+pub(super) struct Layout {
+    shape: TableShape,
+    /// Logical and physical names of the partition columns that are stored typed.
+    partitions: Vec<(String, String)>,
+    writes_text: bool,
+    stats: Option<StatsLayout>,
+    add: Fields,
+    schema: SchemaRef,
+}
+
+/// The actions that are not files.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) protocol: Protocol,
+    pub(super) metadata: Metadata,
+    pub(super) txns: Vec<Txn>,
+    pub(super) domains: Vec<DomainMetadata>,
+    /// The version, where the checkpoint follows the V2 spec.
+    pub(super) checkpoint_metadata: Option<i64>,
+}
+
+impl Layout {
+    /// For a table whose last checkpoint, if there was one, had typed statistics of the columns in `typed`.
+    pub(super) fn of(
+        shape: &TableShape,
+        properties: Properties<'_>,
+        typed: &HashSet<Vec<String>>,
+        is_v2: bool,
+    ) -> Result<Self> {
+        let writes_text = properties.checkpoint_write_stats_as_json()?;
+        let writes_typed = properties.checkpoint_write_stats_as_struct()?;
+        let mut partitions = Vec::new();
+        let mut stats = None;
+        if writes_typed {
+            for name in &shape.partition_columns {
+                let field =
+                    shape.schema.field(name).filter(|f| f.data_type != DataType::Primitive(PrimitiveType::Void));
+                if let Some(field) = field {
+                    partitions.push((name.clone(), shape.mapping.physical_name(field)?.to_owned()));
+                }
+            }
+            stats = Some(stats_layout(shape, properties, typed, writes_text)?);
+        }
+        let mut layout = Self {
+            shape: shape.clone(),
+            partitions,
+            writes_text,
+            stats,
+            add: Fields::empty(),
+            schema: Arc::new(Schema::empty()),
+        };
+        layout.add = layout.add_fields()?;
+        let structure = |name: &str, fields: Fields| Field::new(name, ArrowType::Struct(fields), true);
+        let mut roots = vec![
+            structure("txn", txns(&[])?.fields().clone()),
+            structure("add", layout.add.clone()),
+            structure("remove", remove_fields()),
+            structure("metaData", metadata(&[])?.fields().clone()),
+            structure("protocol", protocol(&[])?.fields().clone()),
+            structure("domainMetadata", domains(&[])?.fields().clone()),
+        ];
+        if is_v2 {
+            roots.push(structure("checkpointMetadata", checkpoint_metadata(&[])?.fields().clone()));
+            roots.push(structure("sidecar", sidecar_fields()));
+        }
+        layout.schema = Arc::new(Schema::new(roots));
+        Ok(layout)
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// What must be read of the files to write them.
+    pub(super) fn wanted(&self) -> AddColumns {
+        let members =
+            ADD_SCHEMA.fields().iter().map(|f| f.name().as_str()).filter(|n| !matches!(*n, "stats" | "dataChange"));
+        let wants_stats = self.writes_text || self.stats.is_some();
+        AddColumns {
+            members: members.collect(),
+            stats_text: wants_stats,
+            stats_typed: wants_stats,
+            ..AddColumns::default()
+        }
+    }
+
+    fn add_fields(&self) -> Result<Fields> {
+        let mut fields: Vec<Field> = ADD_SCHEMA.fields().iter().map(|f| f.as_ref().clone()).collect();
+        fields.retain(|f| self.writes_text || f.name() != "stats");
+        if !self.partitions.is_empty() {
+            let mut typed = Vec::with_capacity(self.partitions.len());
+            for (logical, physical) in &self.partitions {
+                let field = self.shape.schema.field(logical);
+                let field = field.ok_or_else(|| Error::internal("a partition column is not in the schema"))?;
+                typed.push(Field::new(physical, to_arrow_type(&field.data_type), true));
+            }
+            fields.push(Field::new("partitionValues_parsed", ArrowType::Struct(typed.into()), true));
+        }
+        if let Some(stats) = &self.stats {
+            fields.push(Field::new("stats_parsed", ArrowType::Struct(stats.fields()?), true));
+        }
+        Ok(fields.into())
+    }
+
+    /// Live files as rows.
+    pub(super) fn adds(&self, adds: &AddBatch) -> Result<RecordBatch> {
+        let rows = adds.len();
+        let typed = adds.structure("stats_parsed");
+        let mut columns = Vec::with_capacity(self.add.len());
+        for field in &self.add {
+            let column: ArrayRef = match field.name().as_str() {
+                "dataChange" => Arc::new(BooleanArray::from(vec![false; rows])),
+                "partitionValues" => text_map(adds.rows(), field, true)?,
+                "tags" => text_map(adds.rows(), field, false)?,
+                "size" | "modificationTime" => filled(&member(adds.rows(), field)?),
+                "stats" => match typed {
+                    Some(typed) => Arc::new(text::complete(adds.stats(), typed)?),
+                    None => member(adds.rows(), field)?,
+                },
+                "partitionValues_parsed" => Arc::new(self.partition_values(adds, field)?),
+                "stats_parsed" => match &self.stats {
+                    Some(layout) => Arc::new(layout.columns(adds.stats(), typed, rows)?),
+                    None => new_null_array(field.data_type(), rows),
+                },
+                _ => member(adds.rows(), field)?,
+            };
+            columns.push(column);
+        }
+        self.rows_of("add", StructArray::try_new(self.add.clone(), columns, None)?)
+    }
+
+    fn partition_values(&self, adds: &AddBatch, field: &Field) -> Result<StructArray> {
+        let values = self.partitions.iter().map(|(logical, _)| self.shape.partition_values(adds, logical));
+        match field.data_type() {
+            ArrowType::Struct(fields) => {
+                Ok(StructArray::try_new(fields.clone(), values.collect::<Result<_>>()?, None)?)
+            }
+            _ => Err(Error::internal("typed partition values are no struct")),
+        }
+    }
+
+    /// Tombstones, given as the columns of `remove`, as rows.
+    pub(super) fn removes(&self, removes: &RecordBatch) -> Result<RecordBatch> {
+        let fields = remove_fields();
+        let mut columns = Vec::with_capacity(fields.len());
+        for field in &fields {
+            columns.push(match field.name().as_str() {
+                "dataChange" => Arc::new(BooleanArray::from(vec![false; removes.num_rows()])),
+                "partitionValues" => text_map(removes, field, false)?,
+                _ => member(removes, field)?,
+            });
+        }
+        self.rows_of("remove", StructArray::try_new(fields, columns, None)?)
+    }
+
+    /// The actions that are not files as rows, each kind in a batch.
+    pub(super) fn state(&self, state: &State) -> Result<Vec<RecordBatch>> {
+        let mut batches = vec![
+            self.rows_of("protocol", protocol(&[&state.protocol])?)?,
+            self.rows_of("metaData", metadata(&[&state.metadata])?)?,
+            self.rows_of("txn", txns(&state.txns)?)?,
+            self.rows_of("domainMetadata", domains(&state.domains)?)?,
+        ];
+        if let Some(version) = state.checkpoint_metadata {
+            batches.push(self.rows_of("checkpointMetadata", checkpoint_metadata(&[version])?)?);
+        }
+        batches.retain(|batch| batch.num_rows() > 0);
+        Ok(batches)
+    }
+
+    /// Rows of one kind of action; the columns of the others are null.
+    fn rows_of(&self, root: &str, actions: StructArray) -> Result<RecordBatch> {
+        let rows = actions.len();
+        let actions: ArrayRef = Arc::new(actions);
+        let column = |field: &Arc<Field>| {
+            if field.name() == root { actions.clone() } else { new_null_array(field.data_type(), rows) }
+        };
+        Ok(RecordBatch::try_new(self.schema.clone(), self.schema.fields().iter().map(column).collect())?)
+    }
+}
+
+/// Typed statistics of the columns that are indexed, and of those that had some before. Where no text is kept they are
+/// all there is, so that every column has some.
+fn stats_layout(
+    shape: &TableShape,
+    properties: Properties<'_>,
+    typed: &HashSet<Vec<String>>,
+    writes_text: bool,
+) -> Result<StatsLayout> {
+    let data = shape.schema.fields.iter().filter(|f| !shape.is_partition_column(&f.name)).cloned().collect();
+    let data = StructType::new(data);
+    let physical = shape.mapping.physical_schema(&data)?;
+    let indexed = leaf_paths(&IndexedColumns::of(properties)?.of_schema(&data), shape.mapping)?;
+    let keeps = |path: &[String]| !writes_text || indexed.contains(path) || typed.contains(path);
+    Ok(StatsLayout::new(&physical, &keeps))
+}
+
+/// Physical paths of everything in `schema` that is no struct.
+fn leaf_paths(schema: &StructType, mapping: ColumnMapping) -> Result<HashSet<Vec<String>>> {
+    fn walk(schema: &StructType, path: &mut Vec<String>, paths: &mut HashSet<Vec<String>>) {
+        for field in &schema.fields {
+            path.push(field.name.clone());
+            match &field.data_type {
+                DataType::Struct(inner) => walk(inner, path, paths),
+                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
+                    paths.insert(path.clone());
+                }
+            }
+            path.pop();
+        }
+    }
+    let mut paths = HashSet::new();
+    walk(&mapping.physical_schema(schema)?, &mut Vec::new(), &mut paths);
+    Ok(paths)
+}
+
+fn remove_fields() -> Fields {
+    let data_type = |name: &str| match name {
+        "deletionTimestamp" => ArrowType::Int64,
+        "extendedFileMetadata" => ArrowType::Boolean,
+        shared => ADD_SCHEMA.field_with_name(shared).map_or(ArrowType::Null, |f| f.data_type().clone()),
+    };
+    REMOVE_MEMBERS.iter().map(|name| Field::new(*name, data_type(name), *name != "path")).collect()
+}
+
+/// A member in its type; one that was not read is null.
+fn member(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
+    let foreign = |e| Error::corrupt(format!("`{}` of a file action cannot be read", field.name())).caused_by(e);
+    match rows.column_by_name(field.name()) {
+        Some(column) if column.data_type() == field.data_type() => Ok(column.clone()),
+        Some(column) => cast(column, field.data_type()).map_err(foreign),
+        None => Ok(new_null_array(field.data_type(), rows.num_rows())),
+    }
+}
+
+/// A map of texts under the names this file uses. One that must be there and is not is empty.
+fn text_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<ArrayRef> {
+    let no_map = || Error::corrupt(format!("`{}` of a file action is no map of texts", field.name()));
+    let (ArrowType::Map(entries_field, _), ArrowType::Map(..)) = (&*TEXT_MAP, field.data_type()) else {
+        return Err(Error::internal("the type of a map of texts is no map"));
+    };
+    let ArrowType::Struct(entry_fields) = entries_field.data_type() else {
+        return Err(Error::internal("the entries of a map are no struct"));
+    };
+    let Some(column) = rows.column_by_name(field.name()) else {
+        let missing = new_null_array(&TEXT_MAP, rows.num_rows());
+        return Ok(if is_required { without_nulls(missing.as_map()) } else { missing });
+    };
+    let map = column.as_map_opt().ok_or_else(no_map)?;
+    let text = |array: &ArrayRef| cast(array, &ArrowType::Utf8).map_err(|e| no_map().caused_by(e));
+    let columns = vec![text(map.keys())?, text(map.values())?];
+    let entries = StructArray::try_new(entry_fields.clone(), columns, None).map_err(|e| no_map().caused_by(e))?;
+    let map = MapArray::try_new(entries_field.clone(), map.offsets().clone(), entries, map.nulls().cloned(), false)
+        .map_err(|e| no_map().caused_by(e))?;
+    Ok(if is_required { without_nulls(&map) } else { Arc::new(map) })
+}
+
+/// Empty maps in the place of missing ones, unless something lies beneath a null.
+fn without_nulls(map: &MapArray) -> ArrayRef {
+    let empty = |row: usize| map.value_length(row) == 0;
+    let (field, offsets, entries, nulls, ordered) = map.clone().into_parts();
+    let hidden = nulls.as_ref().is_some_and(|n| (0..n.len()).any(|row| n.is_null(row) && !empty(row)));
+    let nulls = nulls.filter(|_| hidden);
+    MapArray::try_new(field, offsets, entries, nulls, ordered)
+        .map_or_else(|_| Arc::new(map.clone()) as _, |m| Arc::new(m) as _)
+}
+
+/// Zero for numbers that every `add` must have; it is what readers of the commit take a missing one for.
+fn filled(array: &ArrayRef) -> ArrayRef {
+    match array.as_primitive_opt::<Int64Type>() {
+        Some(numbers) if numbers.null_count() > 0 => {
+            Arc::new(Int64Array::from_iter_values(numbers.iter().map(Option::unwrap_or_default)))
+        }
+        Some(_) | None => array.clone(),
+    }
+}
+
+fn structure(members: Vec<(&str, ArrayRef)>) -> Result<StructArray> {
+    let fields: Fields = members.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true)).collect();
+    Ok(StructArray::try_new(fields, members.into_iter().map(|(_, array)| array).collect(), None)?)
+}
+
+fn texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<StringArray>())
+}
+
+fn longs(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<Int64Array>())
+}
+
+fn lists<'a>(values: impl IntoIterator<Item = Option<&'a Vec<String>>>) -> ArrayRef {
+    let mut builder = ListBuilder::new(StringBuilder::new()).with_field(Field::new("element", ArrowType::Utf8, true));
+    for list in values {
+        list.into_iter().flatten().for_each(|text| builder.values().append_value(text));
+        builder.append(list.is_some());
+    }
+    Arc::new(builder.finish())
+}
+
+fn maps<'a>(values: impl IntoIterator<Item = &'a BTreeMap<String, String>>) -> Result<ArrayRef> {
+    let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
+    let mut builder = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
+    for map in values {
+        for (key, value) in map {
+            builder.keys().append_value(key);
+            builder.values().append_value(value);
+        }
+        builder.append(true)?;
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn protocol(protocols: &[&Protocol]) -> Result<StructArray> {
+    // The lists must be there from versions 3 and 7 on, and must not before.
+    let readers = protocols.iter().map(|p| p.reader_features.as_ref().filter(|_| p.min_reader_version >= 3));
+    let writers = protocols.iter().map(|p| p.writer_features.as_ref().filter(|_| p.min_writer_version >= 7));
+    structure(vec![
+        ("minReaderVersion", Arc::new(protocols.iter().map(|p| Some(p.min_reader_version)).collect::<Int32Array>())),
+        ("minWriterVersion", Arc::new(protocols.iter().map(|p| Some(p.min_writer_version)).collect::<Int32Array>())),
+        ("readerFeatures", lists(readers)),
+        ("writerFeatures", lists(writers)),
+    ])
+}
+
+fn metadata(all: &[&Metadata]) -> Result<StructArray> {
+    let format = structure(vec![
+        ("provider", texts(all.iter().map(|m| Some(m.format.provider.as_str())))),
+        ("options", maps(all.iter().map(|m| &m.format.options))?),
+    ])?;
+    structure(vec![
+        ("id", texts(all.iter().map(|m| Some(m.id.as_str())))),
+        ("name", texts(all.iter().map(|m| m.name.as_deref()))),
+        ("description", texts(all.iter().map(|m| m.description.as_deref()))),
+        ("format", Arc::new(format)),
+        ("schemaString", texts(all.iter().map(|m| Some(m.schema_string.as_str())))),
+        ("partitionColumns", lists(all.iter().map(|m| Some(&m.partition_columns)))),
+        ("createdTime", longs(all.iter().map(|m| m.created_time))),
+        ("configuration", maps(all.iter().map(|m| &m.configuration))?),
+    ])
+}
+
+fn txns(all: &[Txn]) -> Result<StructArray> {
+    structure(vec![
+        ("appId", texts(all.iter().map(|t| Some(t.app_id.as_str())))),
+        ("version", longs(all.iter().map(|t| Some(t.version)))),
+        ("lastUpdated", longs(all.iter().map(|t| t.last_updated))),
+    ])
+}
+
+fn domains(all: &[DomainMetadata]) -> Result<StructArray> {
+    structure(vec![
+        ("domain", texts(all.iter().map(|d| Some(d.domain.as_str())))),
+        ("configuration", texts(all.iter().map(|d| Some(d.configuration.as_str())))),
+        ("removed", Arc::new(all.iter().map(|d| Some(d.removed)).collect::<BooleanArray>())),
+    ])
+}
+
+fn checkpoint_metadata(versions: &[i64]) -> Result<StructArray> {
+    let tags = BTreeMap::new();
+    structure(vec![
+        ("version", longs(versions.iter().map(|v| Some(*v)))),
+        ("tags", maps(versions.iter().map(|_| &tags))?),
+    ])
+}
+
+fn sidecar_fields() -> Fields {
+    let fields = [
+        ("path", ArrowType::Utf8),
+        ("sizeInBytes", ArrowType::Int64),
+        ("modificationTime", ArrowType::Int64),
+        ("tags", TEXT_MAP.clone()),
+    ];
+    fields.into_iter().map(|(name, data_type)| Field::new(name, data_type, true)).collect()
+}

@@ -1,0 +1,47 @@
+"""DuckDB's delta extension reads what deltic wrote. It comes as a wheel; where it is absent these tests are skipped."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from conftest import FILTERS
+from sample import rows
+
+import deltic
+
+duckdb = pytest.importorskip("duckdb")
+wheel = pytest.importorskip("duckdb_extension_delta", reason="the wheel duckdb-extension-delta is not installed")
+
+
+@pytest.fixture(scope="module")
+def connection() -> "duckdb.DuckDBPyConnection":
+    extensions = sorted(Path(wheel.__file__).parent.rglob("delta.duckdb_extension"))
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    try:
+        connection.execute(f"LOAD '{extensions[0]}'")
+    except (IndexError, duckdb.Error) as error:
+        pytest.skip(f"the delta extension does not load: {error}")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+@pytest.mark.parametrize("partition_by", [None, ["month"]])
+def test_duckdb_reads_what_deltic_wrote(
+    connection: "duckdb.DuckDBPyConnection", uri: str, flights: pa.Table, partition_by: list[str] | None
+) -> None:
+    for start in range(0, 120, 40):
+        deltic.write(uri, flights.slice(start, 40), partition_by=partition_by)
+    read = connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()
+    assert rows(read) == rows(flights)
+    for filter in FILTERS:
+        theirs = connection.execute(f"SELECT id FROM delta_scan('{uri}') WHERE {filter}").to_arrow_table()
+        ours = deltic.Table(uri).scan(columns=["id"], filter=filter).to_arrow()
+        assert rows(theirs) == rows(ours), filter
+
+
+def test_duckdb_reads_a_scan_lazily_and_pushes_nothing_wrong(uri: str, flights: pa.Table) -> None:
+    deltic.write(uri, flights, partition_by=["month"])
+    connection = duckdb.connect()
+    connection.register("scan", deltic.Table(uri).scan(filter="month = 1"))
+    query = "SELECT count(*), min(month), max(month) FROM scan WHERE id < 60"
+    assert connection.execute(query).fetchone() == (20, 1, 1)

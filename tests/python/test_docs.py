@@ -1,0 +1,93 @@
+"""What the documentation shows runs, and what it lists is current."""
+
+import doctest
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import deltic
+
+MODULES = ["deltic", "deltic.errors", "deltic.scan", "deltic.table", "deltic.write"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
+
+
+def test_the_public_classes_and_functions_have_examples() -> None:
+    for thing in (deltic, deltic.Table, deltic.Plan, deltic.create, deltic.write):
+        assert ">>>" in (thing.__doc__ or ""), thing
+
+
+@pytest.mark.parametrize("name", [name for name in deltic.__all__ if not name.endswith("Error")])
+def test_every_public_name_is_documented(name: str) -> None:
+    thing = getattr(deltic, name)
+    assert thing.__doc__
+    for member in vars(thing) if isinstance(thing, type) else ():
+        if not member.startswith("_"):
+            assert getattr(thing, member).__doc__, f"{name}.{member}"
+
+
+def run(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600
+    )
+
+
+@pytest.mark.parametrize("name", ["read", "write", "spark_pipeline"])
+def test_examples_run(root: Path, tmp_path: Path, name: str) -> None:
+    path = root / "examples" / f"{name}.py"
+    assert len(path.read_text().splitlines()) < 60
+    result = run([str(path)], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout
+
+
+def readme_block() -> str:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return str(block)
+
+
+def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
+    block = readme_block()
+    lines = [line for line in block.splitlines() if line.strip()]
+    assert len(lines) <= 30
+    result = run(["-c", block], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "files=1/2" in result.stdout
+    assert "AA" in result.stdout
+
+
+def test_the_readme_names_files_that_exist(root: Path) -> None:
+    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} names {target}"
+
+
+def test_generated_parts_are_current(root: Path) -> None:
+    location = importlib.util.spec_from_file_location("generate", root / "docs" / "generate.py")
+    assert location is not None
+    assert location.loader is not None
+    generate = importlib.util.module_from_spec(location)
+    location.loader.exec_module(generate)
+    for name, make in generate.GENERATED.items():
+        text = (root / "docs" / name).read_text()
+        assert generate.with_generated(text, make()) == text, f"docs/{name} is stale: run `make docs`"
+
+
+def test_the_errors_page_names_every_class(root: Path) -> None:
+    text = (root / "docs" / "errors.md").read_text()
+    for name in deltic.__all__:
+        if name.endswith("Error"):
+            assert f"`{name}`" in text

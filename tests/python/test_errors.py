@@ -1,0 +1,308 @@
+"""Bad input: a typed error that says what, where and what to do, and nothing lost."""
+
+import pickle
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import deltic
+
+
+@pytest.fixture
+def table(uri: str) -> deltic.Table:
+    deltic.write(uri, pa.table({"id": [1, 2], "name": ["a", "b"], "part": ["x", "y"]}), partition_by=["part"])
+    return deltic.Table(uri)
+
+
+def data_file(uri: str) -> Path:
+    return next(path for path in Path(uri).rglob("*.parquet") if "_delta_log" not in path.parts)
+
+
+def test_not_a_table(uri: str) -> None:
+    with pytest.raises(deltic.TableNotFoundError, match="table") as caught:
+        deltic.Table(uri).snapshot()
+    assert uri in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError)
+    Path(uri).mkdir()
+    Path(uri, "data.csv").write_text("not a table")
+    with pytest.raises(deltic.TableNotFoundError):
+        deltic.Table(uri).scan()
+    with pytest.raises(deltic.TableNotFoundError):
+        deltic.Table(uri).history()
+
+
+@pytest.mark.parametrize("version", [1, 7, 2**40])
+def test_a_version_that_does_not_exist(table: deltic.Table, version: int) -> None:
+    with pytest.raises(deltic.TableNotFoundError, match=str(version)):
+        table.snapshot(version)
+
+
+def test_a_negative_version(table: deltic.Table) -> None:
+    with pytest.raises((deltic.InvalidInputError, OverflowError)):
+        table.snapshot(-1)
+
+
+@pytest.mark.parametrize("location", ["", "ftp://host/table", "s3://", "http://[::1"])
+def test_a_location_that_is_none(location: str) -> None:
+    with pytest.raises((deltic.InvalidInputError, deltic.UnsupportedFeatureError)):
+        deltic.Table(location).exists()
+
+
+@pytest.mark.parametrize(
+    ("filter", "told"),
+    [
+        ("nme = 'a'", "nme"),
+        ("id = 'abc'", "id"),
+        ("name > 3", "name"),
+        ("id = DATE '2013-01-01'", "id"),
+        ("id = ", "expected"),
+        ("id = 1 AND", "expected"),
+        ("(id = 1", r"\)"),
+        ("id = 1)", "paren"),
+        ("", "."),
+        ("id + 1 = 2", "arithmetic"),
+        ("name LIKE 3", "LIKE"),
+        ("date = DATE '2013-02-30'", "2013-02-30"),
+        ("id.x = 1", "id"),
+        ("SELECT 1", "SELECT|expected"),
+    ],
+)
+def test_filters_that_do_not_fit(table: deltic.Table, filter: str, told: str) -> None:
+    for call in (table.plan, table.scan):
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            call(filter=filter)
+    with pytest.raises(deltic.InvalidInputError, match=told):
+        table.files(filter).read_all()
+
+
+def test_an_unknown_column(table: deltic.Table) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="nme"):
+        table.scan(columns=["id", "nme"])
+    with pytest.raises(deltic.InvalidInputError, match="id"):
+        table.scan(columns=["id", "id"])
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"id": ["1"], "name": ["a"], "part": ["x"]}, "id"),
+        ({"id": [1], "name": ["a"], "part": ["x"], "extra": [1]}, "extra"),
+        ({"id": [1.5], "name": ["a"], "part": ["x"]}, "id"),
+        ({"id": [1], "name": [["a"]], "part": ["x"]}, "name"),
+    ],
+)
+def test_data_that_do_not_fit(table: deltic.Table, data: dict[str, Any], told: str) -> None:
+    before = sorted(Path(table.uri).rglob("*"))
+    with pytest.raises(deltic.InvalidInputError, match=told):
+        deltic.write(table.uri, pa.table(data))
+    assert sorted(Path(table.uri).rglob("*")) == before, "a refused write leaves no files"
+    assert table.snapshot().version == 0
+
+
+def test_a_null_where_none_may_be(uri: str) -> None:
+    deltic.create(uri, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    with pytest.raises(deltic.InvalidInputError, match="a"):
+        deltic.write(uri, pa.table({"a": pa.array([1, None])}))
+    with pytest.raises(deltic.InvalidInputError, match="a"):
+        deltic.write(uri, pa.table({"b": [1]}))
+    assert deltic.Table(uri).snapshot().version == 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_by"),
+    [
+        (pa.schema([("a", pa.int64())]), ["b"]),
+        (pa.schema([("a", pa.int64())]), ["a"]),
+        (pa.schema([("a", pa.int64()), ("b", pa.list_(pa.int64()))]), ["b"]),
+        (pa.schema([("a", pa.int64()), ("b", pa.int64())]), ["b", "b"]),
+        (pa.schema([("a", pa.int64()), ("A", pa.int64())]), None),
+        (pa.schema([("a", pa.null())]), None),
+        (pa.schema([("a", pa.uint64())]), None),
+        (pa.schema([("a", pa.duration("s"))]), None),
+        (pa.schema([]), None),
+        ("a long", None),
+    ],
+    ids=str,
+)
+def test_schemas_that_delta_cannot_hold(uri: str, schema: Any, partition_by: list[str] | None) -> None:
+    with pytest.raises((deltic.InvalidInputError, deltic.UnsupportedFeatureError)):
+        deltic.create(uri, schema, partition_by=partition_by)
+    assert not deltic.Table(uri).exists()
+
+
+def test_a_table_that_is_there_already(table: deltic.Table) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="already"):
+        deltic.create(table.uri, pa.schema([("a", pa.int64())]))
+    assert table.snapshot().version == 0
+
+
+def test_another_partitioning(table: deltic.Table) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="part"):
+        deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}), partition_by=["name"])
+
+
+def test_mode_error(table: deltic.Table) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="already"):
+        deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}), mode="error")
+    assert deltic.write(table.uri + "2", pa.table({"id": [1]}), mode="error").version == 0
+
+
+@pytest.mark.parametrize("mode", ["ignore", "", None])
+def test_an_unknown_mode(table: deltic.Table, mode: Any) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="mode"):
+        deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}), mode=mode)
+
+
+def test_a_stream_that_fails_half_way(table: deltic.Table) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("part", pa.string())])
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [3], "name": ["c"], "part": ["x"]}, schema=schema)
+        raise RuntimeError("the source broke")
+
+    before = sorted(Path(table.uri).rglob("*"))
+    with pytest.raises(Exception, match="the source broke"):
+        deltic.write(table.uri, pa.RecordBatchReader.from_batches(schema, broken()))
+    assert sorted(Path(table.uri).rglob("*")) == before
+    assert table.snapshot().version == 0
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_a_store_that_cannot_be_reached(closed_port: int) -> None:
+    options = {
+        "aws_endpoint": f"http://127.0.0.1:{closed_port}",
+        "aws_allow_http": "true",
+        "aws_region": "eu-west-1",
+        "aws_access_key_id": "AKIAVISIBLE",
+        "aws_secret_access_key": "hunter2",
+    }
+    table = deltic.Table("s3://bucket/table", options)
+    with pytest.raises(deltic.StorageError) as caught:
+        table.snapshot()
+    assert isinstance(caught.value, OSError)
+    assert "hunter2" not in str(caught.value)
+    assert "AKIAVISIBLE" not in str(caught.value)
+    with pytest.raises(deltic.StorageError):
+        deltic.write(table.uri, pa.table({"a": [1]}), storage_options=options)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for location in (tmp_path / "file", tmp_path / "file" / "table"):
+        with pytest.raises((deltic.StorageError, deltic.InvalidInputError)):
+            deltic.write(str(location), pa.table({"a": [1]}))
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize("keep", [0, 1, 40, -3])
+def test_a_truncated_commit(table: deltic.Table, keep: int) -> None:
+    deltic.write(table.uri, pa.table({"id": [3], "name": ["c"], "part": ["x"]}))
+    commit = Path(table.uri, "_delta_log", f"{1:020}.json")
+    commit.write_bytes(commit.read_bytes().rstrip()[: keep or None][: None if keep else 0])
+    with pytest.raises(deltic.CorruptTableError) as caught:
+        table.scan().to_arrow()
+    assert caught.value.version == 1
+    assert f"{1:020}.json" in str(caught.value)
+    assert table.snapshot(0).scan().to_arrow().num_rows == 2
+
+
+def test_a_missing_commit(table: deltic.Table) -> None:
+    for i in range(2):
+        deltic.write(table.uri, pa.table({"id": [i], "name": ["c"], "part": ["x"]}))
+    Path(table.uri, "_delta_log", f"{1:020}.json").unlink()
+    with pytest.raises(deltic.CorruptTableError, match="1"):
+        table.snapshot()
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_a_truncated_data_file(table: deltic.Table, keep: int) -> None:
+    path = data_file(table.uri)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(deltic.CorruptTableError) as caught:
+        table.scan().to_arrow()
+    assert caught.value.path is not None
+    assert path.name in str(caught.value)
+
+
+def test_a_data_file_that_is_missing(table: deltic.Table) -> None:
+    path = data_file(table.uri)
+    path.unlink()
+    with pytest.raises(deltic.DelticError, match=path.name):
+        table.scan().to_arrow()
+
+
+def test_a_data_file_that_is_no_parquet(table: deltic.Table) -> None:
+    path = data_file(table.uri)
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(deltic.CorruptTableError, match=path.name):
+        table.scan().to_arrow()
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", "7", '{"add":{}}', '{"add":{"path":1}}', '{"add":[]}', "\x00", '{"a":1}{"b":2}']
+)
+def test_a_commit_of_nonsense(table: deltic.Table, line: str) -> None:
+    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(line)
+    with pytest.raises(deltic.CorruptTableError) as caught:
+        table.scan().to_arrow()
+    assert caught.value.version == 1
+
+
+@pytest.mark.parametrize("line", ['{"metaData":null}', '{"telepathy":{"strength":3}}'])
+def test_actions_that_say_nothing_to_a_reader(table: deltic.Table, line: str) -> None:
+    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(line)
+    assert table.scan().to_arrow().num_rows == 2
+
+
+def test_a_reader_feature_that_deltic_does_not_have(table: deltic.Table) -> None:
+    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(
+        '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["telepathy"],'
+        '"writerFeatures":["telepathy"]}}'
+    )
+    with pytest.raises(deltic.UnsupportedFeatureError, match="telepathy") as caught:
+        table.snapshot()
+    assert tuple(caught.value.features) == ("telepathy",)
+    assert isinstance(caught.value, NotImplementedError)
+    with pytest.raises(deltic.UnsupportedFeatureError):
+        deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}))
+
+
+def test_a_writer_feature_that_deltic_does_not_have(table: deltic.Table) -> None:
+    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(
+        '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["telepathy"]}}'
+    )
+    assert table.scan().to_arrow().num_rows == 2
+    with pytest.raises(deltic.UnsupportedFeatureError, match="telepathy"):
+        deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}))
+
+
+def test_an_append_only_table_is_not_overwritten(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64())]), properties={"delta.appendOnly": "true"})
+    assert deltic.write(uri, pa.table({"a": [1]})).version == 1
+    with pytest.raises((deltic.InvalidInputError, deltic.UnsupportedFeatureError)):
+        deltic.write(uri, pa.table({"a": [2]}), mode="overwrite")
+
+
+def test_errors_pickle(table: deltic.Table) -> None:
+    with pytest.raises(deltic.TableNotFoundError) as caught:
+        table.snapshot(9)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is deltic.TableNotFoundError
+    assert str(again) == str(caught.value)
+    assert again.table == caught.value.table
+
+
+def test_every_error_is_a_deltic_error() -> None:
+    classes = [getattr(deltic, name) for name in deltic.__all__ if name.endswith("Error")]
+    assert len(classes) == 13
+    assert all(issubclass(cls, deltic.DelticError) and cls.__doc__ for cls in classes)

@@ -1,0 +1,329 @@
+"""Writing: what goes in comes out, and the log says what the protocol asks."""
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sample import EVERY_TYPE, NTZ, adds, every_type, log_actions, rows
+
+import deltic
+
+
+def data_files(uri: str) -> list[Path]:
+    return [path for path in Path(uri).rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+def test_every_type_round_trips(uri: str) -> None:
+    table = every_type(200)
+    commit = deltic.write(uri, table)
+    assert (commit.version, commit.attempts, commit.num_added_files) == (0, 1, 1)
+    assert commit.metrics["numOutputRows"] == 200
+    assert commit.metrics["numOutputBytes"] == sum(path.stat().st_size for path in data_files(uri))
+    read = deltic.Table(uri).scan().to_arrow()
+    assert read.schema.equals(EVERY_TYPE)
+    assert rows(read) == rows(table)
+
+
+def test_timestamps_without_zone_round_trip_and_raise_the_protocol(uri: str) -> None:
+    table = pa.table({"id": [1, 2], "at": [datetime(2026, 3, 29, 2, 30), None]}, schema=NTZ)
+    deltic.write(uri, table)
+    snapshot = deltic.Table(uri).snapshot()
+    assert snapshot.scan().to_arrow().equals(table)
+    assert "timestampNtz" in snapshot.protocol["readerFeatures"]
+
+
+def test_a_table_without_new_types_needs_no_features(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1]}))
+    protocol = deltic.Table(uri).snapshot().protocol
+    assert (protocol["minReaderVersion"], protocol["minWriterVersion"]) == (1, 2)
+
+
+def batches(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for value in (1, 2):
+        yield pa.record_batch([pa.array([value])], schema=schema)
+
+
+class OnlyAStream:
+    """The least that may be written."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+A = pa.schema([("a", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: pa.table({"a": [1, 2]}),
+        lambda: pa.record_batch({"a": [1, 2]}),
+        lambda: pa.RecordBatchReader.from_batches(A, batches(A)),
+        lambda: OnlyAStream(pa.table({"a": [1, 2]})),
+        lambda: polars.DataFrame({"a": [1, 2]}),
+        lambda: pandas.DataFrame({"a": [1, 2]}),
+        lambda: pandas.DataFrame({"a": [1, 2]}, index=["x", "y"]),
+        lambda: pa.chunked_array([[{"a": 1}, {"a": 2}]]),
+    ],
+    ids=["Table", "RecordBatch", "reader", "stream", "polars", "pandas", "pandas with an index", "array of structs"],
+)
+def test_anything_with_a_stream_may_be_written(uri: str, data: Any) -> None:
+    deltic.write(uri, data())
+    assert deltic.Table(uri).scan().to_arrow().sort_by("a").to_pydict() == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize("data", [[{"a": 1}], {"a": [1]}, "a", None, 7])
+def test_what_is_no_arrow_data_is_refused(uri: str, data: Any) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="__arrow_c_stream__"):
+        deltic.write(uri, data)
+    assert not deltic.Table(uri).exists()
+
+
+def test_a_scan_may_be_written(uri: str) -> None:
+    deltic.write(uri, every_type(20))
+    deltic.write(uri + "2", deltic.Table(uri).scan(filter="id > 10"))
+    assert deltic.Table(uri + "2").scan().to_arrow().num_rows == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.string_view(), pa.string()),
+        (pa.large_binary(), pa.binary()),
+        (pa.dictionary(pa.int32(), pa.string()), pa.string()),
+        (pa.large_list(pa.int64()), pa.list_(pa.field("element", pa.int64()))),
+        (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("s", "Europe/Prague"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "+02:00"), pa.timestamp("us", "UTC")),
+        (pa.decimal128(7, 3), pa.decimal128(7, 3)),
+    ],
+    ids=str,
+)
+def test_layouts_of_arrow_are_taken_as_the_type_they_hold(uri: str, given: pa.DataType, kept: pa.DataType) -> None:
+    values: dict[Any, list[Any]] = {
+        pa.timestamp("us", "UTC"): [datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc), None],
+        pa.string(): ["a", None],
+        pa.binary(): [b"a", None],
+        pa.decimal128(7, 3): [Decimal("1.125"), None],
+    }
+    chosen = values.get(kept, [[1, 2], None])
+    deltic.write(uri, pa.table({"v": pa.array(chosen, given)}))
+    read = deltic.Table(uri).scan().to_arrow()
+    assert read.schema.field("v").type == kept
+    assert [None if v is None else v for v in read["v"].to_pylist()] == chosen
+
+
+NESTED = pa.struct([("x", pa.int64()), ("deep", pa.struct([("y", pa.string())]))])
+
+
+def test_statistics_in_the_log(uri: str) -> None:
+    table = pa.table(
+        {
+            "i": pa.array([3, None, -7], pa.int32()),
+            "s": ["b", "a" * 100, None],
+            "long": ["z" * 100, None, None],
+            "t": pa.array([datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=timezone.utc), None, None]),
+            "d": pa.array([date(2026, 1, 1), None, None]),
+            "n": pa.array([{"x": 1, "deep": {"y": None}}, None, {"x": 5, "deep": None}], NESTED),
+            "f": pa.array([float("nan"), 1.0, 2.0]),
+            "l": pa.array([[1], [], None]),
+        }
+    )
+    deltic.write(uri, table)
+    (add,) = adds(uri, 0)
+    stats = add["stats"]
+    assert stats["numRecords"] == 3
+    assert stats["nullCount"]["i"] == 1
+    assert stats["nullCount"]["n"]["x"] == 1
+    assert stats["minValues"]["i"] == -7
+    assert stats["maxValues"]["i"] == 3
+    assert stats["minValues"]["s"] == "a" * 32
+    assert stats["maxValues"]["s"] == "b"
+    assert stats["minValues"]["long"] == "z" * 32
+    assert stats["maxValues"]["long"] > "z" * 100, "a truncated maximum must stay above what it stands for"
+    assert stats["minValues"]["t"] <= "2026-01-01T00:00:00.001Z"
+    assert stats["minValues"]["d"] == stats["maxValues"]["d"] == "2026-01-01"
+    assert stats["minValues"]["n"] == {"x": 1}
+    assert stats["maxValues"]["n"] == {"x": 5}
+    assert "l" not in stats["minValues"]
+    assert stats["maxValues"].get("f") in (None, "NaN"), "a maximum below NaN would lose rows"
+    assert add["size"] == (Path(uri) / add["path"]).stat().st_size
+    assert add["dataChange"] is True
+    for filter, count in [("s > 'b'", 0), ("s >= 'aaa'", 2), ("long LIKE 'zzz%'", 1), ("n.x = 5", 1), ("f > 5", 1)]:
+        assert deltic.Table(uri).scan(filter=filter).to_arrow().num_rows == count, filter
+
+
+def test_statistics_of_the_first_32_leaves_only(uri: str) -> None:
+    deltic.write(uri, pa.table({f"c{i}": [i] for i in range(40)}))
+    (add,) = adds(uri, 0)
+    assert set(add["stats"]["minValues"]) == {f"c{i}" for i in range(32)}
+    assert deltic.Table(uri).scan(filter="c39 = 39").to_arrow().num_rows == 1
+
+
+def test_partitions(uri: str) -> None:
+    values = {
+        "s": ["a/b", "a b%20", "ünï 'x'", "", None, "a=b:c?#"],
+        "i": [1, 2, 3, 4, None, 6],
+        "d": [date(2026, 1, day) for day in range(1, 6)] + [None],
+        "v": [1, 2, 3, 4, 5, 6],
+    }
+    table = pa.table(values)
+    deltic.write(uri, table, partition_by=["s", "i", "d"])
+    found = adds(uri, 0)
+    assert len(found) == 6
+    for add in found:
+        assert set(add["partitionValues"]) == {"s", "i", "d"}
+        assert (Path(uri) / unquote(add["path"])).is_file()
+        assert pq.read_schema(Path(uri) / unquote(add["path"])).names == ["v"]
+    read = deltic.Table(uri).scan().to_arrow()
+    # PROTOCOL.md, "Partition Value Serialization": the empty string stands for null.
+    expected = table.set_column(0, "s", pa.array([None if s == "" else s for s in values["s"]]))
+    assert rows(read) == rows(expected)
+    assert read.schema.names == ["s", "i", "d", "v"]
+    plan = deltic.Table(uri).plan(filter="s = 'a/b'")
+    assert (plan.files_kept, plan.skipped["partition"]) == (1, 5)
+
+
+def test_partition_columns_of_every_primitive_type(uri: str) -> None:
+    table = every_type(12)
+    nested = {"array", "map", "struct", "array_of_structs", "map_of_arrays"}
+    for name in [name for name in table.schema.names if name not in nested | {"id"}]:
+        target = f"{uri}/{name}"
+        expected = table.select([name, "id"])
+        if name == "binary":  # its text form must be UTF-8: see the next test
+            expected = pa.concat_tables([expected.slice(0, 2), expected.slice(3)])
+        deltic.write(target, expected, partition_by=[name])
+        if name in ("string", "binary"):
+            blank = [value or None for value in expected[name].to_pylist()]
+            expected = expected.set_column(0, name, pa.array(blank, expected.schema.field(name).type))
+        assert rows(deltic.Table(target).scan().to_arrow()) == rows(expected), name
+
+
+def test_a_partition_value_that_has_no_text_form_is_refused(uri: str) -> None:
+    with pytest.raises(deltic.InvalidInputError):
+        deltic.write(uri, pa.table({"p": [b"\xff\x00"], "v": [1]}), partition_by=["p"])
+    assert not deltic.Table(uri).exists()
+    assert data_files(uri) == []
+
+
+def test_rolling_files(uri: str) -> None:
+    table = pa.table({"v": pa.array(os.urandom(8) for _ in range(50_000))})
+    commit = deltic.write(uri, table, target_file_size=100_000)
+    sizes = [path.stat().st_size for path in data_files(uri)]
+    assert commit.num_added_files == len(sizes) > 2
+    assert max(sizes) < 400_000
+    assert deltic.Table(uri).scan().to_arrow().num_rows == 50_000
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "uncompressed"])
+def test_compression(uri: str, codec: str) -> None:
+    deltic.write(uri, pa.table({"v": ["x" * 1000] * 100}), compression=codec)
+    (path,) = data_files(uri)
+    found = pq.ParquetFile(path).metadata.row_group(0).column(0).compression
+    assert found.lower() == codec
+
+
+def test_an_unknown_codec_is_refused(uri: str) -> None:
+    with pytest.raises(deltic.DelticError):
+        deltic.write(uri, pa.table({"v": [1]}), compression="pkzip")
+    assert not deltic.Table(uri).exists()
+
+
+def test_commit_info(uri: str) -> None:
+    before = datetime.now(timezone.utc).timestamp() * 1000
+    deltic.write(uri, pa.table({"a": [1]}))
+    deltic.write(uri, pa.table({"a": [2]}), user_metadata="why")
+    info = next(action["commitInfo"] for action in log_actions(uri, 1) if "commitInfo" in action)
+    assert before <= info["timestamp"] <= before + 60_000
+    assert info["operation"] == "WRITE"
+    assert info["operationParameters"]["mode"] == "Append"
+    assert info["operationMetrics"]["numOutputRows"] == "1"
+    assert info["engineInfo"].startswith("deltic/")
+    assert info["isBlindAppend"] is True
+    assert info["txnId"]
+    assert info["userMetadata"] == "why"
+
+
+def test_an_append_keeps_schema_and_metadata(uri: str) -> None:
+    deltic.write(uri, every_type(5))
+    deltic.write(uri, every_type(5))
+    assert not [action for action in log_actions(uri, 1) if "metaData" in action or "protocol" in action]
+    assert deltic.Table(uri).scan().to_arrow().num_rows == 10
+
+
+def test_columns_may_come_in_any_order(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1], "b": ["x"]}))
+    deltic.write(uri, pa.table({"b": ["y"], "a": [2]}))
+    assert deltic.Table(uri).scan().to_arrow().sort_by("a").to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
+
+
+def test_a_missing_column_is_filled_with_nulls(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1], "b": ["x"]}))
+    deltic.write(uri, pa.table({"a": [2]}))
+    assert deltic.Table(uri).scan(filter="a = 2").to_arrow()["b"].to_pylist() == [None]
+
+
+def test_an_empty_write_makes_an_empty_table(uri: str) -> None:
+    commit = deltic.write(uri, pa.table({"a": pa.array([], pa.int64())}))
+    assert (commit.version, commit.num_added_files) == (0, 0)
+    assert deltic.Table(uri).scan().to_arrow().schema.names == ["a"]
+
+
+def test_overwrite(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1, 2]}))
+    commit = deltic.write(uri, pa.table({"a": [3]}), mode="overwrite")
+    assert commit.version == 1
+    table = deltic.Table(uri)
+    assert table.scan().to_arrow()["a"].to_pylist() == [3]
+    assert sorted(table.snapshot(0).scan().to_arrow()["a"].to_pylist()) == [1, 2]
+
+
+def test_create_then_append(uri: str) -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("p", pa.string())])
+    table = deltic.create(uri, schema, partition_by=["p"], name="n")
+    assert table.snapshot().version == 0
+    assert deltic.write(uri, pa.table({"a": [1], "p": ["x"]})).version == 1
+    assert deltic.write(uri, pa.table({"a": [2], "p": ["y"]}), partition_by=["p"]).version == 2
+    (action,) = [action for action in log_actions(uri, 0) if "commitInfo" in action]
+    assert action["commitInfo"]["operation"] == "CREATE TABLE"
+
+
+def test_appends_at_once_all_land(uri: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    deltic.create(uri, A)
+    with ThreadPoolExecutor(8) as pool:
+        commits = list(pool.map(lambda i: deltic.write(uri, pa.table({"a": [i]})), range(24)))
+    assert sorted(commit.version for commit in commits) == list(range(1, 25))
+    assert any(commit.attempts > 1 for commit in commits)
+    assert sorted(deltic.Table(uri).scan().to_arrow()["a"].to_pylist()) == list(range(24))
+    ids = {next(a["commitInfo"]["txnId"] for a in log_actions(uri, v) if "commitInfo" in a) for v in range(25)}
+    assert len(ids) == 25
+
+
+def test_the_log_is_json_lines_without_leftovers(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1]}))
+    log = Path(uri, "_delta_log")
+    assert [path.name for path in log.iterdir() if not path.name.startswith((".", "_"))] == [f"{0:020}.json"]
+    for line in (log / f"{0:020}.json").read_text().splitlines():
+        assert len(json.loads(line)) == 1
+
+
+def test_an_application_transaction_is_written(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1]}), app_id="loader", app_version=7)
+    (action,) = [action for action in log_actions(uri, 0) if "txn" in action]
+    assert (action["txn"]["appId"], action["txn"]["version"]) == ("loader", 7)

@@ -1,0 +1,105 @@
+//! Tables that other clients wrote: version, columns, live files, rows and refusals, against a manifest.
+//!
+//! The tables are not part of the project. They are looked for in `shared/corpus` beside one of the folders above it,
+//! or where `DELTIC_CORPUS` says; where they are absent the test says so and passes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use deltic_protocol::error::{Error, Kind, Result};
+use deltic_table::scan::plan::{ScanPlan, files};
+use deltic_table::scan::read::{ReadOptions, Reader};
+use deltic_table::snapshot::Snapshot;
+use deltic_table::storage::Storage;
+use futures::TryStreamExt;
+use serde_json::Value;
+
+fn corpus() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("DELTIC_CORPUS") {
+        return Some(PathBuf::from(folder));
+    }
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    above.map(|folder| folder.join("shared/corpus")).find(|folder| folder.join("MANIFEST.json").is_file())
+}
+
+/// Features that other readers have and deltic does not.
+fn is_honest_refusal(error: &Error) -> bool {
+    let Kind::Unsupported { features } = error.kind() else { return false };
+    features.iter().all(|f| f == "geospatial" || f == "variantShredding-preview")
+}
+
+/// Everything that is wrong with what is made of one table.
+async fn faults(root: &Path, table: &Value) -> Vec<String> {
+    let location = root.join(table["table_path"].as_str().unwrap());
+    let storage = Storage::open(location.to_str().unwrap(), &HashMap::new()).unwrap();
+    let refused = table["expect_snapshot"] == "error";
+    let snapshot = match Snapshot::open(&storage, None).await {
+        Ok(_) if refused => return vec![format!("opens, but: {}", table["expect_error"])],
+        Ok(snapshot) => snapshot,
+        Err(e) if refused && !matches!(e.kind(), Kind::Internal | Kind::Storage { .. }) => return Vec::new(),
+        Err(e) if is_honest_refusal(&e) => return Vec::new(),
+        Err(e) => return vec![format!("does not open: {e}")],
+    };
+    let mut faults = Vec::new();
+    let mut same = |what: &str, found: Value, expected: &Value| {
+        if !expected.is_null() && found != *expected {
+            faults.push(format!("{what} is {found}, not {expected}"));
+        }
+    };
+    let fields = snapshot.shape().schema.fields.iter().map(|f| Value::from(f.name.as_str())).collect();
+    same("version", snapshot.version().into(), &table["version"]);
+    same("columns", fields, &table["columns"]);
+    same("partition_columns", snapshot.shape().partition_columns.clone().into(), &table["partition_columns"]);
+    if let Some(checksum) = snapshot.checksum() {
+        same("num_files of the checksum", checksum.num_files.into(), &table["active_files"]);
+    }
+    match described(&snapshot).await {
+        // A reader may take the absolute spellings of one local path for one file.
+        Ok((_, 0)) if table["tolerance"].is_string() => return faults,
+        Ok((files, kept)) => {
+            same("number of live files", files.into(), &table["active_files"]);
+            same("number of planned files", kept.into(), &table["active_files"]);
+        }
+        Err(e) => faults.push(format!("cannot be described: {e}")),
+    }
+    if table["expect"] == "rows" {
+        match rows(&snapshot).await {
+            Ok(rows) if table["expected_rows"].is_null() || table["expected_rows"] == rows => {}
+            Ok(rows) => faults.push(format!("{rows} rows, not {}", table["expected_rows"])),
+            Err(e) => faults.push(format!("cannot be read: {e}")),
+        }
+    } else if let Ok(rows) = rows(&snapshot).await {
+        faults.push(format!("{rows} rows are read, but: {}", table["expect_error"]));
+    }
+    faults
+}
+
+/// The number of files in the listing with all statistics, and in a plan.
+async fn described(snapshot: &Snapshot) -> Result<(u64, u64)> {
+    let (_, batches) = files(snapshot, None).await?;
+    let files = batches.try_fold(0, |sum, batch| async move { Ok(sum + batch.num_rows() as u64) }).await?;
+    Ok((files, ScanPlan::new(snapshot, None, None).await?.files_kept))
+}
+
+async fn rows(snapshot: &Snapshot) -> Result<u64> {
+    let plan = ScanPlan::new(snapshot, None, None).await?;
+    let reader = Reader::new(snapshot.storage().clone(), plan.spec().clone())?;
+    let batches = reader.read(plan.tasks()?, ReadOptions::default());
+    batches.try_fold(0, |sum, batch| async move { Ok(sum + batch.num_rows() as u64) }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_other_writers_mean_what_they_mean_to_them() {
+    let Some(root) = corpus() else {
+        eprintln!("skipped: there is no shared/corpus above this folder, and DELTIC_CORPUS is not set");
+        return;
+    };
+    let manifest: Vec<Value> = serde_json::from_slice(&std::fs::read(root.join("MANIFEST.json")).unwrap()).unwrap();
+    let mut wrong = Vec::new();
+    for table in &manifest {
+        for fault in faults(&root, table).await {
+            wrong.push(format!("{}: {fault}", table["id"].as_str().unwrap()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
+}

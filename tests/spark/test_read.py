@@ -1,0 +1,124 @@
+"""`deltic.spark.read`: files pruned on the driver, rows read in Rust inside mapInArrow."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from sample import every_type, rows
+
+import deltic
+import deltic.spark
+
+
+@pytest.fixture
+def months(uri: str) -> str:
+    for month in range(1, 7):
+        columns = {"month": [month] * 100, "km": list(range(100)), "carrier": ["UA", "AA"] * 50}
+        deltic.write(uri, pa.table(columns), partition_by=["month"])
+    return uri
+
+
+def test_rows_are_those_python_reads(spark: SparkSession, uri: str) -> None:
+    table = every_type(300)
+    deltic.write(uri, table)
+    frame = deltic.spark.read(spark, uri)
+    read = frame.toArrow()
+    assert rows(read) == rows(table)
+    assert read.schema.names == table.schema.names
+
+
+def test_timestamps_are_instants_whatever_the_session_says(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, every_type(4))
+    frame = deltic.spark.read(spark, uri, columns=["id", "timestamp"])
+    assert dict(frame.dtypes)["timestamp"] == "timestamp"
+    seconds = frame.where("id = 2").select(F.unix_micros("timestamp")).collect()[0][0]
+    assert seconds == 2147483647999999
+    assert frame.where("id = 2").select(F.hour("timestamp")).collect()[0][0] == 19, "shown in the session's zone"
+
+
+def test_timestamps_without_zone_stay_as_they_are(spark: SparkSession, uri: str) -> None:
+    from datetime import datetime
+
+    deltic.write(uri, pa.table({"at": [datetime(2026, 3, 29, 2, 30)]}))
+    frame = deltic.spark.read(spark, uri)
+    assert dict(frame.dtypes)["at"] == "timestamp_ntz"
+    assert frame.collect()[0]["at"] == datetime(2026, 3, 29, 2, 30)
+
+
+def test_columns_and_filter(spark: SparkSession, months: str) -> None:
+    frame = deltic.spark.read(spark, months, columns=["km", "month"], filter="month IN (2, 3) AND km >= 90")
+    assert frame.columns == ["km", "month"]
+    assert frame.count() == 20
+    assert {row.month for row in frame.collect()} == {2, 3}
+
+
+def test_partitions(spark: SparkSession, months: str) -> None:
+    assert deltic.spark.read(spark, months).rdd.getNumPartitions() == 2
+    assert deltic.spark.read(spark, months, partitions=5).rdd.getNumPartitions() <= 5
+    frame = deltic.spark.read(spark, months, partitions=50)
+    assert frame.rdd.getNumPartitions() == 6
+    assert frame.count() == 600
+
+
+def test_nothing_to_read(spark: SparkSession, months: str) -> None:
+    frame = deltic.spark.read(spark, months, filter="month = 12")
+    assert frame.columns == ["month", "km", "carrier"]
+    assert frame.count() == 0
+
+
+def test_the_version_is_fixed_when_read_is_called(spark: SparkSession, months: str) -> None:
+    frame = deltic.spark.read(spark, months)
+    deltic.write(months, pa.table({"month": [9], "km": [1], "carrier": ["UA"]}))
+    assert frame.count() == 600
+    assert deltic.spark.read(spark, months).count() == 601
+    assert deltic.spark.read(spark, months, version=1).count() == 200
+
+
+def test_a_dataframe_is_used_as_any_other(spark: SparkSession, months: str) -> None:
+    frame = deltic.spark.read(spark, months, filter="km < 10")
+    spring, autumn = frame.where("month < 3"), frame.where("month > 3")
+    assert spring.union(autumn).count() == 50
+    assert spring.join(autumn, "km").count() == 20 * 3
+    assert frame.groupBy("carrier").count().orderBy("carrier").collect()[0]["count"] == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"filter": "nope = 1"}, deltic.InvalidInputError),
+        ({"columns": ["nope"]}, deltic.InvalidInputError),
+        ({"version": 77}, deltic.TableNotFoundError),
+        ({"version": 1, "timestamp": "2030-01-01"}, deltic.InvalidInputError),
+    ],
+)
+def test_wrong_calls_fail_on_the_driver(spark: SparkSession, months: str, arguments: dict, error: type) -> None:  # type: ignore[type-arg]
+    with pytest.raises(error):
+        deltic.spark.read(spark, months, **arguments)
+
+
+def test_no_table(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(deltic.TableNotFoundError):
+        deltic.spark.read(spark, uri)
+
+
+def test_a_broken_file_fails_the_job_with_its_name(spark: SparkSession, months: str) -> None:
+    path = next(path for path in Path(months).rglob("month=3/*.parquet"))
+    path.write_bytes(path.read_bytes()[:50])
+    frame = deltic.spark.read(spark, months)
+    with pytest.raises(PythonException, match="CorruptTableError") as caught:
+        frame.count()
+    assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["read", "write", "source", "schema", "filter"])
+def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
+    # A whole module is named as the function it holds, so ask for it by its path.
+    module = importlib.import_module(f"deltic.spark.{name}")
+    deltic.write(uri, pa.table({"carrier": ["UA", "B6"], "distance": [2475, 733]}))
+    result = doctest.testmod(module, extraglobs={"spark": spark, "uri": uri, "deltic": deltic})
+    assert result.failed == 0

@@ -1,0 +1,242 @@
+"""`format("deltic")`: the data source, its options, and filters pushed by Spark."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from sample import every_type, rows
+
+import deltic
+import deltic.spark
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered(spark: SparkSession) -> None:
+    deltic.spark.register(spark)
+
+
+def load(spark: SparkSession, uri: str, **options: object) -> DataFrame:
+    reader = spark.read.format("deltic")
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    return reader.load(uri)
+
+
+@pytest.mark.parametrize("pushdown", [False, True])
+def test_rows_are_those_python_reads(spark: SparkSession, uri: str, pushdown: bool) -> None:
+    table = every_type(300)
+    deltic.write(uri, table)
+    assert rows(load(spark, uri, pushdown=pushdown).toArrow()) == rows(table)
+
+
+FILTERS = [
+    "id = 3",
+    "id > 3 AND id <= 50",
+    "id IN (1, 2, 3, 999)",
+    "id NOT IN (1, 2)",
+    "NOT (id = 3)",
+    "integer IS NULL",
+    "integer IS NOT NULL",
+    "integer <=> 5000",
+    "NOT (integer <=> 5000)",
+    "boolean",
+    "NOT boolean",
+    "string = 'row 7'",
+    "string = 'žluťoučký kůň 🐎 ''quoted'' \"twice\" \\\\ \\n'",
+    "string LIKE 'row 1%'",
+    "string LIKE '%5'",
+    "string LIKE 'row\\_1%'",
+    "date >= DATE '2013-02-01'",
+    "timestamp < TIMESTAMP '2013-01-01 01:00:00 UTC'",
+    "decimal = 1.25",
+    "decimal > 10",
+    "big_decimal < 0.5",
+    "double > 1.5",
+    "float <= 2.0",
+    "float = CAST('-inf' AS FLOAT)",
+    "binary = X'3137'",
+    "byte = -128",
+    "struct.x > 5",
+    "struct.inner.name = 'deep'",
+    "struct IS NULL",
+    "id % 7 = 3",
+    "id = 3 OR integer IS NULL",
+    "long = 9223372036854775807",
+]
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_pushed_filters_mean_what_spark_means(spark: SparkSession, uri: str, filter: str) -> None:
+    table = every_type(60)
+    for part in (table.slice(0, 20), table.slice(20, 20), table.slice(40)):
+        deltic.write(uri, part)
+    expected = {row.id for row in spark.createDataFrame(table).where(filter).select("id").collect()}
+    pushed = {row.id for row in load(spark, uri, pushdown=True).where(filter).select("id").collect()}
+    assert pushed == expected
+
+
+def test_floats_compare_as_spark_compares_them(spark: SparkSession, uri: str) -> None:
+    table = pa.table({"id": [1, 2, 3, 4, 5], "x": [float("nan"), -0.0, 0.0, float("inf"), None]})
+    deltic.write(uri, table)
+    frame = spark.createDataFrame(table)
+    for filter in ("x = 0.0", "x > 1.0", "x >= 0.0", "x < 0.0", "NOT (x = 0.0)", "x <= -0.0", "x IN (0.0, 1.0)"):
+        expected = {row.id for row in frame.where(filter).collect()}
+        assert {row.id for row in load(spark, uri, pushdown=True).where(filter).collect()} == expected, filter
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
+
+
+FILTERED = re.compile(r"\bFilter\b")
+
+
+def test_spark_leaves_pushed_filters_to_deltic(spark: SparkSession, uri: str) -> None:
+    for month in (1, 2, 3):
+        deltic.write(uri, pa.table({"month": [month] * 10, "km": list(range(10))}), partition_by=["month"])
+    frame = load(spark, uri, pushdown=True).where("month = 2 AND km > 5")
+    assert not FILTERED.search(plan_of(frame))
+    assert frame.count() == 4
+    assert frame.rdd.getNumPartitions() == 1, "one file of three is left to read"
+
+
+def test_filters_that_cannot_be_pushed_stay_with_spark(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, every_type(20))
+    frame = load(spark, uri, pushdown=True).where("string LIKE '%5' AND id > 3")
+    assert FILTERED.search(plan_of(frame))
+    assert {row.id for row in frame.collect()} == {5, 15}
+
+
+def test_a_dataframe_may_be_used_twice(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri)
+    frame = load(spark, uri)
+    assert frame.where("id < 3").union(frame.where("id > 7")).count() == 5
+    assert frame.where("id < 3").count() == 3
+    assert frame.count() == 10
+    frame.createOrReplaceTempView("twice")
+    query = "SELECT (SELECT count(*) FROM twice WHERE id < 1) + (SELECT count(*) FROM twice WHERE id > 7) AS n"
+    assert spark.sql(query).collect()[0].n == 3
+
+
+def test_the_filter_option(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri)
+    frame = load(spark, uri, filter="id < 3 OR id > 7")
+    assert frame.count() == 5
+    assert frame.where("id > 1").count() == 3
+    assert load(spark, uri, filter="id < 3 OR id > 7", pushdown=True).where("id > 1").count() == 3
+
+
+def test_time_travel(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri)
+    deltic.spark.write(spark.range(10), uri)
+    assert load(spark, uri).count() == 20
+    assert load(spark, uri, version=0).count() == 10
+    frame = load(spark, uri)
+    deltic.spark.write(spark.range(10), uri)
+    assert frame.count() == 20, "the version is fixed by load()"
+    assert load(spark, uri, partitions=1).rdd.getNumPartitions() == 1
+
+
+def test_a_schema_chooses_columns(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, every_type(5))
+    frame = spark.read.format("deltic").schema("string string, id long").load(uri)
+    assert frame.columns == ["string", "id"]
+    assert frame.count() == 5
+
+
+def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
+    deltic.create(uri, every_type(0).schema)
+    assert load(spark, uri).count() == 0
+    assert load(spark, uri, filter="id = 1").collect() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"versionAsOf": 0}, "unknown option"),
+        ({"version": "latest"}, "whole number"),
+        ({"version": 99}, "TableNotFoundError"),
+        ({"filter": "nope = 1"}, "nope"),
+        ({"timestamp": "soon"}, "ISO 8601"),
+    ],
+)
+def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object], told: str) -> None:
+    deltic.write(uri, every_type(5))
+    with pytest.raises(PySparkException, match=told):
+        load(spark, uri, **options).count()
+
+
+def test_no_table(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(AnalysisException, match="TableNotFoundError"):
+        load(spark, uri)
+
+
+def test_writing(spark: SparkSession, uri: str) -> None:
+    table = every_type(100)
+    frame = spark.createDataFrame(table).repartition(2)
+    writer = frame.write.format("deltic").mode("append").option("properties", '{"delta.checkpointInterval": "7"}')
+    writer.option("partition_by", "boolean, date").option("user_metadata", "why").save(uri)
+    snapshot = deltic.Table(uri).snapshot()
+    assert snapshot.version == 0
+    assert snapshot.partition_columns == ["boolean", "date"]
+    assert snapshot.properties == {"delta.checkpointInterval": "7"}
+    assert deltic.Table(uri).history()[0]["userMetadata"] == "why"
+    assert rows(snapshot.scan().to_arrow()) == rows(table)
+
+
+def test_append_and_overwrite(spark: SparkSession, uri: str) -> None:
+    for mode, count in [("append", 10), ("append", 20), ("overwrite", 10)]:
+        spark.range(10).write.format("deltic").mode(mode).save(uri)
+        assert load(spark, uri).count() == count
+    with pytest.raises(AnalysisException, match="Append"):
+        spark.range(10).write.format("deltic").save(uri)
+
+
+def test_a_schema_that_does_not_fit(spark: SparkSession, uri: str) -> None:
+    spark.range(10).write.format("deltic").mode("append").save(uri)
+    with pytest.raises(PySparkException, match="InvalidInputError"):
+        spark.range(10).select(F.col("id").cast("string")).write.format("deltic").mode("append").save(uri)
+    assert deltic.Table(uri).snapshot().version == 0
+
+
+def test_a_failing_task_commits_nothing_and_a_retried_one_counts_once(
+    spark: SparkSession, uri: str, tmp_path: Path
+) -> None:
+    marker = str(tmp_path / "failures")
+    Path(marker).write_text("")
+
+    def failing(times: int):  # type: ignore[no-untyped-def]
+        def flaky(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from batches
+            if len(Path(marker).read_text()) < times:
+                with Path(marker).open("a") as file:
+                    file.write("x")
+                raise RuntimeError("this attempt fails")
+
+        return flaky
+
+    spark.range(10).write.format("deltic").mode("append").save(uri)
+    with pytest.raises(PySparkException, match="this attempt fails"):
+        spark.range(100).mapInArrow(failing(1000), "id long").write.format("deltic").mode("append").save(uri)
+    assert load(spark, uri).count() == 10
+    Path(marker).write_text("")
+    spark.range(100).mapInArrow(failing(1), "id long").write.format("deltic").mode("append").save(uri)
+    assert Path(marker).read_text() == "x"
+    assert deltic.Table(uri).snapshot().version == 1
+    assert load(spark, uri).count() == 110
+
+
+def test_pushdown_needs_sparks_consent(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert load(spark, uri).where("id < 3").count() == 3
+        with pytest.raises(PySparkException, match=r"filterPushdown\.enabled"):
+            load(spark, uri, pushdown=True).where("id < 3").count()
+    finally:
+        deltic.spark.register(spark)

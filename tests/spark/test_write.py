@@ -1,0 +1,157 @@
+"""`deltic.spark.write`: files written by tasks, one commit by the driver, retries and failures included."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from sample import EVERY_TYPE, adds, every_type, log_actions, rows
+
+import deltic
+import deltic.spark
+
+
+def data_files(uri: str) -> list[Path]:
+    return [path for path in Path(uri).rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+def test_what_spark_writes_python_reads(spark: SparkSession, uri: str) -> None:
+    table = every_type(300)
+    frame = spark.createDataFrame(table).repartition(3)
+    commit = deltic.spark.write(frame, uri)
+    assert (commit.version, commit.attempts, commit.num_added_files) == (0, 1, 3)
+    assert commit.metrics["numOutputRows"] == 300
+    read = deltic.Table(uri).scan().to_arrow()
+    assert rows(read) == rows(table)
+    assert [field.type for field in read.schema] == [field.type for field in EVERY_TYPE]
+    assert all(field.nullable for field in read.schema), "what Spark infers is no constraint"
+
+
+def test_every_file_has_statistics(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(100).repartition(4), uri)
+    found = adds(uri, 0)
+    assert sum(add["stats"]["numRecords"] for add in found) == 100
+    assert min(add["stats"]["minValues"]["id"] for add in found) == 0
+
+
+def test_partitions(spark: SparkSession, uri: str) -> None:
+    frame = spark.range(120).select("id", (F.col("id") % 3).alias("part"))
+    commit = deltic.spark.write(frame.repartition("part"), uri, partition_by=["part"])
+    assert commit.num_added_files == 3
+    assert sorted(path.parent.name for path in data_files(uri)) == ["part=0", "part=1", "part=2"]
+    assert deltic.spark.read(spark, uri, filter="part = 1").count() == 40
+
+
+def test_appends_and_overwrites(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri, user_metadata="first")
+    assert deltic.spark.write(spark.range(5), uri).version == 1
+    assert deltic.spark.read(spark, uri).count() == 15
+    assert deltic.spark.write(spark.range(3), uri, mode="overwrite").version == 2
+    assert deltic.spark.read(spark, uri).count() == 3
+    assert deltic.Table(uri).history()[-1]["userMetadata"] == "first"
+
+
+def test_an_empty_dataframe(spark: SparkSession, uri: str) -> None:
+    commit = deltic.spark.write(spark.range(0), uri, properties={"owner": "ops"})
+    assert (commit.version, commit.num_added_files) == (0, 0)
+    assert deltic.Table(uri).snapshot().properties["owner"] == "ops"
+
+
+def test_empty_partitions_write_no_files(spark: SparkSession, uri: str) -> None:
+    assert deltic.spark.write(spark.range(2).repartition(8), uri).num_added_files <= 2
+
+
+def test_a_schema_that_does_not_fit_is_refused_before_any_task_runs(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri)
+    before = sorted(Path(uri).rglob("*"))
+    ran = spark.sparkContext.accumulator(0)
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ran.add(1)
+        yield from batches
+
+    for schema in ("id string", "id long, extra int", "other long"):
+        frame = spark.range(3).mapInArrow(count, "id long")
+        for column in [part.split() for part in schema.split(", ")]:
+            frame = frame.withColumn(column[0], F.lit("1").cast(column[1]))
+        frame = frame.select(*[part.split()[0] for part in schema.split(", ")])
+        if schema == "other long":  # `id` missing is filled with null; a column the table lacks is not dropped
+            frame = frame.withColumnRenamed("other", "another")
+        with pytest.raises(deltic.InvalidInputError):
+            deltic.spark.write(frame, uri)
+    assert ran.value == 0
+    assert sorted(Path(uri).rglob("*")) == before
+
+
+def test_a_task_that_fails_once_is_retried_and_its_rows_count_once(
+    spark: SparkSession, uri: str, tmp_path: Path
+) -> None:
+    marker = str(tmp_path / "failed once")
+
+    def flaky(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if not Path(marker).exists():  # after its rows have gone to the writer
+            Path(marker).touch()
+            raise RuntimeError("this attempt fails")
+
+    commit = deltic.spark.write(spark.range(1000).repartition(4).mapInArrow(flaky, "id long"), uri)
+    assert Path(marker).exists()
+    assert commit.num_added_files == 4
+    assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == list(range(1000))
+    named = {add["path"] for add in adds(uri, 0)}
+    assert len(named) == 4
+    assert named <= {path.name for path in data_files(uri)}
+
+
+def test_a_task_that_always_fails_commits_nothing(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(10), uri)
+
+    def broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.column(0)[0].as_py() >= 50:
+                raise RuntimeError("no good")
+            yield batch
+
+    with pytest.raises(PythonException, match="no good"):
+        deltic.spark.write(spark.range(100).mapInArrow(broken, "id long"), uri)
+    assert deltic.Table(uri).snapshot().version == 0
+    assert deltic.spark.read(spark, uri).count() == 10
+
+
+def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:
+    deltic.create(uri, pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    deltic.spark.write(spark.range(3), uri)
+    frame = spark.sql("SELECT CAST(NULL AS BIGINT) AS id")
+    with pytest.raises(PythonException, match="InvalidInputError"):
+        deltic.spark.write(frame, uri)
+    assert deltic.spark.read(spark, uri).count() == 3
+
+
+def test_a_speculative_twin_adds_nothing(spark: SparkSession, uri: str) -> None:
+    # A second run of the same tasks, its result thrown away, as speculation does it.
+    frame = spark.range(100).repartition(2)
+    deltic.spark.write(frame, uri)
+    written = {path.name for path in data_files(uri)}
+    assert {add["path"] for add in adds(uri, 0)} == written
+    (Path(uri) / "part-from-a-lost-twin.parquet").write_bytes((Path(uri) / next(iter(written))).read_bytes())
+    assert deltic.spark.read(spark, uri).count() == 100
+
+
+def test_timestamps_are_written_as_instants(spark: SparkSession, uri: str) -> None:
+    frame = spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:00 UTC' AS at, TIMESTAMP_NTZ '2026-01-01 00:00:00' AS local")
+    deltic.spark.write(frame, uri)
+    (row,) = deltic.Table(uri).scan().to_arrow().to_pylist()
+    assert row["at"].isoformat() == "2026-01-01T00:00:00+00:00"
+    assert row["local"].isoformat() == "2026-01-01T00:00:00"
+
+
+def test_the_commit_says_who_wrote(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.range(1), uri)
+    deltic.spark.write(spark.range(1), uri, app_id="job", app_version=3)
+    (info,) = [action["commitInfo"] for action in log_actions(uri, 1) if "commitInfo" in action]
+    assert info["operation"] == "WRITE"
+    assert info["isBlindAppend"] is True
+    assert [action["txn"]["version"] for action in log_actions(uri, 1) if "txn" in action] == [3]
