@@ -33,7 +33,7 @@ from deltic.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from deltic.scan import Plan, Scan
+from deltic.scan import Changes, Plan, Scan
 from deltic.table import Snapshot, Table
 from deltic.write import Commit, create, write
 
@@ -44,6 +44,7 @@ except _PackageNotFoundError:  # a source tree on the path, not an installed pac
 
 __all__ = [
     "Check",
+    "Changes",
     "Commit",
     "CommitConflictError",
     "ConcurrentAppendError",

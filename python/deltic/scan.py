@@ -1,6 +1,6 @@
-"""What a query reads: `Plan` says which files, `Scan` brings the rows.
+"""What a query reads: `Plan` says which files, `Scan` brings the rows, `Changes` those that commits changed.
 
-Both are made by `Snapshot` and `Table`. Planning reads only the log; rows are read when a stream is pulled.
+They are made by `Snapshot` and `Table`. Planning reads only the log; rows are read when a stream is pulled.
 PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["Plan", "Scan"]
+__all__ = ["Changes", "Plan", "Rows", "Scan"]
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
@@ -103,28 +103,18 @@ class Plan:
         )
 
 
-class Scan:
-    """The rows of a plan, in no particular order. Every call reads anew, from the same files.
+class Rows:
+    """Rows to be read, with a schema known beforehand. Every call reads anew, from the same files.
 
-    Anything that takes `__arrow_c_stream__` takes a `Scan`: DuckDB, polars, pandas, pyarrow, `deltic.write`.
-
-    Errors while reading: `CorruptTableError` for a data file that is not what the log says, `StorageError` for a
-    store that fails.
+    Anything that takes `__arrow_c_stream__` takes them: DuckDB, polars, pandas, pyarrow, `deltic.write`.
     """
 
-    def __init__(self, core: _deltic.Plan) -> None:
-        """Wrap a plan of the core; use `Snapshot.scan`."""
-        self._core = core
+    _core: _deltic.Plan | _deltic.Changes
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Schema of the rows: the requested columns, in the requested order."""
         return pa.schema(self._core.schema())
-
-    @property
-    def plan(self) -> Plan:
-        """Which files will be read, and what was skipped."""
-        return Plan(self._core)
 
     def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Return the rows as a lazy stream of record batches of at most `batch_size` rows.
@@ -157,5 +147,48 @@ class Scan:
         """Export the rows as a lazy stream through the Arrow PyCapsule interface."""
         return self._core.read().__arrow_c_stream__(requested_schema)
 
+
+class Scan(Rows):
+    """The rows of a plan, in no particular order.
+
+    Errors while reading: `CorruptTableError` for a data file that is not what the log says, `StorageError` for a
+    store that fails.
+    """
+
+    _core: _deltic.Plan
+
+    def __init__(self, core: _deltic.Plan) -> None:
+        """Wrap a plan of the core; use `Snapshot.scan`."""
+        self._core = core
+
+    @property
+    def plan(self) -> Plan:
+        """Which files will be read, and what was skipped."""
+        return Plan(self._core)
+
     def __repr__(self) -> str:
         return f"Scan(columns={self.schema.names}, files={self._core.files_kept}/{self._core.files_total})"
+
+
+class Changes(Rows):
+    """The rows that commits inserted, updated and deleted, in the order of the versions, made by `Table.changes`.
+
+    Errors while reading, besides those of a `Scan`: `InvalidInputError` for a version inside the range that did not
+    record its changes or whose rows do not fit the schema of the last one, `TableNotFoundError` for a file that VACUUM
+    has removed.
+    """
+
+    _core: _deltic.Changes
+
+    def __init__(self, core: _deltic.Changes) -> None:
+        """Wrap a feed of the core; use `Table.changes`."""
+        self._core = core
+
+    @property
+    def versions(self) -> range:
+        """The versions whose changes these are; empty for a range of times in which nothing was committed."""
+        ends = self._core.versions
+        return range(0) if ends is None else range(ends[0], ends[1] + 1)
+
+    def __repr__(self) -> str:
+        return f"Changes(columns={self.schema.names}, versions={self.versions})"

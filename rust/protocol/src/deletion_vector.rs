@@ -242,6 +242,12 @@ impl DeletionVector {
         self.rows.len()
     }
 
+    /// The rows that this vector deletes and `other` does not.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        Self { rows: &self.rows - &other.rows }
+    }
+
     /// Whether `row` is deleted.
     pub fn contains(&self, row: u64) -> bool {
         self.rows.contains(row)

@@ -3,6 +3,7 @@
 //! Registration only. What the classes mean and how they are used is written in `python/deltic`, which wraps them.
 
 mod arrow;
+mod changes;
 mod check;
 mod clock;
 mod errors;
@@ -21,6 +22,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     module.add_class::<table::Snapshot>()?;
     module.add_class::<table::Plan>()?;
+    module.add_class::<changes::Changes>()?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_spec, module)?)?;

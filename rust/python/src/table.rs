@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::arrow::{ArrowSchema, ArrowStream};
+use crate::changes::{Changes, End};
 use crate::check::check_text;
 use crate::clock::Clock;
 use crate::errors::Result;
@@ -63,6 +64,18 @@ impl Table {
             }
         };
         Ok(Snapshot(run(py, open)?))
+    }
+
+    #[pyo3(signature = (start, end, columns = None, filter = None))]
+    fn changes(
+        &self,
+        py: Python<'_>,
+        start: End,
+        end: End,
+        columns: Option<Vec<String>>,
+        filter: Option<String>,
+    ) -> Result<Changes> {
+        Changes::plan(py, &self.storage, (start, end), columns.as_deref(), filter.as_deref())
     }
 
     #[pyo3(signature = (limit = None))]

@@ -97,13 +97,13 @@ pub struct Timeline {
 
 /// A commit, and when its file was written, made monotone.
 #[derive(Debug, Clone)]
-struct Commit {
-    file: LogFile,
-    modified_ms: i64,
+pub(crate) struct Commit {
+    pub(crate) file: LogFile,
+    pub(crate) modified_ms: i64,
 }
 
 impl Commit {
-    fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.file.name.version()
     }
 }
@@ -183,13 +183,44 @@ impl Timeline {
         }
     }
 
-    /// The oldest version that was committed at or after `time_ms`, `None` if there is none.
-    pub async fn version_from(&self, time_ms: i64) -> Result<Option<u64>> {
-        let until = match time_ms.checked_sub(1) {
-            Some(before) => self.commits_until(before).await?,
-            None => 0,
+    /// The last version made at `time_ms` or earlier: the newest one for a time to come.
+    ///
+    /// # Errors
+    /// `NotFound` if the time is before the oldest version that can be read.
+    pub(crate) async fn until(&self, time_ms: i64) -> Result<u64> {
+        match self.commits_until(time_ms).await?.checked_sub(1).and_then(|index| self.commits.get(index)) {
+            Some(commit) => Ok(commit.version()),
+            None => Err(self.too_early(time_ms).await?),
+        }
+    }
+
+    /// The first version made at `time_ms` or later.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing was committed since, or the versions of that time are gone from the log.
+    pub(crate) async fn since(&self, time_ms: i64) -> Result<u64> {
+        let earlier = self.commits_until(time_ms.saturating_sub(1)).await?;
+        let Some(commit) = self.commits.get(earlier) else {
+            return Err(self.place(Error::not_found(format!(
+                "nothing was committed at {} or later; the newest version is {}",
+                iso_instant(time_ms),
+                self.latest.version()
+            ))));
         };
-        Ok(self.commits.get(until).map(Commit::version))
+        // What was made between that time and the oldest commit may have been removed from the log.
+        let is_certain = earlier > 0 || commit.version() == 0 || self.time(commit).await? == time_ms;
+        if is_certain { Ok(commit.version()) } else { Err(self.too_early(time_ms).await?) }
+    }
+
+    async fn too_early(&self, time_ms: i64) -> Result<Error> {
+        let oldest = match self.commits.first() {
+            Some(first) => format!("version {} at {}", first.version(), iso_instant(self.time(first).await?)),
+            None => "none, since no commit is left in the log".to_owned(),
+        };
+        Ok(self.place(Error::not_found(format!(
+            "the time {} is before the oldest version that can be read: {oldest}",
+            iso_instant(time_ms)
+        ))))
     }
 
     /// How many of the commits were made at or before `time_ms`.
@@ -220,11 +251,7 @@ impl Timeline {
             return Ok(commit.modified_ms);
         }
         let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.place(vanished(e)))?;
-        info.and_then(|info| info.in_commit_timestamp()).ok_or_else(|| {
-            let missing = "the commit has no inCommitTimestamp although the table has them enabled";
-            let path = log_reader::log_path(&commit.file.file_name);
-            self.place(Error::corrupt(missing).at_version(commit.version()).in_file(path))
-        })
+        info.and_then(|info| info.in_commit_timestamp()).ok_or_else(|| self.place(lacks_time(&commit.file)))
     }
 
     fn place(&self, error: Error) -> Error {
@@ -232,8 +259,15 @@ impl Timeline {
     }
 }
 
+/// A commit that does not say when it was made, although it has to.
+pub(crate) fn lacks_time(file: &LogFile) -> Error {
+    Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled")
+        .at_version(file.name.version())
+        .in_file(log_reader::log_path(&file.file_name))
+}
+
 /// The commits of a listing, ascending, their times each at least a millisecond after the one before.
-fn monotone(listing: &[LogFile]) -> Vec<Commit> {
+pub(crate) fn monotone(listing: &[LogFile]) -> Vec<Commit> {
     let mut files: Vec<&LogFile> = listing.iter().filter(|f| matches!(f.name, LogName::Commit { .. })).collect();
     files.sort_by_key(|file| file.name.version());
     files.dedup_by_key(|file| file.name.version());

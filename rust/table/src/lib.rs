@@ -5,8 +5,9 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
 //! `checkpoint::read`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint::write`, then
-//! `commit`, `transaction`, `job`. A test reads the imports.
+//! `commit`, `transaction`, `job`. `changes` stands on `history` and `scan`. A test reads the imports.
 
+pub mod changes;
 pub mod check;
 pub mod checkpoint;
 pub mod commit;

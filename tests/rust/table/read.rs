@@ -1,6 +1,6 @@
 //! Tasks in, rows out. Rows are compared as text, one line each, values separated by a bar.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -74,15 +74,7 @@ impl Lake {
     fn add(&mut self, bytes: &[u8]) -> &mut FileTask {
         let path = format!("f{}.parquet", self.tasks.len());
         std::fs::write(self.dir.path().join(&path), bytes).unwrap();
-        self.tasks.push(FileTask {
-            path,
-            size: bytes.len() as u64,
-            partition_values: BTreeMap::new(),
-            deletion_vector: None,
-            num_records: None,
-            base_row_id: None,
-            default_row_commit_version: None,
-        });
+        self.tasks.push(FileTask { path, size: bytes.len() as u64, ..FileTask::default() });
         self.tasks.last_mut().unwrap()
     }
 

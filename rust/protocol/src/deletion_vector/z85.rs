@@ -1,6 +1,8 @@
 //! Z85: four bytes as five characters that need no escaping in JSON.
 //!
-//! ZeroMQ RFC 32. Works on whole blocks only; who encodes something else pads it.
+//! ZeroMQ RFC 32. Works on whole blocks only; who encodes something else pads it. Read, not written, is also the form
+//! that writers in Rust give a last block that is not whole: as many `#`, which cannot start a block, as bytes are
+//! missing, and then the number that the other bytes make.
 
 const ALPHABET: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
@@ -22,18 +24,30 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = Vec::with_capacity(blocks.len() * 4);
-    for block in blocks {
-        let mut value = 0_u64;
-        for character in block {
-            let digit = VALUES[usize::from(*character)];
-            if digit == 255 {
-                return None;
-            }
-            value = value * 85 + u64::from(digit);
+    let (last, whole) = match blocks.split_last() {
+        Some((last, whole)) if last.starts_with(b"#") => (Some(last), whole),
+        Some(_) | None => (None, blocks),
+    };
+    for block in whole {
+        bytes.extend_from_slice(&u32::try_from(number(block)?).ok()?.to_be_bytes());
+    }
+    if let Some(last) = last {
+        let missing = last.iter().take_while(|character| **character == b'#').count();
+        let value = u32::try_from(number(last.get(missing..)?)?).ok()?.to_be_bytes();
+        let (zeros, there) = value.split_at_checked(missing)?;
+        if there.is_empty() || zeros.iter().any(|zero| *zero != 0) {
+            return None;
         }
-        bytes.extend_from_slice(&u32::try_from(value).ok()?.to_be_bytes());
+        bytes.extend_from_slice(there);
     }
     Some(bytes)
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |value, character| match VALUES[usize::from(*character)] {
+        255 => None,
+        digit => Some(value * 85 + u64::from(digit)),
+    })
 }
 
 /// The text of whole blocks; bytes after the last whole block are left out.
@@ -63,8 +77,18 @@ mod tests {
     }
 
     #[test]
+    fn a_last_block_that_is_not_whole() {
+        for (text, bytes) in
+            [("##093", &[3, 0][..]), ("###03", &[3]), ("#0002", &[0, 0, 2]), ("00000##093", &[0, 0, 0, 0, 3, 0])]
+        {
+            assert_eq!(decode(text).as_deref(), Some(bytes), "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_not_z85() {
-        for text in ["1", "1234", "123456", "####~", "#####", "äbcd"] {
+        for text in ["1", "1234", "123456", "####~", "#####", "####1", "##%%%", "#%%%%", "##0~3", "äbcd", "##09300000"]
+        {
             assert_eq!(decode(text), None, "{text}");
         }
     }

@@ -27,6 +27,7 @@ use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
 use super::cast::LeafCast;
 use super::row_tracking::{Fresh, Tracked};
+use super::task::CHANGE_TYPE;
 use super::variant;
 
 /// The value that a column has in all rows of a file, by logical name.
@@ -241,6 +242,9 @@ impl Wanted<'_> {
     /// Position among the file's columns.
     fn find(self, file: &Fields) -> Result<Option<usize>> {
         let Self { field, mapping } = self;
+        // Writers of change data files give this column neither an id nor a physical name.
+        let unmapped = field.name == CHANGE_TYPE && field.metadata.is_empty();
+        let mapping = if unmapped { ColumnMapping::None } else { mapping };
         if mapping == ColumnMapping::Id {
             let id = field_id(field).ok_or_else(|| {
                 Error::corrupt(format!("column `{}` has no id although the table finds columns by id", field.name))

@@ -14,14 +14,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::predicate::{BoundPredicate, keep};
+use deltic_protocol::predicate::{BoundPredicate, Column, keep};
 use deltic_protocol::property::RowTracking;
 use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
-use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{StructField, StructType};
 use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
@@ -78,22 +80,36 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
         return Ok(Vec::new());
     }
     let path = decode_path(&task.path)?;
+    let mut rows = None;
+    if task.only_rows.is_some() {
+        let listed = scan.rows(&task).await?;
+        if matches!(&listed, Rows::Only(rows) if rows.cardinality() == 0) {
+            return Ok(Vec::new());
+        }
+        rows = Some(listed);
+    }
+    let listed = async {
+        match rows {
+            Some(rows) => Ok(rows),
+            None => scan.rows(&task).await,
+        }
+    };
     let fetch = async {
         let bytes = FileBytes::open(scan.storage.clone(), path, task.size).await?;
         let footer = bytes.footer().await?;
         Ok((bytes, footer))
     };
-    let ((bytes, footer), deletions) = futures::future::try_join(fetch, scan.deletions(&task)).await?;
+    let ((bytes, footer), rows) = futures::future::try_join(fetch, listed).await?;
     let path = task.path.clone();
     blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
-        plan(&scan, &task.path, bytes, metadata, &origin, deletions.as_ref())
+        plan(&scan, &task.path, bytes, metadata, &origin, &rows)
     })
     .await
 }
 
 impl Scan {
-    /// The partition values of a file.
+    /// The values that are the same in all rows of a file: partition values, and what the task says.
     fn constants(&self, task: &FileTask) -> Result<Constants> {
         let mut constants = Constants::new();
         for name in &self.partition_columns {
@@ -110,6 +126,12 @@ impl Scan {
             let text = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
             constants.insert(field.name.clone(), Scalar::parse_partition(text, primitive)?);
         }
+        for (name, text) in &task.constants {
+            let field = self.table.field(name);
+            let primitive = field.and_then(|field| field.data_type.as_primitive());
+            let primitive = primitive.ok_or_else(|| Error::invalid(format!("`{name}` cannot be a constant")))?;
+            constants.insert(name.clone(), Scalar::parse_partition(Some(text), primitive)?);
+        }
         Ok(constants)
     }
 
@@ -122,21 +144,36 @@ impl Scan {
         tracked
     }
 
-    /// False if the partition values alone show that no row qualifies.
+    /// False if the values that are the same in all rows of a file show that none qualifies.
     fn may_hold(&self, origin: &Origin) -> Result<bool> {
-        match &self.condition {
-            Some(condition) if condition.columns.fields.iter().all(|f| origin.constants.contains_key(&f.name)) => {
-                let schema = Arc::clone(&condition.schema);
-                let adapter = Adapter::new(&condition.columns, schema, self.mapping, &Fields::empty(), origin)?;
-                always(&condition.predicate, &adapter)
+        let Some(condition) = &self.condition else { return Ok(true) };
+        let is_known = |field: &&StructField| origin.constants.contains_key(&field.name);
+        let known = StructType::new(condition.columns.fields.iter().filter(is_known).cloned().collect());
+        let schema = Arc::new(to_arrow_schema(&known));
+        let adapter = Adapter::new(&known, schema, self.mapping, &Fields::empty(), origin)?;
+        for conjunct in condition.predicate.split_conjuncts() {
+            let is_known = |column: &&Column| column.path.first().is_some_and(|n| origin.constants.contains_key(n));
+            if conjunct.columns().iter().all(is_known) && !always(conjunct, &adapter)? {
+                return Ok(false);
             }
-            Some(_) | None => Ok(true),
         }
+        Ok(true)
     }
 
-    /// The rows of a file that are deleted.
-    async fn deletions(&self, task: &FileTask) -> Result<Option<DeletionVector>> {
-        let Some(descriptor) = &task.deletion_vector else { return Ok(None) };
+    /// Which rows of a file count.
+    async fn rows(&self, task: &FileTask) -> Result<Rows> {
+        let deleted = self.vector(task.deletion_vector.as_ref());
+        let only = self.vector(task.only_rows.as_ref());
+        Ok(match futures::future::try_join(only, deleted).await? {
+            (None, None) => Rows::All,
+            (None, Some(deleted)) => Rows::Without(deleted),
+            (Some(only), None) => Rows::Only(only),
+            (Some(only), Some(deleted)) => Rows::Only(only.minus(&deleted)),
+        })
+    }
+
+    async fn vector(&self, descriptor: Option<&DeletionVectorDescriptor>) -> Result<Option<DeletionVector>> {
+        let Some(descriptor) = descriptor else { return Ok(None) };
         let vector = match deletion_vector::source(descriptor)? {
             Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor)?,
             Source::File { path, offset, length } => {
@@ -153,6 +190,29 @@ impl Scan {
     }
 }
 
+/// Which rows of a file count.
+#[derive(Debug)]
+enum Rows {
+    All,
+    Without(DeletionVector),
+    Only(DeletionVector),
+}
+
+impl Rows {
+    /// Their ranges among the `total` rows of the file, ascending; `None` for all of them.
+    fn kept(&self, total: u64) -> Result<Option<Vec<Range<u64>>>> {
+        Ok(match self {
+            Self::All => None,
+            Self::Without(deleted) => Some(deleted.kept_ranges(total)?.collect()),
+            Self::Only(rows) => {
+                // Fails on a row that the file does not have.
+                drop(rows.kept_ranges(total)?);
+                Some(rows.deleted_ranges().collect())
+            }
+        })
+    }
+}
+
 /// Whether a predicate over columns that are the same in all rows of a file is TRUE.
 fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
     Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
@@ -164,7 +224,7 @@ fn plan(
     bytes: FileBytes,
     metadata: Arc<ParquetMetaData>,
     origin: &Origin,
-    deletions: Option<&DeletionVector>,
+    rows: &Rows,
 ) -> Result<Vec<Unit>> {
     let (metadata, fields) =
         arrow_metadata(metadata, origin.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
@@ -197,7 +257,7 @@ fn plan(
     }
     let file =
         OpenFile { path: path.to_owned(), bytes, metadata, filter, adapter: output, width: scan.output.fields.len() };
-    units(Arc::new(file), &groups, deletions)
+    units(Arc::new(file), &groups, rows)
 }
 
 /// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything. With
@@ -239,11 +299,11 @@ fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, Parq
     Ok(Arc::new(builder.set_row_groups(groups).build()))
 }
 
-/// Cuts the row groups into units and leaves out deleted rows.
-fn units(file: Arc<OpenFile>, groups: &[usize], deletions: Option<&DeletionVector>) -> Result<Vec<Unit>> {
+/// Cuts the row groups into units and leaves out rows that do not count.
+fn units(file: Arc<OpenFile>, groups: &[usize], rows: &Rows) -> Result<Vec<Unit>> {
     let metadata = Arc::clone(file.metadata.metadata());
     let total = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
-    let kept = deletions.map(|vector| vector.kept_ranges(total).map(Iterator::collect::<Vec<_>>)).transpose()?;
+    let kept = rows.kept(total)?;
     let needed: BTreeSet<usize> = match &file.filter {
         Filter::Before(_, first) => file.adapter.leaves().iter().chain(first.leaves()).copied().collect(),
         Filter::None | Filter::After(_) => file.adapter.leaves().iter().copied().collect(),

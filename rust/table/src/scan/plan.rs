@@ -283,6 +283,7 @@ fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
         base_row_id: number("baseRowId"),
         default_row_commit_version: number("defaultRowCommitVersion"),
         path,
+        ..FileTask::default()
     })
 }
 

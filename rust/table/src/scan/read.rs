@@ -6,7 +6,7 @@
 //!
 //! Proved by `read::nothing_is_requested_before_the_first_poll` and the other cases of `tests/rust/table/read.rs`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -16,7 +16,8 @@ use deltic_protocol::predicate::parse;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField, StructType, json};
-use futures::{Stream, StreamExt, stream};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
@@ -81,7 +82,16 @@ impl Reader {
         tasks: Vec<FileTask>,
         options: ReadOptions,
     ) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
-        stream::unfold(Reading::Idle(self.scan, tasks, options), async |reading| {
+        self.read_stream(stream::iter(tasks.into_iter().map(Ok)), options)
+    }
+
+    /// [`Reader::read`] for tasks that are found on the way; they too are asked for a bounded distance ahead.
+    pub fn read_stream(
+        self,
+        tasks: impl Stream<Item = Result<FileTask>> + Send + 'static,
+        options: ReadOptions,
+    ) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
+        stream::unfold(Reading::Idle(self.scan, tasks.boxed(), options), async |reading| {
             let mut running = match reading {
                 Reading::Idle(scan, tasks, options) => Running::start(scan, tasks, options),
                 Reading::Running(running) => running,
@@ -156,8 +166,10 @@ fn narrow(columns: &StructType, paths: &[&[String]]) -> StructType {
     narrowed
 }
 
+type Tasks = BoxStream<'static, Result<FileTask>>;
+
 enum Reading {
-    Idle(Arc<Scan>, Vec<FileTask>, ReadOptions),
+    Idle(Arc<Scan>, Tasks, ReadOptions),
     Running(Running),
     Done,
 }
@@ -200,7 +212,7 @@ const OPENED_AHEAD: usize = 4;
 const BATCHES_AHEAD: usize = 2;
 
 impl Running {
-    fn start(scan: Arc<Scan>, tasks: Vec<FileTask>, options: ReadOptions) -> Self {
+    fn start(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions) -> Self {
         let (sender, parts) = mpsc::channel(options.concurrent_files.max(1));
         let planner = Work(tokio::spawn(start_units(scan, tasks, options, sender)));
         Self { current: None, parts, planner }
@@ -225,29 +237,23 @@ impl Running {
 }
 
 /// Opens files ahead, and starts their units in order, never more than allowed at once.
-async fn start_units(
-    scan: Arc<Scan>,
-    tasks: Vec<FileTask>,
-    options: ReadOptions,
-    parts: mpsc::Sender<Part>,
-) -> Result<()> {
+async fn start_units(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions, parts: mpsc::Sender<Part>) -> Result<()> {
     let most = options.concurrent_files.max(1);
     let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-    let mut tasks = tasks.into_iter();
-    let mut opening: VecDeque<Work<Vec<Unit>>> = VecDeque::new();
-    loop {
-        while opening.len() < most.saturating_mul(OPENED_AHEAD) {
-            let Some(task) = tasks.next() else { break };
-            opening.push_back(Work(tokio::spawn(open(Arc::clone(&scan), task))));
-        }
-        let Some(mut opened) = opening.pop_front() else { return Ok(()) };
-        for unit in opened.outcome().await? {
+    let open = |task: Result<FileTask>| {
+        let scan = Arc::clone(&scan);
+        async move { Work(tokio::spawn(open(scan, task?))).outcome().await }
+    };
+    let mut opened = tasks.map(open).buffered(most.saturating_mul(OPENED_AHEAD));
+    while let Some(units) = opened.try_next().await? {
+        for unit in units {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return Ok(()) };
             if parts.send(start(unit, options.batch_rows.max(1), permit)).await.is_err() {
                 return Ok(());
             }
         }
     }
+    Ok(())
 }
 
 fn start(unit: Unit, batch_rows: usize, permit: OwnedSemaphorePermit) -> Part {

@@ -11,6 +11,10 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::RowTracking;
 use serde::{Deserialize, Serialize};
 
+/// The column of change data files that says what happened to a row, beside the table's columns and unknown to the
+/// table's schema: it has no id and no physical name.
+pub const CHANGE_TYPE: &str = "_change_type";
+
 /// First byte of the form that [`TaskGroup::to_bytes`] writes.
 const FORM: u8 = 1;
 
@@ -46,7 +50,7 @@ impl TaskGroup {
 }
 
 /// One file to read.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileTask {
     /// As in the log: percent-encoded, relative to the table's root or absolute.
     pub path: String,
@@ -56,6 +60,12 @@ pub struct FileTask {
     pub partition_values: BTreeMap<String, Option<String>>,
     /// Rows to leave out.
     pub deletion_vector: Option<DeletionVectorDescriptor>,
+    /// When given, the only rows to read; those of `deletion_vector` are left out of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_rows: Option<DeletionVectorDescriptor>,
+    /// Columns that are not in the file and have one value in all its rows: text forms by logical name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub constants: BTreeMap<String, String>,
     /// Rows in the file before deletion, when the statistics say.
     pub num_records: Option<i64>,
     /// First row id (feature `rowTracking`).

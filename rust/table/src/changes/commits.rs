@@ -1,0 +1,189 @@
+//! The commits of a feed: finding them, following what they say of the table, turning each into files to read.
+//!
+//! Commits are fetched and parsed a few at a time and looked at in order: what one says of protocol and metadata holds
+//! from it on. PROTOCOL.md: "In-Commit Timestamps", "Change Metadata".
+
+use std::future::ready;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use deltic_protocol::action::json::{CommitActions, Wanted};
+use deltic_protocol::action::{Metadata, Protocol};
+use deltic_protocol::feature;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use super::files::{self, FileChange, Stamp};
+use super::shape;
+use crate::error::{Error, Result};
+use crate::history::Commit;
+use crate::scan::task::FileTask;
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, decode_path};
+use crate::{history, log_reader};
+
+/// Commits that are fetched or parsed at once; about as many are held in memory.
+const CONCURRENT_COMMITS: usize = 8;
+
+/// Files that are asked for their size at once.
+const CONCURRENT_SIZES: usize = 8;
+
+/// The commits of `versions`, the last of which has this metadata. Fails if one is missing.
+pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last: &Metadata) -> Result<Vec<Commit>> {
+    let (start, end) = versions.into_inner();
+    let own_times = Properties::of(last).in_commit_timestamps()?;
+    let all_have = own_times.is_some_and(|times| times.since.is_none_or(|(version, _)| version <= start));
+    // The time of a file depends on all before it; a commit that says its time needs none.
+    let listing = log_reader::list(storage, if all_have { start } else { 0 }).await?;
+    let mut commits = history::monotone(&listing);
+    let oldest = commits.first().map(Commit::version);
+    commits.retain(|commit| (start..=end).contains(&commit.version()));
+    let mut expected = start;
+    for commit in &commits {
+        if commit.version() != expected {
+            break;
+        }
+        expected = expected.saturating_add(1);
+    }
+    if expected > end {
+        return Ok(commits);
+    }
+    let message = format!("the changes of versions {start} to {end} cannot be read: ");
+    Err(match oldest {
+        Some(oldest) if oldest < expected => Error::corrupt(format!(
+            "{message}the log has no commit for version {expected}; restore that file, or read a range without it"
+        )),
+        Some(oldest) => Error::not_found(format!(
+            "{message}the commit of version {expected} is no longer in the log; start at version {oldest} or later"
+        )),
+        None => Error::not_found(format!("{message}the commit of version {expected} is no longer in the log")),
+    }
+    .at_version(expected))
+}
+
+/// What holds at a commit, and what its rows must become.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    protocol: Protocol,
+    metadata: Metadata,
+    last: Arc<Last>,
+}
+
+/// The schema of the rows.
+#[derive(Debug)]
+struct Last {
+    version: u64,
+    shape: TableShape,
+}
+
+impl Settings {
+    /// The settings of the feed's first version, which are checked against its last.
+    pub(super) fn new(first: &Snapshot, last: &Snapshot) -> Result<Self> {
+        let settings = Self {
+            protocol: first.protocol().clone(),
+            metadata: first.metadata().clone(),
+            last: Arc::new(Last { version: last.version(), shape: last.shape().clone() }),
+        };
+        settings.check(first.version())?;
+        Ok(settings)
+    }
+
+    /// Takes over what the commit of `version` says.
+    fn follow(&mut self, version: u64, actions: &mut CommitActions) -> Result<()> {
+        let (protocol, metadata) = (actions.protocol.take(), actions.metadata.take());
+        if protocol.is_none() && metadata.is_none() {
+            return Ok(());
+        }
+        if let Some(protocol) = protocol {
+            feature::check_readable(&protocol).map_err(|e| e.at_version(version))?;
+            self.protocol = protocol;
+        }
+        if let Some(metadata) = metadata {
+            self.metadata = metadata;
+        }
+        self.check(version)
+    }
+
+    fn check(&self, version: u64) -> Result<()> {
+        let place = |e: Error| e.at_version(version);
+        let properties = Properties::of(&self.metadata);
+        if !properties.change_data_feed().map_err(place)? {
+            return Err(place(Error::invalid(format!(
+                "the change data feed was off at version {version}: `delta.enableChangeDataFeed` was not true, and \
+                 changes were not recorded; read a range without that version"
+            ))));
+        }
+        let older = TableShape {
+            schema: self.metadata.schema().map_err(place)?,
+            partition_columns: self.metadata.partition_columns.clone(),
+            mapping: properties.column_mapping(&self.protocol).map_err(place)?,
+        };
+        shape::check(&older, version, &self.last.shape, self.last.version)
+    }
+
+    /// When the commit was made.
+    fn time_ms(&self, commit: &Commit, actions: &CommitActions) -> Result<i64> {
+        let version = commit.version();
+        let enabled = Properties::of(&self.metadata).in_commit_timestamps().map_err(|e| e.at_version(version))?;
+        if enabled.is_some_and(|times| times.since.is_none_or(|(since, _)| since <= version)) {
+            let time = actions.commit_info.as_ref().and_then(|info| info.in_commit_timestamp());
+            return time.ok_or_else(|| history::lacks_time(&commit.file));
+        }
+        Ok(commit.modified_ms)
+    }
+
+    /// The files with the changes of `commit`.
+    fn files(
+        &mut self,
+        commit: &Commit,
+        mut actions: CommitActions,
+    ) -> Result<impl Iterator<Item = Result<FileChange>> + Send + use<>> {
+        let version = commit.version();
+        self.follow(version, &mut actions)?;
+        let stamp = Stamp::new(version, self.time_ms(commit, &actions)?)?;
+        files::of(actions, stamp, !self.last.shape.partition_columns.is_empty())
+    }
+}
+
+/// The files to read, commit by commit.
+pub(super) fn tasks(
+    storage: Storage,
+    commits: Vec<Commit>,
+    settings: Option<Settings>,
+) -> BoxStream<'static, Result<FileTask>> {
+    let Some(settings) = settings else { return stream::empty().boxed() };
+    let log = storage.clone();
+    stream::iter(commits)
+        .map(move |commit| load(log.clone(), commit))
+        .buffered(CONCURRENT_COMMITS)
+        .scan(settings, |settings, commit| {
+            ready(Some(commit.and_then(|(commit, actions)| settings.files(&commit, actions))))
+        })
+        .map_ok(stream::iter)
+        .try_flatten()
+        .map(move |change| sized(storage.clone(), change))
+        .buffered(CONCURRENT_SIZES)
+        .boxed()
+}
+
+async fn load(storage: Storage, commit: Commit) -> Result<(Commit, CommitActions)> {
+    let path = log_reader::log_path(&commit.file.file_name);
+    let bytes = storage.get(&path).await.map_err(|e| e.in_file(path).at_version(commit.version()))?;
+    let parse = move || log_reader::parse(&commit.file, &bytes, Wanted::All).map(|actions| (commit, actions));
+    let parsed = tokio::task::spawn_blocking(parse).await;
+    parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
+}
+
+/// Asks for the size where the log does not say it.
+async fn sized(storage: Storage, change: Result<FileChange>) -> Result<FileTask> {
+    let FileChange { mut task, size } = change?;
+    task.size = match size {
+        Some(size) => size,
+        None => {
+            let path = decode_path(&task.path)?;
+            storage.head(&path).await.map_err(|e| e.in_file(&task.path))?.size
+        }
+    };
+    Ok(task)
+}

@@ -1,0 +1,209 @@
+//! The change data feed: which rows each commit inserted, updated and deleted.
+//!
+//! [`ChangeFeed::plan`] decides which commits count and checks what can be told before reading them;
+//! [`ChangeFeed::read`] is a lazy stream over them, oldest first, that opens a bounded number of commits and files at a
+//! time. A commit with change data files is read from those alone; of another the changes follow from the files that
+//! it adds and removes (`files`). Rows have the schema of the range's last version (`shape`).
+//!
+//! Invariant: a range that was not recorded throughout, or whose rows that schema cannot hold, fails with the version
+//! that is to blame, never with fewer rows. What changes inside the range fails when the stream gets there.
+//! Proved by `tests/rust/table/changes.rs`.
+//!
+//! PROTOCOL.md: "Add CDC File", "Reader Requirements for AddCDCFile", "Change Data Files".
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::SchemaRef;
+use deltic_protocol::predicate::{BoundPredicate, keep, parse};
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, StructField, StructType, json};
+use futures::{Stream, StreamExt};
+
+use crate::error::{Error, Result};
+use crate::history::Commit;
+use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::row_tracking;
+use crate::scan::task::{CHANGE_TYPE, ReadSpec};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+
+mod commits;
+mod files;
+mod range;
+mod shape;
+
+use commits::Settings;
+pub use range::Bound;
+
+/// The column with the version that made a change.
+pub const COMMIT_VERSION: &str = "_commit_version";
+
+/// The column with the time of that version.
+pub const COMMIT_TIMESTAMP: &str = "_commit_timestamp";
+
+/// The changes between two versions, both included. Cloning is cheap beside reading.
+#[derive(Debug, Clone)]
+pub struct ChangeFeed {
+    storage: Storage,
+    spec: ReadSpec,
+    schema: SchemaRef,
+    versions: Option<RangeInclusive<u64>>,
+    /// What holds at the first commit, and what rows must become; `None` when no commit is read.
+    settings: Option<Settings>,
+    commits: Vec<Commit>,
+}
+
+impl ChangeFeed {
+    /// Plans the feed from `start` (version 0) to `end` (the newest version): of `columns` (all of the table's and the
+    /// feed's own three), the rows that make `filter` TRUE. Both may name any of these columns.
+    ///
+    /// # Errors
+    /// `NotFound` for versions that are not or no longer in the log; `Invalid` for a range that ends before it starts,
+    /// in which the feed was off, or whose first schema does not fit into the last, and for columns or filters that do
+    /// not fit; otherwise those of [`Snapshot::open`].
+    pub async fn plan(
+        storage: &Storage,
+        start: Option<Bound>,
+        end: Option<Bound>,
+        columns: Option<&[String]>,
+        filter: Option<&str>,
+    ) -> Result<Self> {
+        let feed = Self::plan_range(storage, start.unwrap_or(Bound::Version(0)), end, columns, filter).await;
+        feed.map_err(|e| e.in_table(storage.location()))
+    }
+
+    async fn plan_range(
+        storage: &Storage,
+        start: Bound,
+        end: Option<Bound>,
+        columns: Option<&[String]>,
+        filter: Option<&str>,
+    ) -> Result<Self> {
+        let range = range::resolve(storage, start, end).await?;
+        let last = Snapshot::open(storage, range.last()).await?;
+        let spec = read_spec(&last, columns, filter)?;
+        // Binds columns and filter, so that a mistake in them is told before anything is read.
+        let schema = Reader::new(storage.clone(), spec.clone())?.schema();
+        let mut feed =
+            Self { storage: storage.clone(), spec, schema, versions: None, settings: None, commits: Vec::new() };
+        let Some(versions) = range.versions(last.version())? else { return Ok(feed) };
+        feed.versions = Some(versions.clone());
+        feed.commits = commits::list(storage, versions, last.metadata()).await?;
+        if let Some(filter) = filter {
+            trim(&mut feed.commits, filter, &feed.spec.schema_string)?;
+        }
+        if let Some(commit) = feed.commits.first() {
+            let first = match commit.version() {
+                version if version == last.version() => last.clone(),
+                version => Snapshot::open(storage, Some(version)).await?,
+            };
+            feed.settings = Some(Settings::new(&first, &last)?);
+        }
+        Ok(feed)
+    }
+
+    /// The versions that were asked for; `None` for a range between two commits.
+    pub fn versions(&self) -> Option<RangeInclusive<u64>> {
+        self.versions.clone()
+    }
+
+    /// Schema of the rows.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The changes, in the order of the versions. To be polled inside a tokio runtime. Ends after the first error.
+    pub fn read(&self, options: ReadOptions) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
+        let reader = Reader::new(self.storage.clone(), self.spec.clone())?;
+        let tasks = commits::tasks(self.storage.clone(), self.commits.clone(), self.settings.clone());
+        let location = self.storage.location().to_owned();
+        Ok(reader
+            .read_stream(tasks, options)
+            .map(move |rows| rows.map_err(|e| if e.is_not_found() { gone(e) } else { e }.in_table(location.clone()))))
+    }
+}
+
+/// A file of the range is not there any more.
+fn gone(missing: Error) -> Error {
+    let path = missing.path().map(str::to_owned);
+    let error = Error::not_found(
+        "a file with changes is gone, most likely because VACUUM removed it; start at a later version, whose files \
+         are still there",
+    );
+    match path {
+        Some(path) => error.in_file(path),
+        None => error,
+    }
+    .caused_by(missing)
+}
+
+/// The columns that the feed has beside the table's.
+fn feed_columns() -> [StructField; 3] {
+    [
+        StructField::new(CHANGE_TYPE, DataType::STRING, false),
+        StructField::new(COMMIT_VERSION, DataType::LONG, false),
+        StructField::new(COMMIT_TIMESTAMP, DataType::TIMESTAMP, false),
+    ]
+}
+
+fn read_spec(last: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
+    let shape = last.shape();
+    let mut schema: StructType = shape.schema.clone();
+    let own: BTreeSet<String> = feed_columns().iter().map(|field| field.name.to_lowercase()).collect();
+    if let Some(taken) = schema.fields.iter().find(|field| own.contains(&field.name.to_lowercase())) {
+        return Err(Error::invalid(format!(
+            "the table has a column `{}`, which is the name of a column of the change data feed; rename it",
+            taken.name
+        ))
+        .at_version(last.version()));
+    }
+    schema.fields.extend(feed_columns());
+    if let Some(name) =
+        columns.iter().copied().flatten().find(|name| row_tracking::is_column(name) && schema.field(name).is_none())
+    {
+        return Err(Error::unsupported(name, format!("the change data feed has no column `{name}`; leave it out")));
+    }
+    let all = || schema.fields.iter().map(|field| field.name.clone()).collect();
+    Ok(ReadSpec {
+        schema_string: json::print(&schema),
+        partition_columns: shape.partition_columns.clone(),
+        column_mapping: match shape.mapping {
+            ColumnMapping::None => "none",
+            ColumnMapping::Name => "name",
+            ColumnMapping::Id => "id",
+        }
+        .to_owned(),
+        columns: columns.map_or_else(all, <[String]>::to_vec),
+        predicate: filter.map(str::to_owned),
+        row_tracking: None,
+    })
+}
+
+/// Drops commits at both ends whose version the filter rules out, so that they are not even fetched. Those in between
+/// stay, for what they say of the table; their files are ruled out one by one.
+fn trim(commits: &mut Vec<Commit>, filter: &str, schema_string: &str) -> Result<()> {
+    let bound = parse(filter)?.bind(&json::parse(schema_string)?)?;
+    let by_version = |conjunct: &&BoundPredicate| {
+        let columns = conjunct.columns();
+        !columns.is_empty() && columns.iter().all(|column| column.path == [COMMIT_VERSION])
+    };
+    let versions = commits.iter().map(|commit| i64::try_from(commit.version()).unwrap_or(i64::MAX));
+    let versions: ArrayRef = Arc::new(Int64Array::from_iter_values(versions));
+    let batch = RecordBatch::try_from_iter([(COMMIT_VERSION, versions)])?;
+    let mut wanted = BooleanBuffer::new_set(commits.len());
+    for conjunct in bound.split_conjuncts().into_iter().filter(by_version) {
+        wanted = &wanted & keep(&conjunct.evaluate(&batch)?).values();
+    }
+    let mut wanted = wanted.set_indices();
+    let Some(first) = wanted.next() else {
+        commits.clear();
+        return Ok(());
+    };
+    commits.truncate(wanted.last().unwrap_or(first).saturating_add(1));
+    commits.drain(..first);
+    Ok(())
+}

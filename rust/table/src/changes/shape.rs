@@ -1,0 +1,132 @@
+//! Whether rows that an older schema wrote can be read as rows of a newer one.
+//!
+//! They can if the newer one only adds columns that may be null and widens types: then what is missing is null, and
+//! what is there has its place. Columns are the same when files know them by the same name or id.
+//!
+//! PROTOCOL.md: "Type Widening", "Column Mapping".
+
+use std::collections::BTreeSet;
+
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+
+use crate::error::{Error, Result};
+
+/// Fails if rows written under `older`, the schema of `version`, do not fit into `newer`, the schema of `last`.
+pub(super) fn check(older: &TableShape, version: u64, newer: &TableShape, last: u64) -> Result<()> {
+    let why = match differs(older, newer).map_err(|e| e.at_version(version))? {
+        None => return Ok(()),
+        Some(why) => why,
+    };
+    Err(Error::invalid(format!(
+        "the rows of version {version} do not fit the schema of version {last}, in which the changes are read: {why}; \
+         read the range in parts, each with one schema"
+    ))
+    .at_version(version))
+}
+
+/// What keeps rows of `older` from being rows of `newer`.
+fn differs(older: &TableShape, newer: &TableShape) -> Result<Option<String>> {
+    match (older.mapping, newer.mapping) {
+        (older, newer) if older == newer => {}
+        // Columns that were there before have their old names as physical ones.
+        (ColumnMapping::None, ColumnMapping::Name) => {}
+        (_, _) => return Ok(Some("columns are found in files in another way (`delta.columnMapping.mode`)".to_owned())),
+    }
+    let partitions = |shape: &TableShape| shape.partition_columns.iter().cloned().collect::<BTreeSet<_>>();
+    if partitions(older) != partitions(newer) {
+        return Ok(Some("the table is partitioned by other columns".to_owned()));
+    }
+    Mappings { older: older.mapping, newer: newer.mapping }.structs(&older.schema, &newer.schema, "")
+}
+
+struct Mappings {
+    older: ColumnMapping,
+    newer: ColumnMapping,
+}
+
+impl Mappings {
+    fn structs(&self, older: &StructType, newer: &StructType, path: &str) -> Result<Option<String>> {
+        let mut known = BTreeSet::new();
+        for field in &older.fields {
+            let path = join(path, &field.name);
+            let Some(found) = self.find(field, newer)? else {
+                return Ok(Some(format!("column `{path}` was dropped or renamed")));
+            };
+            known.insert(found.name.as_str());
+            if found.name != field.name {
+                return Ok(Some(format!("column `{path}` was renamed to `{}`", found.name)));
+            }
+            if field.nullable && !found.nullable {
+                return Ok(Some(format!("column `{path}` could be null")));
+            }
+            if let Some(why) = self.types(&field.data_type, &found.data_type, &path)? {
+                return Ok(Some(why));
+            }
+        }
+        let added = newer.fields.iter().find(|field| !field.nullable && !known.contains(field.name.as_str()));
+        Ok(added.map(|field| format!("column `{}`, which may not be null, was added", join(path, &field.name))))
+    }
+
+    /// The field of `newer` that files know as `field`.
+    fn find<'a>(&self, field: &StructField, newer: &'a StructType) -> Result<Option<&'a StructField>> {
+        let name = self.older.physical_name(field)?;
+        for candidate in &newer.fields {
+            let same_id = self.newer != ColumnMapping::Id || field_id(field) == field_id(candidate);
+            if self.newer.physical_name(candidate)? == name && same_id {
+                return Ok(Some(candidate));
+            }
+        }
+        Ok(None)
+    }
+
+    fn types(&self, older: &DataType, newer: &DataType, path: &str) -> Result<Option<String>> {
+        match (older, newer) {
+            (DataType::Struct(older), DataType::Struct(newer)) => self.structs(older, newer, path),
+            (DataType::Array(older), DataType::Array(newer)) => {
+                let path = join(path, "element");
+                if older.contains_null && !newer.contains_null {
+                    return Ok(Some(format!("`{path}` could be null")));
+                }
+                self.types(&older.element, &newer.element, &path)
+            }
+            (DataType::Map(older), DataType::Map(newer)) => {
+                let (key, value) = (join(path, "key"), join(path, "value"));
+                if older.value_contains_null && !newer.value_contains_null {
+                    return Ok(Some(format!("`{value}` could be null")));
+                }
+                match self.types(&older.key, &newer.key, &key)? {
+                    Some(why) => Ok(Some(why)),
+                    None => self.types(&older.value, &newer.value, &value),
+                }
+            }
+            (DataType::Primitive(older), DataType::Primitive(newer)) if widens(older, newer) => Ok(None),
+            (DataType::Primitive(PrimitiveType::Void), _) | (DataType::Variant, DataType::Variant) => Ok(None),
+            (older, newer) => Ok(Some(format!("column `{path}` was a {older} and became a {newer}"))),
+        }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Whether every value of `older` is one of `newer`, by the rules for type changes.
+fn widens(older: &PrimitiveType, newer: &PrimitiveType) -> bool {
+    use PrimitiveType as P;
+    match (older, newer) {
+        (older, newer) if older == newer => true,
+        (P::Byte, P::Short | P::Integer | P::Long | P::Double)
+        | (P::Short, P::Integer | P::Long | P::Double)
+        | (P::Integer, P::Long | P::Double)
+        | (P::Float, P::Double)
+        | (P::Date, P::TimestampNtz) => true,
+        (P::Byte | P::Short | P::Integer, P::Decimal { precision, scale }) => precision.saturating_sub(*scale) >= 10,
+        (P::Long, P::Decimal { precision, scale }) => precision.saturating_sub(*scale) >= 20,
+        (P::Decimal { precision: p, scale: s }, P::Decimal { precision, scale }) => {
+            scale >= s && precision.saturating_sub(*scale) >= p.saturating_sub(*s)
+        }
+        _ => false,
+    }
+}
