@@ -69,11 +69,6 @@ pub fn parse(file: &LogFile, bytes: &[u8], wanted: Wanted) -> Result<CommitActio
         LogName::Compacted { end, .. } => end,
         _ => file.name.version(),
     };
-    if bytes.trim_ascii().is_empty() {
-        // A writer that died before its first byte: nobody can tell what the commit was to say.
-        let empty = Error::corrupt("the commit is empty; restore it, or remove it if it was never acknowledged");
-        return Err(empty.at_version(version).in_file(log_path(&file.file_name)));
-    }
     let mut actions = parse_commit(bytes, Origin::Commit(version), wanted)
         .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))?;
     actions.is_compacted = matches!(file.name, LogName::Compacted { .. });

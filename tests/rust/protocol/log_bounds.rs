@@ -32,7 +32,8 @@ fn files(members: &[Value]) -> AddBatch {
         add.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         json!({"add": add}).to_string()
     };
-    let lines: Vec<String> = members.iter().enumerate().map(line).collect();
+    let info = std::iter::once(json!({"commitInfo": {}}).to_string());
+    let lines: Vec<String> = info.chain(members.iter().enumerate().map(line)).collect();
     parse_commit(lines.join("\n").as_bytes(), Origin::Commit(0), Wanted::All).unwrap().adds
 }
 

@@ -54,16 +54,19 @@ fn names(columns: &[&str]) -> Vec<String> {
 }
 
 async fn plan_with(sample: &Sample, mode: Mode, by: Option<&[&str]>, options: WriteOptions) -> Result<WriteJob> {
-    let by = by.map(names);
-    WriteJob::plan(
-        &sample.storage,
-        &to_arrow_schema(&two()),
-        mode,
-        by.as_deref(),
-        options,
-        (&World::default(), &World::default()),
-    )
-    .await
+    plan_of(sample, &two(), mode, by, options).await
+}
+
+/// A write of rows with these columns.
+async fn plan_of(
+    sample: &Sample,
+    rows: &StructType,
+    mode: Mode,
+    by: Option<&[&str]>,
+    options: WriteOptions,
+) -> Result<WriteJob> {
+    let (rows, by, world) = (to_arrow_schema(rows), by.map(names), World::default());
+    WriteJob::plan(&sample.storage, &rows, mode, by.as_deref(), options, (&world, &world)).await
 }
 
 async fn plan(sample: &Sample, mode: Mode) -> Result<WriteJob> {
@@ -169,6 +172,18 @@ async fn what_is_for_new_tables_is_refused_for_old_ones() {
         WriteOptions { description: Some("d".to_owned()), ..WriteOptions::default() },
     ] {
         invalid(&plan_with(&sample, Mode::Append, None, options).await.err().unwrap(), "for a new table");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_cannot_fit_are_refused_before_any_file_is_written() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    for columns in [&[("p", "string"), ("x", "string")][..], &[("p", "string"), ("x", "long"), ("y", "long")]] {
+        for mode in [Mode::Append, Mode::Overwrite] {
+            let error = plan_of(&sample, &schema(columns), mode, None, WriteOptions::default()).await.err().unwrap();
+            invalid(&error, if columns.len() == 2 { "`x`" } else { "`y`" });
+        }
     }
 }
 

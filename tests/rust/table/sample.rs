@@ -54,8 +54,10 @@ impl Sample {
         std::fs::remove_file(self.log(name)).unwrap();
     }
 
+    /// Writes a commit; one without actions has a commit info.
     pub(crate) fn commit(&self, version: u64, actions: &[Value]) {
-        self.put(&commit_name(version), lines(actions));
+        let bare = [json!({"commitInfo": {}})];
+        self.put(&commit_name(version), lines(if actions.is_empty() { &bare } else { actions }));
     }
 
     /// Writes a classic checkpoint.

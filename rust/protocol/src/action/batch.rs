@@ -142,7 +142,7 @@ impl AddBatch {
     /// Paths as they stand in the log.
     pub fn path(&self) -> &StringArray {
         match self.rows.column_by_name("path") {
-            Some(path) => path.as_string::<i32>(),
+            Some(column) => column.as_string::<i32>(),
             None => unreachable_column(),
         }
     }

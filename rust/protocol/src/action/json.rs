@@ -62,10 +62,15 @@ pub struct CommitActions {
 /// Reads the lines of a commit.
 ///
 /// # Errors
-/// `Corrupt`, with the line's number, if a line is not an action; `Unsupported` if there is more than columns can hold.
+/// `Corrupt`, with the line's number, if a line is not an action, and if there is none; `Unsupported` if there is more
+/// than columns can hold.
 pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<CommitActions> {
     if wanted == Wanted::All && i32::try_from(bytes.len()).is_err() {
         return Err(Error::unsupported("JSON beyond 2 GiB", "a JSON file of the log is larger than 2 GiB"));
+    }
+    if bytes.trim_ascii().is_empty() {
+        // A writer that died before its first byte: nobody can tell what the commit was to say.
+        return Err(Error::corrupt("the commit is empty; restore it, or remove it if it was never acknowledged"));
     }
     let mut adds = AddBuilder::default();
     let mut removes = KeyBuilder::default();
