@@ -10,7 +10,7 @@
 //! PROTOCOL.md: "Action Reconciliation".
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use hashbrown::HashTable;
@@ -84,9 +84,7 @@ fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
 }
 
 fn hash(state: &std::hash::RandomState, key: &Key<'_>) -> u64 {
-    let mut hasher = state.build_hasher();
-    key.hash(&mut hasher);
-    hasher.finish()
+    state.hash_one(key)
 }
 
 /// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.
@@ -95,9 +93,10 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
     if !path.bytes().any(|b| b == b'%' || b == b':') {
         return Cow::Borrowed(path);
     }
-    let decoded = percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path));
-    match decoded.strip_prefix("file:") {
-        Some(rest) => Cow::Owned(format!("/{}", rest.trim_start_matches('/'))),
-        None => decoded,
+    let decode = |text| percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text));
+    // Without a slash behind it, `file:` is the beginning of a name.
+    match path.strip_prefix("file:").filter(|rest| rest.starts_with('/')) {
+        Some(rest) => Cow::Owned(format!("/{}", decode(rest.trim_start_matches('/')))),
+        None => decode(path),
     }
 }

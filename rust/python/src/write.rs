@@ -65,9 +65,9 @@ pub(crate) fn write_spec(
     };
     let options: WriteOptions = serde_json::from_str(options_json)
         .map_err(|e| Error::invalid("the write options are not readable").caused_by(e))?;
-    let schema = from_arrow_schema(&schema_from_py(schema)?)?;
+    let schema = schema_from_py(schema)?;
     let (storage, clock) = (storage(uri, storage_options)?, Clock::default());
-    let job = WriteJob::plan(&storage, schema, mode, partition_by.as_deref(), options, (&clock, &clock));
+    let job = WriteJob::plan(&storage, &schema, mode, partition_by.as_deref(), options, (&clock, &clock));
     Ok(run(py, job)?.to_bytes()?)
 }
 

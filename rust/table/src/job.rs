@@ -6,11 +6,15 @@
 //! PROTOCOL.md: "Commit Protocol", "Table Properties".
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::ReadSet;
 use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, stored};
+use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::{DataType, StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use futures::TryStreamExt;
@@ -24,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::transaction::{Committed, Pace, Transaction};
+use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
 /// Layout of the byte form; another one is refused.
@@ -109,7 +114,7 @@ impl WriteJob {
     /// and the mode is not; `Unsupported` if the table asks writers for something that deltic does not do.
     pub async fn plan(
         storage: &Storage,
-        schema: StructType,
+        schema: &Schema,
         mode: Mode,
         partition_by: Option<&[String]>,
         options: WriteOptions,
@@ -127,11 +132,15 @@ impl WriteJob {
             }
             Ok(snapshot) => {
                 check_existing(&snapshot, mode, partition_by, &options).map_err(in_table)?;
+                let shape = snapshot.shape();
+                let conformer = Conformer::new(&shape.schema, shape.mapping).map_err(in_table)?;
+                // No row yet, but what can be said of the columns is said before any file is written.
+                conformer.conform(&RecordBatch::new_empty(Arc::new(schema.clone()))).map_err(in_table)?;
                 (Some(snapshot.version()), None, snapshot.metadata().clone())
             }
             Err(e) if e.is_not_found() => {
                 let table = NewTable {
-                    schema,
+                    schema: from_arrow_schema(schema).map_err(in_table)?,
                     partition_by: partition_by.unwrap_or_default().to_vec(),
                     properties: options.properties.clone(),
                     name: options.name.clone(),

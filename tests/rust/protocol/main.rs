@@ -3,11 +3,15 @@
 
 mod action;
 mod check;
+mod conflict;
 mod deletion_vector;
 mod feature;
 mod log;
+mod log_bounds;
 mod predicate;
 mod prune;
+mod replay;
 mod scalar;
 mod schema;
 mod stats;
+mod stats_read;

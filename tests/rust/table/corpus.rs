@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use deltic_protocol::error::{Error, Kind, Result};
+use deltic_protocol::error::{Kind, Result};
 use deltic_table::scan::plan::{ScanPlan, files};
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
@@ -22,12 +22,6 @@ fn corpus() -> Option<PathBuf> {
     above.map(|folder| folder.join("shared/corpus")).find(|folder| folder.join("MANIFEST.json").is_file())
 }
 
-/// Features that other readers have and deltic does not.
-fn is_honest_refusal(error: &Error) -> bool {
-    let Kind::Unsupported { features } = error.kind() else { return false };
-    features.iter().all(|f| f == "geospatial" || f == "variantShredding-preview")
-}
-
 /// Everything that is wrong with what is made of one table.
 async fn faults(root: &Path, table: &Value) -> Vec<String> {
     let location = root.join(table["table_path"].as_str().unwrap());
@@ -37,7 +31,6 @@ async fn faults(root: &Path, table: &Value) -> Vec<String> {
         Ok(_) if refused => return vec![format!("opens, but: {}", table["expect_error"])],
         Ok(snapshot) => snapshot,
         Err(e) if refused && !matches!(e.kind(), Kind::Internal | Kind::Storage { .. }) => return Vec::new(),
-        Err(e) if is_honest_refusal(&e) => return Vec::new(),
         Err(e) => return vec![format!("does not open: {e}")],
     };
     let mut faults = Vec::new();

@@ -2,6 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod corpus;
+mod history;
+mod job;
+mod plan;
 mod read;
+mod sample;
+mod snapshot;
 mod storage;
+mod transaction;
 mod write;

@@ -64,7 +64,7 @@ impl StateActions {
                     provider: row.nested("format").and_then(|f| f.text("provider")).unwrap_or_else(|| "parquet".into()),
                     options: row.nested("format").map(|f| f.text_map("options")).unwrap_or_default(),
                 },
-                schema_string: row.need(row.text("schemaString"), "schemaString")?,
+                schema_string: row.text("schemaString").unwrap_or_default(),
                 partition_columns: row.texts("partitionColumns").unwrap_or_default(),
                 created_time: row.int64("createdTime"),
                 configuration: row.text_map("configuration"),

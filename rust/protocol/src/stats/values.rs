@@ -184,7 +184,7 @@ pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     if digits < DOUBLE_DIGITS.0 {
         return value;
     }
-    while digits % 10 == 0 {
+    while digits.is_multiple_of(10) {
         digits /= 10;
     }
     let slack = if digits < DOUBLE_DIGITS.1 { (value.unsigned_abs() >> 51) + 1 } else { 0 };

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
+use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
@@ -282,8 +283,9 @@ fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
     let Some(column) = column else {
         return Err(Error::corrupt(format!("the checkpoint's column `{action}` is missing or no struct")));
     };
-    let path = column.column_by_name("path");
-    let valid = path.map(|p| p.logical_nulls()).ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+    let path = column.column_by_name("path").ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+    // A path that may not be null is empty where the whole action is.
+    let valid = NullBuffer::union(column.nulls(), path.logical_nulls().as_ref());
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     for (field, column) in column.fields().iter().zip(column.columns()) {
         let column = conform(field.name(), column).map_err(|e| {

@@ -1,0 +1,216 @@
+//! Reconciliation against a naive model: a map that is filled from the oldest commit to the newest.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, StructArray};
+use arrow_schema::{DataType, Field, Fields};
+use deltic_protocol::action::batch::KeyBatch;
+use deltic_protocol::replay::{Replay, canonical_path};
+use proptest::prelude::*;
+
+/// Storage type, path and offset.
+type Vector = (&'static str, &'static str, Option<i32>);
+
+fn keys(files: &[(String, Option<Vector>)]) -> KeyBatch {
+    let path: StringArray = files.iter().map(|(path, _)| Some(path.as_str())).collect();
+    let members: Vec<ArrayRef> = vec![
+        Arc::new(files.iter().map(|(_, v)| v.map(|v| v.0)).collect::<StringArray>()),
+        Arc::new(files.iter().map(|(_, v)| v.map(|v| v.1)).collect::<StringArray>()),
+        Arc::new(files.iter().map(|(_, v)| v.and_then(|v| v.2)).collect::<Int32Array>()),
+    ];
+    let fields = Fields::from(vec![
+        Field::new("storageType", DataType::Utf8, true),
+        Field::new("pathOrInlineDv", DataType::Utf8, true),
+        Field::new("offset", DataType::Int32, true),
+    ]);
+    let columns: [(&str, ArrayRef); 2] =
+        [("path", Arc::new(path)), ("deletionVector", Arc::new(StructArray::new(fields, members, None)))];
+    KeyBatch::new(&RecordBatch::try_from_iter(columns).unwrap()).unwrap()
+}
+
+fn plain(paths: &[&str]) -> KeyBatch {
+    keys(&paths.iter().map(|p| ((*p).to_owned(), None)).collect::<Vec<_>>())
+}
+
+fn bits(buffer: arrow_buffer::BooleanBuffer) -> Vec<bool> {
+    buffer.iter().collect()
+}
+
+#[test]
+fn one_path_has_one_canonical_spelling() {
+    let cases: &[(&str, &str)] = &[
+        ("a/b.parquet", "a/b.parquet"),
+        ("a%2Fb", "a/b"),
+        ("p=x%20y/f%25.parquet", "p=x y/f%.parquet"),
+        ("%C3%A9", "é"),
+        ("%c3%a9", "é"),
+        // No escape, or no UTF-8: as it is.
+        ("100%", "100%"),
+        ("%zz", "%zz"),
+        ("%ff", "%ff"),
+        ("a+b", "a+b"),
+        ("p=12:30/f", "p=12:30/f"),
+        ("p=12%3A30/f", "p=12:30/f"),
+        ("/t/a", "/t/a"),
+        ("file:/t/a", "/t/a"),
+        ("file:///t/a", "/t/a"),
+        ("file:///t/a%20b", "/t/a b"),
+        // A name, not a scheme.
+        ("file:a", "file:a"),
+        ("file%3A/t/a", "file:/t/a"),
+        ("s3://bucket/a%20b", "s3://bucket/a b"),
+        ("s3a://bucket/a", "s3a://bucket/a"),
+        ("", ""),
+    ];
+    for (path, expected) in cases {
+        assert_eq!(canonical_path(path), *expected, "{path}");
+    }
+}
+
+#[test]
+fn plain_paths_are_not_copied() {
+    for path in ["part-00000-87fccaa9.c000.snappy.parquet", "p=1/q=é/f.parquet", "/t/a", "//t/a"] {
+        assert!(matches!(canonical_path(path), Cow::Borrowed(same) if same == path), "{path}");
+    }
+}
+
+#[test]
+fn the_newest_mention_of_a_file_is_the_one_that_counts() {
+    let mut replay = Replay::new();
+    assert!(replay.is_empty());
+    assert_eq!(bits(replay.unseen(&plain(&["a", "a"]))), [true, true]);
+    assert_eq!(bits(replay.remember(&plain(&["a", "b", "a"]))), [true, true, false]);
+    assert!(!replay.is_empty());
+    assert_eq!(bits(replay.remember(&plain(&["c", "%62", "file:/a"]))), [true, false, true]);
+    assert_eq!(bits(replay.unseen(&plain(&["a", "d", "/a", "%63", "d"]))), [false, true, false, false, true]);
+    // Asking remembers nothing.
+    assert_eq!(bits(replay.unseen(&plain(&["d"]))), [true]);
+    assert_eq!(bits(replay.unseen(&plain(&[]))), [false; 0]);
+}
+
+#[test]
+fn a_deletion_vector_makes_another_file() {
+    let file = |vector: Option<Vector>| ("a".to_owned(), vector);
+    let mut replay = Replay::new();
+    let all = [
+        None,
+        Some(("u", "x", None)),
+        Some(("u", "x", Some(0))),
+        Some(("u", "x", Some(1))),
+        Some(("p", "x", Some(1))),
+        Some(("u", "y", Some(1))),
+    ];
+    assert_eq!(bits(replay.remember(&keys(&all.map(file)))), [true; 6]);
+    assert_eq!(bits(replay.unseen(&keys(&all.map(file)))), [false; 6]);
+    assert_eq!(bits(replay.unseen(&keys(&[file(Some(("u", "x", Some(2))))]))), [true]);
+    // A batch without any vector has no column for them.
+    assert_eq!(bits(replay.unseen(&plain(&["a"]))), [false]);
+}
+
+#[test]
+fn many_files_are_replayed_fast_enough() {
+    let commit = |from: usize| {
+        let paths: Vec<String> = (from..from + 50_000).map(|i| format!("part-{i:05}-c000.snappy.parquet")).collect();
+        plain(&paths.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let mut replay = Replay::new();
+    for half in 0..4 {
+        let new = replay.remember(&commit(half * 25_000)).count_set_bits();
+        assert_eq!(new, if half == 0 { 50_000 } else { 25_000 });
+    }
+    assert_eq!(replay.unseen(&commit(100_000)).count_set_bits(), 25_000);
+}
+
+mod properties {
+    use super::*;
+
+    const NAMES: [&str; 6] = ["a.parquet", "p=x y/b.parquet", "p=é/c", "100%", "/t/abs 1", "p=12:30/d"];
+    const VECTORS: [Option<Vector>; 4] =
+        [None, Some(("u", "ab", Some(1))), Some(("u", "ab", Some(2))), Some(("i", "zz", None))];
+
+    /// One action: which name, how it is spelled, with which vector, and whether the file joins.
+    type Step = (usize, u64, usize, bool);
+
+    /// Percent-encodes the bytes that have a bit, and those that must be.
+    fn spelled(name: &str, spelling: u64) -> String {
+        let mut text = String::new();
+        for (i, byte) in name.bytes().enumerate() {
+            let must = !byte.is_ascii() || byte == b'%';
+            match must || (byte != b'/' && spelling >> (i % 60) & 1 == 1) {
+                true if spelling >> 61 & 1 == 1 => text.push_str(&format!("%{byte:02x}")),
+                true => text.push_str(&format!("%{byte:02X}")),
+                false => text.push(char::from(byte)),
+            }
+        }
+        match (name.starts_with('/'), spelling >> 62) {
+            (true, 1) => format!("file:{text}"),
+            (true, 2) => format!("file://{text}"),
+            _ => text,
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Vec<Step>>> {
+        let step = (0..NAMES.len(), any::<u64>(), 0..VECTORS.len(), any::<bool>());
+        // A commit mentions a file once.
+        let commit = proptest::collection::vec(step, 0..8).prop_map(|steps| {
+            let mut seen = std::collections::BTreeSet::new();
+            steps.into_iter().filter(|(name, _, vector, _)| seen.insert((*name, *vector))).collect()
+        });
+        proptest::collection::vec(commit, 0..8)
+    }
+
+    fn batch(steps: &[&Step]) -> KeyBatch {
+        keys(
+            &steps
+                .iter()
+                .map(|(name, how, vector, _)| (spelled(NAMES[*name], *how), VECTORS[*vector]))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn replay_agrees_with_applying_commits_in_order(commits in steps(), checkpoint in any::<prop::sample::Index>()) {
+            // The model: name and vector, to the commit that added the file.
+            let mut model: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+            let checkpoint = checkpoint.index(commits.len() + 1);
+            let mut held = BTreeMap::new();
+            for (version, commit) in commits.iter().enumerate() {
+                if version == checkpoint {
+                    held = model.clone();
+                }
+                for (name, _, vector, joins) in commit {
+                    if *joins {
+                        model.insert((*name, *vector), version);
+                    } else {
+                        model.remove(&(*name, *vector));
+                    }
+                }
+            }
+            if checkpoint == commits.len() {
+                held = model.clone();
+            }
+
+            let mut replay = Replay::new();
+            let mut live = BTreeMap::new();
+            for (version, commit) in commits.iter().enumerate().skip(checkpoint).rev() {
+                for joins in [true, false] {
+                    let steps: Vec<&Step> = commit.iter().filter(|step| step.3 == joins).collect();
+                    let newest = replay.remember(&batch(&steps));
+                    for (step, _) in steps.iter().zip(&newest).filter(|(_, is_new)| joins && *is_new) {
+                        live.insert((step.0, step.2), version);
+                    }
+                }
+            }
+            // The checkpoint spells the paths as it likes.
+            let files: Vec<Step> = held.keys().map(|(name, vector)| (*name, (*name as u64) << 61, *vector, true)).collect();
+            let unseen = replay.unseen(&batch(&files.iter().collect::<Vec<_>>()));
+            for ((key, version), _) in held.iter().zip(&unseen).filter(|(_, is_unseen)| *is_unseen) {
+                live.insert(*key, *version);
+            }
+            prop_assert_eq!(live, model);
+        }
+    }
+}

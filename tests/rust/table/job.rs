@@ -1,0 +1,391 @@
+//! Writes from plan to commit: which are allowed, what is committed, what happens in a race.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use deltic_protocol::action::Add;
+use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::json::parse as parse_schema;
+use deltic_table::history::history;
+use deltic_table::job::{Ids, Mode, NewTable, WriteJob, WriteOptions, WriteOutcome};
+use deltic_table::transaction::Pace;
+use deltic_table::write::spec::DataFile;
+use serde_json::{Value, json};
+
+use super::sample::{Sample, live, metadata, protocol};
+
+/// Numbers for ids, a clock that stands still, ten attempts.
+#[derive(Default)]
+struct World(AtomicU64);
+
+impl Ids for World {
+    fn unique(&self) -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Pace for World {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn back_off(&self, attempts: u32) -> Option<Duration> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        (attempts < 10).then_some(Duration::ZERO)
+    }
+}
+
+fn schema(columns: &[(&str, &str)]) -> StructType {
+    let table = metadata(columns, &[], json!({}));
+    parse_schema(table["metaData"]["schemaString"].as_str().unwrap()).unwrap()
+}
+
+/// Columns `p` and `x`.
+fn two() -> StructType {
+    schema(&[("p", "string"), ("x", "long")])
+}
+
+fn names(columns: &[&str]) -> Vec<String> {
+    columns.iter().map(|c| (*c).to_owned()).collect()
+}
+
+async fn plan_with(sample: &Sample, mode: Mode, by: Option<&[&str]>, options: WriteOptions) -> Result<WriteJob> {
+    let by = by.map(names);
+    WriteJob::plan(&sample.storage, two(), mode, by.as_deref(), options, (&World::default(), &World::default())).await
+}
+
+async fn plan(sample: &Sample, mode: Mode) -> Result<WriteJob> {
+    plan_with(sample, mode, None, WriteOptions::default()).await
+}
+
+fn file(path: &str) -> DataFile {
+    let partition_values = BTreeMap::from([("p".to_owned(), Some("a".to_owned()))]);
+    let add = Add { path: path.to_owned(), partition_values, size: 7, data_change: true, ..Add::default() };
+    DataFile { add, rows: 3 }
+}
+
+async fn commit(job: &WriteJob, sample: &Sample, files: &[&str]) -> Result<WriteOutcome> {
+    job.commit(&sample.storage, files.iter().map(|f| file(f)).collect(), &World::default()).await
+}
+
+async fn write(sample: &Sample, mode: Mode, files: &[&str]) -> Result<u64> {
+    Ok(commit(&plan(sample, mode).await?, sample, files).await?.version)
+}
+
+async fn files(sample: &Sample) -> Vec<String> {
+    live(&sample.open().await.unwrap()).await.unwrap()
+}
+
+#[track_caller]
+fn invalid(error: &Error, words: &str) {
+    assert!(*error.kind() == Kind::Invalid && error.to_string().contains(words), "{error}");
+    assert!(error.table().is_some(), "{error} names no table");
+}
+
+#[track_caller]
+fn conflict(outcome: Result<WriteOutcome>, expected: Conflict) {
+    let error = outcome.unwrap_err();
+    assert_eq!(*error.kind(), Kind::Conflict(expected), "{error}");
+    assert!(error.table().is_some(), "{error} names no table");
+}
+
+#[tokio::test]
+async fn a_write_creates_the_table_and_later_ones_add_to_it_or_replace_it() {
+    let sample = Sample::new();
+    assert_eq!(write(&sample, Mode::Append, &["a", "b"]).await.unwrap(), 0);
+    assert_eq!(write(&sample, Mode::Append, &["c"]).await.unwrap(), 1);
+    assert_eq!(files(&sample).await, ["a", "b", "c"]);
+    assert_eq!(write(&sample, Mode::Overwrite, &["d"]).await.unwrap(), 2);
+    assert_eq!(files(&sample).await, ["d"]);
+    assert_eq!(write(&sample, Mode::Overwrite, &[]).await.unwrap(), 3);
+    assert_eq!(files(&sample).await, Vec::<String>::new());
+    invalid(&write(&sample, Mode::Error, &["e"]).await.unwrap_err(), "there is a table already");
+
+    let entries = history(&sample.storage, None).await.unwrap();
+    let told: Vec<Value> =
+        entries.iter().rev().map(|e| json!([e["operation"], e["isBlindAppend"], e["operationMetrics"]])).collect();
+    let metrics = |files: &str, rows: &str, bytes: &str| json!({"numFiles": files, "numOutputRows": rows, "numOutputBytes": bytes});
+    let replaced = |files: &str, rows: &str, bytes: &str, removed: &str| json!({"numFiles": files, "numOutputRows": rows, "numOutputBytes": bytes, "numRemovedFiles": removed});
+    assert_eq!(
+        told,
+        [
+            json!(["CREATE TABLE AS SELECT", true, metrics("2", "6", "14")]),
+            json!(["WRITE", true, metrics("1", "3", "7")]),
+            json!(["WRITE", false, replaced("1", "3", "7", "3")]),
+            json!(["WRITE", false, replaced("0", "0", "0", "1")]),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_append_takes_no_reading_of_the_log() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let job = plan(&sample, Mode::Append).await.unwrap();
+    let before = sample.storage.counts();
+    let outcome = commit(&job, &sample, &["b"]).await.unwrap();
+    let counts = sample.storage.counts().since(&before);
+    assert_eq!((outcome.version, outcome.attempts, outcome.num_added_files), (1, 1, 1));
+    // The commit itself; a checkpoint that is not due must not cost more than finding that out.
+    assert!(counts.puts == 1 && counts.gets + counts.lists <= 3, "{counts:?}");
+}
+
+#[tokio::test]
+async fn partitioning_is_the_tables() {
+    let sample = Sample::new();
+    let by =
+        |columns: &'static [&'static str]| plan_with(&sample, Mode::Append, Some(columns), WriteOptions::default());
+    commit(&by(&["P"]).await.unwrap(), &sample, &["a"]).await.unwrap();
+    // In the schema's spelling.
+    assert_eq!(sample.open().await.unwrap().shape().partition_columns, ["p"]);
+    assert_eq!(by(&["p"]).await.unwrap().spec().partition_columns, ["p"]);
+    assert!(by(&["P"]).await.is_ok());
+    for wrong in [&["x"][..], &[], &["p", "x"], &["q"]] {
+        invalid(&by(wrong).await.err().unwrap(), "partitioned by [p]");
+    }
+    assert!(plan(&sample, Mode::Append).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_for_new_tables_is_refused_for_old_ones() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let properties = BTreeMap::from([("delta.appendOnly".to_owned(), "true".to_owned())]);
+    for options in [
+        WriteOptions { properties, ..WriteOptions::default() },
+        WriteOptions { name: Some("n".to_owned()), ..WriteOptions::default() },
+        WriteOptions { description: Some("d".to_owned()), ..WriteOptions::default() },
+    ] {
+        invalid(&plan_with(&sample, Mode::Append, None, options).await.err().unwrap(), "for a new table");
+    }
+}
+
+#[tokio::test]
+async fn an_append_only_table_is_not_overwritten() {
+    let sample = Sample::new();
+    let only = json!({"delta.appendOnly": "true"});
+    sample.commit(0, &[protocol(1, 2), metadata(&[("p", "string"), ("x", "long")], &[], only)]);
+    assert_eq!(write(&sample, Mode::Append, &["a"]).await.unwrap(), 1);
+    // Before anything is written.
+    invalid(&plan(&sample, Mode::Overwrite).await.err().unwrap(), "append-only");
+}
+
+#[tokio::test]
+async fn a_table_that_asks_too_much_is_unsupported() {
+    let sample = Sample::new();
+    let constraint = json!({"delta.constraints.c": "x > 0"});
+    sample.commit(0, &[protocol(1, 3), metadata(&[("p", "string"), ("x", "long")], &[], constraint)]);
+    let error = plan(&sample, Mode::Append).await.err().unwrap();
+    assert!(matches!(error.kind(), Kind::Unsupported { .. }) && error.table().is_some(), "{error}");
+}
+
+#[tokio::test]
+async fn a_log_that_is_damaged_is_no_missing_table() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    write(&sample, Mode::Append, &["b"]).await.unwrap();
+    sample.delete("00000000000000000000.json");
+    assert_eq!(*plan(&sample, Mode::Append).await.err().unwrap().kind(), Kind::Corrupt);
+    assert!(!sample.log("00000000000000000000.json").exists());
+}
+
+// --- races
+
+#[tokio::test]
+async fn of_two_creators_one_wins() {
+    let sample = Sample::new();
+    let (first, second) = (plan(&sample, Mode::Append).await.unwrap(), plan(&sample, Mode::Error).await.unwrap());
+    assert_eq!(commit(&first, &sample, &["a"]).await.unwrap().version, 0);
+    conflict(commit(&second, &sample, &["b"]).await, Conflict::ProtocolChanged);
+    assert_eq!(files(&sample).await, ["a"]);
+}
+
+#[tokio::test]
+async fn an_overwrite_follows_no_append_but_an_append_follows_an_overwrite() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let (overwrite, append) =
+        (plan(&sample, Mode::Overwrite).await.unwrap(), plan(&sample, Mode::Append).await.unwrap());
+    write(&sample, Mode::Append, &["b"]).await.unwrap();
+    conflict(commit(&overwrite, &sample, &["c"]).await, Conflict::ConcurrentAppend);
+    write(&sample, Mode::Overwrite, &["d"]).await.unwrap();
+    let outcome = commit(&append, &sample, &["e"]).await.unwrap();
+    assert_eq!((outcome.version, outcome.attempts), (3, 2));
+    assert_eq!(files(&sample).await, ["d", "e"]);
+    // Two overwrites: what the first removed, the second has read; that it added files is found first.
+    let (first, second) =
+        (plan(&sample, Mode::Overwrite).await.unwrap(), plan(&sample, Mode::Overwrite).await.unwrap());
+    commit(&first, &sample, &[]).await.unwrap();
+    conflict(commit(&second, &sample, &["f"]).await, Conflict::ConcurrentDeleteRead);
+}
+
+#[tokio::test]
+async fn a_change_of_the_schema_in_between_is_a_conflict() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let job = plan(&sample, Mode::Append).await.unwrap();
+    sample.commit(1, &[metadata(&[("p", "string"), ("x", "long"), ("y", "long")], &[], json!({}))]);
+    conflict(commit(&job, &sample, &["b"]).await, Conflict::MetadataChanged);
+}
+
+// --- once only
+
+#[tokio::test]
+async fn a_job_that_is_committed_twice_is_in_the_log_once() {
+    let sample = Sample::new();
+    let create = plan(&sample, Mode::Append).await.unwrap();
+    let travelled = WriteJob::from_bytes(&create.to_bytes().unwrap()).unwrap();
+    assert_eq!(commit(&create, &sample, &["a"]).await.unwrap().version, 0);
+    assert_eq!(commit(&travelled, &sample, &["a"]).await.unwrap().version, 0);
+    let overwrite = plan(&sample, Mode::Overwrite).await.unwrap();
+    assert_eq!(commit(&overwrite, &sample, &["b"]).await.unwrap().version, 1);
+    assert_eq!(commit(&overwrite, &sample, &["b"]).await.unwrap().version, 1);
+    assert_eq!((sample.open().await.unwrap().version(), files(&sample).await), (1, names(&["b"])));
+}
+
+#[tokio::test]
+async fn an_applications_write_is_made_once() {
+    let sample = Sample::new();
+    let of = |app: &str, version: i64| WriteOptions {
+        app_id: Some(app.to_owned()),
+        app_version: Some(version),
+        ..WriteOptions::default()
+    };
+    let write = async |options: WriteOptions, path: &str| {
+        let job = plan_with(&sample, Mode::Append, None, options).await.unwrap();
+        std::fs::write(sample.log("..").join(path), "data").unwrap();
+        commit(&job, &sample, &[path]).await.map(|o| (o.version, o.attempts, o.num_added_files))
+    };
+    assert_eq!(write(of("app", 1), "a").await.unwrap(), (0, 1, 1));
+    assert_eq!(write(of("app", 2), "b").await.unwrap(), (1, 1, 1));
+    // Done before, or by a later run: nothing is committed, and what was written for it goes.
+    assert_eq!(write(of("app", 2), "c").await.unwrap(), (1, 0, 0));
+    assert_eq!(write(of("app", 1), "d").await.unwrap(), (1, 0, 0));
+    assert_eq!(write(of("other", 1), "e").await.unwrap(), (2, 1, 1));
+    assert_eq!(files(&sample).await, ["a", "b", "e"]);
+    let exists = |path: &str| sample.log("..").join(path).exists();
+    assert!(exists("a") && exists("b") && !exists("c") && !exists("d") && exists("e"));
+    // At the same time one wins.
+    let (first, second) = (
+        plan_with(&sample, Mode::Append, None, of("app", 3)).await.unwrap(),
+        plan_with(&sample, Mode::Append, None, of("app", 3)).await.unwrap(),
+    );
+    commit(&first, &sample, &["f"]).await.unwrap();
+    conflict(commit(&second, &sample, &["g"]).await, Conflict::ConcurrentTransaction);
+    for options in [
+        WriteOptions { app_id: Some("app".to_owned()), ..WriteOptions::default() },
+        WriteOptions { app_version: Some(1), ..WriteOptions::default() },
+    ] {
+        invalid(&plan_with(&sample, Mode::Append, None, options).await.err().unwrap(), "belong together");
+    }
+}
+
+#[tokio::test]
+async fn aborted_files_are_removed_as_far_as_they_are_there() {
+    let sample = Sample::new();
+    let job = plan(&sample, Mode::Append).await.unwrap();
+    std::fs::create_dir(sample.log("..").join("p=a b")).unwrap();
+    std::fs::write(sample.log("..").join("p=a b/f"), "data").unwrap();
+    job.abort(&sample.storage, vec![file("p=a%20b/f"), file("never"), file("../outside"), file("")]).await;
+    assert!(!sample.log("..").join("p=a b/f").exists());
+    assert!(sample.open().await.unwrap_err().is_not_found());
+}
+
+#[test]
+fn foreign_bytes_are_no_job() {
+    for bytes in [&b""[..], b"{}", b"x", br#"{"form":2}"#] {
+        let error = WriteJob::from_bytes(bytes).unwrap_err();
+        assert!(*error.kind() == Kind::Invalid && error.to_string().contains("this release"), "{error}");
+    }
+}
+
+// --- new tables
+
+async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[(&str, &str)]) -> Result<u64> {
+    let table = NewTable {
+        schema,
+        partition_by: names(by),
+        properties: properties.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        name: Some("name".to_owned()),
+        description: None,
+    };
+    table.create(&sample.storage, (&World::default(), &World::default())).await
+}
+
+#[tokio::test]
+async fn a_new_table_is_empty_and_is_what_was_asked_for() {
+    let sample = Sample::new();
+    let properties = [("delta.appendOnly", "true"), ("delta.feature.deletionVectors", "supported"), ("mine", "x")];
+    assert_eq!(create(&sample, two(), &["P"], &properties).await.unwrap(), 0);
+    let snapshot = sample.open().await.unwrap();
+    assert_eq!(snapshot.num_files().await.unwrap(), 0);
+    assert_eq!(
+        (snapshot.metadata().name.as_deref(), snapshot.shape().partition_columns.clone()),
+        (Some("name"), names(&["p"]))
+    );
+    let kept: Vec<&str> = snapshot.metadata().configuration.keys().map(String::as_str).collect();
+    assert_eq!(kept, ["delta.appendOnly", "mine"]);
+    assert!(snapshot.protocol().reader_features.as_ref().unwrap().contains(&"deletionVectors".to_owned()));
+    let entry = &history(&sample.storage, None).await.unwrap()[0];
+    assert_eq!(
+        (&entry["operation"], &entry["operationParameters"]["partitionBy"]),
+        (&json!("CREATE TABLE"), &json!("[\"P\"]"))
+    );
+    invalid(&create(&sample, two(), &[], &[]).await.unwrap_err(), "there is a table already");
+}
+
+#[tokio::test]
+async fn a_schema_that_cannot_be_a_tables_is_invalid() {
+    let nested = |inner: &str| json!({"type": "struct", "fields": [{"name": inner, "type": "long", "nullable": true, "metadata": {}}]});
+    let array = json!({"type": "array", "elementType": nested("a=b"), "containsNull": true}).to_string();
+    let map =
+        json!({"type": "map", "keyType": "string", "valueType": nested("a(b"), "valueContainsNull": true}).to_string();
+    let twice = json!({"type": "struct", "fields": [nested("a")["fields"][0], nested("A")["fields"][0]]}).to_string();
+    let columns: &[(&[(&str, &str)], &str)] = &[
+        (&[], "at least one column"),
+        (&[("a", "long"), ("A", "long")], "`A` is there twice"),
+        (&[("", "long")], "no name"),
+        (&[("a b", "long")], "`a b` has the character ' '"),
+        (&[("a,b", "long")], "','"),
+        (&[("a;b", "long")], "';'"),
+        (&[("a{b", "long")], "'{'"),
+        (&[("a\nb", "long")], "'\\n'"),
+        (&[("s", &array)], "`s.a=b` has the character '='"),
+        (&[("s", &map)], "`s.a(b` has the character '('"),
+        (&[("s", &twice)], "`s.A` is there twice"),
+    ];
+    for (columns, words) in columns {
+        let sample = Sample::new();
+        invalid(&create(&sample, schema(columns), &[], &[]).await.unwrap_err(), words);
+        assert!(sample.open().await.unwrap_err().is_not_found(), "nothing was written");
+    }
+    // Dots, dollars and other alphabets are fine.
+    assert!(create(&Sample::new(), schema(&[("a.b", "long"), ("$ü", "long")]), &[], &[]).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_partitioning_that_cannot_be_is_invalid() {
+    let list = r#"{"type":"array","elementType":"long","containsNull":true}"#;
+    let columns = [("p", "string"), ("x", "long"), ("l", list)];
+    let cases: &[(&[&str], &str)] = &[
+        (&["q"], "`q` is not in the schema"),
+        (&["l"], "columns without children"),
+        (&["p", "P"], "`P` is there twice"),
+    ];
+    for (by, words) in cases {
+        invalid(&create(&Sample::new(), schema(&columns), by, &[]).await.unwrap_err(), words);
+    }
+    invalid(&create(&Sample::new(), two(), &["p", "x"], &[]).await.unwrap_err(), "leave at least one");
+}
+
+#[tokio::test]
+async fn names_that_a_change_feed_needs_are_taken_where_there_is_one() {
+    let columns = schema(&[("_Change_Type", "string"), ("x", "long")]);
+    let feed = [("delta.enableChangeDataFeed", "true")];
+    invalid(&create(&Sample::new(), columns.clone(), &[], &feed).await.unwrap_err(), "`_Change_Type` is taken");
+    assert!(create(&Sample::new(), columns, &[], &[]).await.is_ok());
+    assert!(create(&Sample::new(), two(), &[], &feed).await.is_ok());
+}

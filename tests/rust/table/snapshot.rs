@@ -1,0 +1,413 @@
+//! Opening versions: which requests it takes, what survives a broken log, which files are live.
+
+use arrow_schema::DataType;
+use deltic_protocol::error::{Error, Kind};
+use deltic_table::checkpoint::read::AddColumns;
+use deltic_table::snapshot::Snapshot;
+use futures::TryStreamExt;
+use serde_json::{Value, json};
+
+use super::sample::{
+    Sample, add, add_with, lines, live, metadata, parquet, parquet_with_stats, protocol, remove, sidecar, vector,
+};
+
+const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
+
+fn is_corrupt(error: &Error, words: &str) -> bool {
+    *error.kind() == Kind::Corrupt && error.to_string().contains(words)
+}
+
+/// The state of a table with one `long` column and these files, as actions of a checkpoint.
+fn state(files: &[Value]) -> Vec<Value> {
+    let mut actions = vec![protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))];
+    actions.extend(files.iter().cloned());
+    actions
+}
+
+fn checksum(files: i64) -> String {
+    let (protocol, metadata) = (protocol(1, 2), metadata(&[("x", "long")], &[], json!({})));
+    json!({"tableSizeBytes": 10 * files, "numFiles": files, "numMetadata": 1, "numProtocol": 1,
+        "metadata": metadata["metaData"], "protocol": protocol["protocol"]})
+    .to_string()
+}
+
+/// Opens the newest version and lists its files; gives gets and lists of both, and the files.
+async fn requests(sample: &Sample) -> ((u64, u64), (u64, u64), Vec<String>) {
+    let (opened, snapshot) = sample.counted(sample.open()).await;
+    let snapshot = snapshot.unwrap();
+    let (listed, files) = sample.counted(live(&snapshot)).await;
+    // Whatever was read once is not read again, but for the checkpoint's rows.
+    let again = sample.counted(snapshot.tail()).await.0;
+    assert_eq!(again, (0, 0));
+    (opened, listed, files.unwrap())
+}
+
+// --- requests
+
+#[tokio::test]
+async fn without_a_checkpoint_every_commit_is_read_once() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b"), remove("a")]]);
+    // The hint, which is not there, and three commits.
+    assert_eq!(requests(&sample).await, ((4, 1), (0, 0), vec!["b".to_owned()]));
+}
+
+#[tokio::test]
+async fn after_a_checkpoint_only_newer_commits_are_read() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![remove("a")], vec![add("c")]]);
+    sample.checkpoint(2, &state(&[add("a"), add("b")]));
+    sample.hint(2);
+    // Hint, two commits, the checkpoint's footer and its row group with protocol and metadata; then its adds.
+    assert_eq!(requests(&sample).await, ((5, 1), (2, 0), vec!["b".to_owned(), "c".to_owned()]));
+    // A commit with both spares the checkpoint.
+    sample.commit(5, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
+    assert_eq!(sample.counted(sample.open()).await.0, (4, 1));
+}
+
+#[tokio::test]
+async fn with_a_checksum_of_the_newest_version_nothing_else_is_read() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
+    sample.checkpoint(2, &state(&[add("a"), add("b")]));
+    sample.hint(2);
+    sample.put("00000000000000000003.crc", checksum(3));
+    let (opened, snapshot) = sample.counted(sample.open()).await;
+    let snapshot = snapshot.unwrap();
+    assert_eq!(opened, (2, 1));
+    let (counted, files) = sample.counted(snapshot.num_files()).await;
+    assert_eq!((counted, files.unwrap()), ((0, 0), 3));
+    assert_eq!(live(&snapshot).await.unwrap(), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn an_older_checksum_spares_the_commits_before_it() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")], vec![remove("a")]]);
+    sample.put("00000000000000000003.crc", checksum(3));
+    let (opened, snapshot) = sample.counted(sample.open()).await;
+    let snapshot = snapshot.unwrap();
+    // Hint, checksum, commit 4.
+    assert_eq!(opened, (3, 1));
+    assert!(snapshot.checksum().is_none(), "it is of another version");
+    assert_eq!(snapshot.num_files().await.unwrap(), 2);
+    // Newer commits count more than the checksum.
+    sample.commit(5, &[metadata(&[("x", "long"), ("y", "string")], &[], json!({}))]);
+    let snapshot = sample.open().await.unwrap();
+    assert_eq!(snapshot.shape().schema.fields.len(), 2);
+    // An older version has no use for a newer checksum.
+    assert!(sample.open_at(2).await.unwrap().checksum().is_none());
+    assert_eq!(sample.open_at(3).await.unwrap().checksum().unwrap().num_files, 3);
+}
+
+#[tokio::test]
+async fn a_checksum_that_cannot_be_used_is_none() {
+    for wrong in [
+        "",
+        "{",
+        "[]",
+        "{}",
+        &checksum(3)[..100],
+        &checksum(-3),
+        &checksum(3).replace("\"numProtocol\":1", "\"numProtocol\":2"),
+    ] {
+        let sample = Sample::with_commits(&[vec![add("a")]]);
+        sample.put("00000000000000000001.crc", wrong);
+        let snapshot = sample.open().await.unwrap();
+        assert!(snapshot.checksum().is_none(), "{wrong}");
+        assert_eq!(snapshot.num_files().await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_hint_is_only_a_hint() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
+    sample.checkpoint(2, &state(&[add("a"), add("b")]));
+    let good = json!({"version": 2, "size": 4}).to_string();
+    let cases: &[(&str, u64)] = &[
+        (&good, 1),
+        // Older than the newest checkpoint, or of one that is not there: listed from there, then from the start.
+        (&good.replace('2', "1"), 1),
+        (&good.replace('2', "3"), 2),
+        (&good.replace('2', "99"), 2),
+        // Nothing that could be followed.
+        (&good.replace('2', "-1"), 1),
+        (&good.replace('2', "99999999999999999999"), 1),
+        (&good[..5], 1),
+        ("", 1),
+        ("null", 1),
+        (&good.replace("\"size\"", "\"checksum\":\"00000000000000000000000000000000\",\"size\""), 1),
+    ];
+    for (hint, expected) in cases {
+        sample.put("_last_checkpoint", hint);
+        let ((_, lists), snapshot) = sample.counted(sample.open()).await;
+        assert_eq!(lists, *expected, "{hint}");
+        let snapshot = snapshot.unwrap();
+        assert_eq!(snapshot.segment().checkpoint_version(), Some(2), "{hint}");
+        assert_eq!(live(&snapshot).await.unwrap(), ["a", "b", "c"], "{hint}");
+    }
+    // For an older version the hint leads too far.
+    sample.hint(2);
+    let ((_, lists), snapshot) = sample.counted(sample.open_at(1)).await;
+    assert_eq!((lists, live(&snapshot.unwrap()).await.unwrap()), (1, vec!["a".to_owned()]));
+    // A folder in its place is no hint either.
+    sample.delete("_last_checkpoint");
+    std::fs::create_dir(sample.log("_last_checkpoint")).unwrap();
+    assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
+}
+
+// --- checkpoints of every shape
+
+#[tokio::test]
+async fn checkpoints_with_sidecars() {
+    for format in ["json", "parquet"] {
+        let sample = Sample::with_commits(&[vec![add("a"), add("b")], vec![add("c"), add("d")], vec![remove("c")]]);
+        let first = sidecar(&[add("a"), remove("z"), add("b")]);
+        let second = sidecar(&[add("c"), add("d")]);
+        let named =
+            |path: &str, size: usize| json!({"sidecar": {"path": path, "sizeInBytes": size, "modificationTime": 1}});
+        let absolute = format!("file://{}", sample.log("_sidecars/two%20%25.parquet").display());
+        let mut actions = state(&[named("one.parquet", first.len()), named(&absolute, second.len())]);
+        actions.push(json!({"checkpointMetadata": {"version": 2}}));
+        sample.put("_sidecars/one.parquet", &first);
+        sample.put("_sidecars/two %.parquet", &second);
+        let bytes = if format == "json" { lines(&actions).into_bytes() } else { parquet(&actions) };
+        sample.put(&format!("00000000000000000002.checkpoint.{UUID}.{format}"), bytes);
+        sample.hint(2);
+
+        let (opened, snapshot) = sample.counted(sample.open()).await;
+        let snapshot = snapshot.unwrap();
+        // Hint, commit 3, the top level; sidecars wait.
+        assert_eq!(opened, if format == "json" { (3, 1) } else { (5, 1) }, "{format}");
+        let (listed, files) = sample.counted(live(&snapshot)).await;
+        assert_eq!(files.unwrap(), ["a", "b", "d"], "{format}");
+        // Two footers, two row groups.
+        assert_eq!(listed, (4, 0), "{format}");
+        assert_eq!(sample.counted(live(&snapshot)).await.0, (2, 0), "the footers are known");
+    }
+}
+
+#[tokio::test]
+async fn a_json_checkpoint_with_its_files_inside() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![remove("a")]]);
+    let name = format!("00000000000000000002.checkpoint.{UUID}.json");
+    sample.put(&name, lines(&state(&[add("a"), add("b"), remove("z")])));
+    sample.hint(2);
+    assert_eq!(requests(&sample).await, ((3, 1), (0, 0), vec!["b".to_owned()]));
+    sample.put(&name, lines(&state(&[json!({"sidecar": {"path": "x", "sizeInBytes": -1, "modificationTime": 0}})])));
+    assert!(is_corrupt(&sample.open().await.unwrap_err(), "negative size"));
+    sample.put(&name, "{\"protocol\":");
+    assert!(is_corrupt(&sample.open().await.unwrap_err(), "line 1"));
+}
+
+#[tokio::test]
+async fn a_checkpoint_in_parts() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![remove("b")]]);
+    let part = |n: u32| format!("00000000000000000002.checkpoint.{n:010}.0000000003.parquet");
+    sample.put(&part(1), parquet(&[add("a")]));
+    sample.put(&part(2), parquet(&state(&[])));
+    assert_eq!(sample.open().await.unwrap().segment().checkpoint_version(), None, "a part is missing");
+    sample.put(&part(3), parquet(&[add("b"), remove("x")]));
+    sample.hint(2);
+    // Hint, commit, three footers, one row group; then those of the adds.
+    assert_eq!(requests(&sample).await, ((6, 1), (2, 0), vec!["a".to_owned()]));
+}
+
+#[tokio::test]
+async fn row_groups_without_the_wanted_actions_are_not_read() {
+    let sample = Sample::with_commits(&[vec![add("a")]]);
+    // Three rows a group: removes fill the second, adds come last.
+    let mut actions = state(&[remove("u"), remove("v"), remove("w"), remove("x")]);
+    actions.push(add("a"));
+    sample.checkpoint(1, &actions);
+    assert_eq!(requests(&sample).await, ((3, 1), (1, 0), vec!["a".to_owned()]));
+}
+
+#[tokio::test]
+async fn typed_statistics_serve_where_there_is_no_text() {
+    let sample = Sample::with_commits(&[vec![add("a")]]);
+    let stats = json!({"numRecords": 4, "minValues": {"x": 1}, "maxValues": {"x": 9}, "nullCount": {"x": 0}});
+    let actions = state(&[add_with("a", json!({"stats_parsed": stats}))]);
+    sample.put("00000000000000000001.checkpoint.parquet", parquet_with_stats(&actions, &[("x", DataType::Int64)]));
+    let snapshot = sample.open().await.unwrap();
+    // Also for a column that has none.
+    for wanted in [vec![vec!["x".to_owned()]], vec![vec!["x".to_owned()], vec!["y".to_owned()]]] {
+        let columns = AddColumns { members: vec!["path"], stats: wanted, ..AddColumns::default() };
+        let adds: Vec<_> = snapshot.live_files(&columns).await.unwrap().try_collect().await.unwrap();
+        assert!(adds[0].structure("stats_parsed").is_some() && adds[0].stats().is_none());
+    }
+    // The text is there too, and knows more columns.
+    let text = json!({"minValues": {"y": 5}}).to_string();
+    let actions = state(&[add_with("a", json!({"stats_parsed": stats, "stats": text}))]);
+    sample.put("00000000000000000001.checkpoint.parquet", parquet_with_stats(&actions, &[("x", DataType::Int64)]));
+    let columns = AddColumns { members: vec!["path"], stats: vec![vec!["y".to_owned()]], ..AddColumns::default() };
+    let snapshot = sample.open().await.unwrap();
+    let adds: Vec<_> = snapshot.live_files(&columns).await.unwrap().try_collect().await.unwrap();
+    assert!(adds[0].structure("stats_parsed").is_none() && adds[0].stats().is_some());
+}
+
+// --- what is live
+
+#[tokio::test]
+async fn commits_supersede_the_checkpoint_file_by_file() {
+    let sample = Sample::with_commits(&[vec![], vec![]]);
+    let with_vector = |path: &str, offset: i32| add_with(path, json!({"deletionVector": vector(offset)}));
+    let remove_vector = |path: &str, offset: i32| {
+        let mut action = remove(path);
+        action["remove"]["deletionVector"] = vector(offset);
+        action
+    };
+    sample
+        .checkpoint(2, &state(&[add("plain"), add("p=a%20b/f"), with_vector("dv", 1), add("again"), add("described")]));
+    sample.commit(3, &[remove("p=a b/f"), remove_vector("dv", 1), with_vector("dv", 2), remove("again")]);
+    sample.commit(4, &[add("again"), add_with("described", json!({"dataChange": false})), remove("never there")]);
+    let snapshot = sample.open().await.unwrap();
+    let id = |offset| format!("dv uab^-aqEH.-t@S}}K{{vb[*k^@{offset}");
+    assert_eq!(live(&snapshot).await.unwrap(), ["again", "described", &id(2), "plain"]);
+    assert_eq!(snapshot.num_files().await.unwrap(), 4);
+    let tail = snapshot.tail().await.unwrap();
+    let tombstones: usize = tail.tombstones.iter().map(|rows| rows.num_rows()).sum();
+    assert_eq!(tombstones, 3, "`again` was taken back");
+    assert!(tail.commits.iter().all(|c| c.adds.is_empty() && c.removes.is_empty() && c.remove_rows.num_rows() == 0));
+    // Each older version is what it was.
+    assert_eq!(live(&sample.open_at(3).await.unwrap()).await.unwrap(), ["described", &id(2), "plain"]);
+    assert_eq!(live(&sample.open_at(2).await.unwrap()).await.unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn applications_and_domains_have_their_newest_value() {
+    let txn = |app: &str, version: i64| json!({"txn": {"appId": app, "version": version}});
+    let domain = |name: &str, configuration: &str, removed: bool| json!({"domainMetadata": {"domain": name, "configuration": configuration, "removed": removed}});
+    let sample = Sample::with_commits(&[vec![]]);
+    sample.checkpoint(
+        1,
+        &state(&[
+            txn("a", 1),
+            txn("b", 9),
+            domain("keep", "old", false),
+            domain("gone", "x", false),
+            domain("c", "c", false),
+        ]),
+    );
+    sample.commit(2, &[txn("a", 2), domain("keep", "new", false), domain("gone", "", true)]);
+    // Versions of an application need not grow.
+    sample.commit(3, &[txn("a", 1), txn("c", 5)]);
+    let snapshot = sample.open().await.unwrap();
+    let mut txns: Vec<_> = snapshot.txns().await.unwrap().into_iter().map(|t| (t.app_id, t.version)).collect();
+    txns.sort();
+    assert_eq!(txns, [("a".to_owned(), 1), ("b".to_owned(), 9), ("c".to_owned(), 5)]);
+    let mut domains: Vec<_> =
+        snapshot.domains().await.unwrap().into_iter().map(|d| (d.domain, d.configuration)).collect();
+    domains.sort();
+    assert_eq!(domains, [("c".to_owned(), "c".to_owned()), ("keep".to_owned(), "new".to_owned())]);
+}
+
+#[tokio::test]
+async fn compacted_commits_stand_for_the_commits() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b"), remove("a")], vec![add("c")]]);
+    sample.put("00000000000000000001.00000000000000000002.compacted.json", lines(&[add("b"), remove("a")]));
+    // Hint, commit 0, the compacted range, commit 3.
+    assert_eq!(requests(&sample).await, ((4, 1), (0, 0), vec!["b".to_owned(), "c".to_owned()]));
+    // One that was only concatenated is passed over.
+    sample.put("00000000000000000001.00000000000000000002.compacted.json", lines(&[add("a"), add("b"), remove("a")]));
+    assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["b", "c"]);
+}
+
+// --- refusals
+
+#[tokio::test]
+async fn where_there_is_no_table_it_is_not_found() {
+    let sample = Sample::new();
+    assert!(sample.open().await.unwrap_err().is_not_found());
+    sample.put("00000000000000000000.crc", "{}");
+    assert!(sample.open().await.unwrap_err().is_not_found());
+    let sample = Sample::with_commits(&[vec![add("a")]]);
+    let error = sample.open_at(7).await.unwrap_err();
+    assert!(error.is_not_found() && error.to_string().contains("versions 0 to 1"), "{error}");
+    assert!(error.table().is_some());
+}
+
+#[tokio::test]
+async fn a_log_without_protocol_or_metadata_is_corrupt() {
+    let columns = metadata(&[("x", "long")], &[], json!({}));
+    let cases: &[(&[Value], &str)] = &[
+        (std::slice::from_ref(&columns), "no protocol action"),
+        (&[protocol(1, 2)], "no metaData action"),
+        (&[], "no protocol action"),
+        (&[protocol(1, 2), json!({"metaData": {"id": "i"}})], "no schemaString"),
+        (&[protocol(1, 2), json!({"metaData": {"id": "i", "schemaString": "{"}})], "not JSON"),
+        (&[protocol(1, 2), metadata(&[("x", "long")], &["p"], json!({}))], "`p` is not in the schema"),
+    ];
+    for (actions, words) in cases {
+        let sample = Sample::new();
+        sample.commit(0, actions);
+        let error = sample.open().await.unwrap_err();
+        assert!(is_corrupt(&error, words), "{error}");
+        assert_eq!((error.version(), error.table().is_some()), (Some(0), true), "{error}");
+        // The same out of a checkpoint.
+        let sample = Sample::new();
+        sample.checkpoint(5, actions);
+        let error = sample.open().await.unwrap_err();
+        assert!(is_corrupt(&error, words), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_unsupported() {
+    let unsupported = |error: &Error| matches!(error.kind(), Kind::Unsupported { .. });
+    let sample = Sample::new();
+    let columns = metadata(&[("x", "long")], &[], json!({}));
+    sample.commit(0, &[protocol(4, 7), columns.clone()]);
+    assert!(unsupported(&sample.open().await.unwrap_err()));
+    let mut orc = columns;
+    orc["metaData"]["format"]["provider"] = json!("orc");
+    sample.commit(0, &[protocol(1, 2), orc]);
+    let error = sample.open().await.unwrap_err();
+    assert!(unsupported(&error) && error.to_string().contains("not Parquet"), "{error}");
+}
+
+#[tokio::test]
+async fn a_commit_that_is_cut_off_is_corrupt_when_its_files_are_asked_for() {
+    let sample = Sample::with_commits(&[vec![add("a")]]);
+    let whole = lines(&[add("b"), add("c")]);
+    sample.put("00000000000000000002.json", &whole[..whole.len() - 9]);
+    let snapshot = sample.open().await.unwrap();
+    let error = live(&snapshot).await.unwrap_err();
+    assert!(is_corrupt(&error, "line 2"), "{error}");
+    assert_eq!((error.version(), error.path()), (Some(2), Some("_delta_log/00000000000000000002.json")));
+    sample.put("00000000000000000002.json", "{\"commitInfo\":{\"opera");
+    assert!(is_corrupt(&sample.open().await.unwrap_err(), "line 1"));
+}
+
+#[tokio::test]
+async fn a_file_that_vanished_is_no_missing_table() {
+    let sample = Sample::with_commits(&[vec![add("a")]]);
+    sample.delete("00000000000000000001.json");
+    std::os::unix::fs::symlink(sample.log("nowhere"), sample.log("00000000000000000001.json")).unwrap();
+    match sample.open().await {
+        // A listing may leave out what is not there.
+        Ok(snapshot) => assert_eq!(snapshot.version(), 0),
+        Err(e) => assert_eq!(*e.kind(), Kind::Storage { retryable: true }, "{e}"),
+    }
+}
+
+#[tokio::test]
+async fn hostile_checkpoints_are_corrupt() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
+    let whole = parquet(&state(&[add("a"), add("b"), add("c")]));
+    let mut outcomes = 0;
+    for at in (0..whole.len()).step_by(31) {
+        let mut broken = whole.clone();
+        broken[at] ^= 0x55;
+        sample.put("00000000000000000002.checkpoint.parquet", &broken);
+        let read = async { live(&Snapshot::open(&sample.storage, None).await?).await };
+        match read.await {
+            Ok(_) => {}
+            Err(e) => {
+                assert!(matches!(e.kind(), Kind::Corrupt | Kind::Unsupported { .. }), "byte {at}: {e}");
+                outcomes += 1;
+            }
+        }
+    }
+    assert!(outcomes > 0);
+    for length in [0, 7, 8, 12, whole.len() / 2, whole.len() - 1] {
+        sample.put("00000000000000000002.checkpoint.parquet", &whole[..length]);
+        assert_eq!(*sample.open().await.unwrap_err().kind(), Kind::Corrupt, "{length} bytes");
+    }
+}

@@ -1,0 +1,433 @@
+//! Commits against a store that lies, loses answers and lets others win.
+//!
+//! [`Faulty`] answers puts by a script and writes down what it was asked. On every put it checks the rule that all
+//! else rests on: the version below was read before.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::action::{Action, Add, Remove, Txn};
+use deltic_protocol::conflict::ReadSet;
+use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
+use deltic_table::log_reader;
+use deltic_table::storage::{Put, Storage};
+use deltic_table::transaction::{Committed, ENGINE_INFO, Pace, Transaction};
+use futures::future::BoxFuture;
+use proptest::prelude::*;
+use serde_json::{Map, json};
+
+/// How a put goes.
+#[derive(Debug, Clone)]
+enum Answer {
+    /// As it should.
+    Honest,
+    /// These lines are committed by somebody else just before.
+    After(&'static str),
+    /// It lands, and the answer is lost.
+    LandsUnheard,
+    /// It does not land, and the answer is lost.
+    Lost,
+    /// It lands while the next request is on its way, and the answer is lost.
+    LandsLater,
+    /// The store says that nothing was written.
+    Fails,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    versions: BTreeMap<u64, Bytes>,
+    answers: VecDeque<Answer>,
+    failing_reads: BTreeSet<usize>,
+    reads: usize,
+    late: Option<(u64, Bytes)>,
+    calls: Vec<String>,
+    seen: BTreeSet<u64>,
+}
+
+impl State {
+    fn put(&mut self, version: u64, lines: Bytes) -> Put {
+        match self.versions.entry(version) {
+            std::collections::btree_map::Entry::Occupied(_) => Put::Exists,
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                slot.insert(lines);
+                Put::Created
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some((version, lines)) = self.late.take() {
+            self.put(version, lines);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Faulty {
+    first: u64,
+    state: Mutex<State>,
+}
+
+impl Faulty {
+    /// A log that ends with version 4, so that 5 is the next.
+    fn new(answers: &[Answer]) -> Self {
+        let state = State { answers: answers.iter().cloned().collect(), ..State::default() };
+        Self { first: 5, state: Mutex::new(state) }
+    }
+
+    fn calls(&self) -> String {
+        self.state.lock().unwrap().calls.join(" ")
+    }
+}
+
+fn lost() -> Error {
+    Error::storage(true, "the connection was reset")
+}
+
+impl Committer for Faulty {
+    fn commit(&self, version: u64, lines: Bytes) -> BoxFuture<'_, Result<Put>> {
+        Box::pin(async move {
+            let mut state = self.state.lock().unwrap();
+            state.calls.push(format!("put{version}"));
+            assert!(
+                version == self.first || state.seen.contains(&(version - 1)),
+                "{version} before {} was read",
+                version - 1
+            );
+            state.settle();
+            Ok(match state.answers.pop_front().unwrap_or(Answer::Honest) {
+                Answer::Honest => state.put(version, lines),
+                Answer::After(winner) => {
+                    state.put(version, Bytes::from_static(winner.as_bytes()));
+                    state.put(version, lines)
+                }
+                Answer::LandsUnheard => {
+                    state.put(version, lines);
+                    Put::Unknown(lost())
+                }
+                Answer::Lost => Put::Unknown(lost()),
+                Answer::LandsLater => {
+                    state.late = Some((version, lines));
+                    Put::Unknown(lost())
+                }
+                Answer::Fails => return Err(Error::storage(false, "no permission")),
+            })
+        })
+    }
+
+    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(async move {
+            let mut state = self.state.lock().unwrap();
+            state.calls.push(format!("read{version}"));
+            state.reads += 1;
+            if state.failing_reads.contains(&state.reads) {
+                return Err(Error::storage(true, "no connection"));
+            }
+            let found = state.versions.get(&version).cloned();
+            if found.is_some() {
+                state.seen.insert(version);
+            }
+            Ok(found)
+        })
+    }
+}
+
+/// A clock that stands still, and as many attempts as it says.
+struct Attempts(u32);
+
+impl Pace for Attempts {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn back_off(&self, attempts: u32) -> Option<Duration> {
+        (attempts < self.0).then_some(Duration::ZERO)
+    }
+}
+
+fn append(txn_id: &str) -> Transaction {
+    Transaction {
+        base: Some(4),
+        read: ReadSet::Nothing,
+        actions: vec![Action::Add(Add { path: format!("{txn_id}.parquet"), data_change: true, ..Add::default() })],
+        operation: "WRITE".to_owned(),
+        parameters: Map::new(),
+        metrics: Map::new(),
+        user_metadata: None,
+        txn_id: txn_id.to_owned(),
+    }
+}
+
+fn parsed(lines: &Bytes) -> CommitActions {
+    parse_commit(lines, Origin::Commit(0), Wanted::All).unwrap()
+}
+
+const APPEND: &str = r#"{"commitInfo":{"txnId":"rival"}}
+{"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}"#;
+const REMOVE: &str = r#"{"remove":{"path":"w","dataChange":true}}"#;
+const METADATA: &str = r#"{"metaData":{"id":"i","schemaString":"{}"}}"#;
+const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
+const TXN: &str = r#"{"txn":{"appId":"app","version":1}}"#;
+
+/// Commits an append; what comes out, and what was asked of the store.
+async fn run(answers: &[Answer], attempts: u32) -> (Result<Committed>, String, BTreeMap<u64, Bytes>) {
+    let store = Faulty::new(answers);
+    let outcome = append("mine").commit(&store, &Attempts(attempts)).await;
+    let calls = store.calls();
+    (outcome, calls, store.state.into_inner().unwrap().versions)
+}
+
+#[track_caller]
+fn check(found: &(Result<Committed>, String, BTreeMap<u64, Bytes>), version: u64, attempts: u32, calls: &str) {
+    let (outcome, asked, versions) = found;
+    assert_eq!((outcome.as_ref().unwrap(), asked.as_str()), (&Committed { version, attempts }, calls));
+    assert_eq!(parsed(&versions[&version]).commit_info.unwrap().txn_id(), Some("mine"));
+    let mine = versions.values().filter(|lines| parsed(lines).commit_info.is_some_and(|i| i.txn_id() == Some("mine")));
+    assert_eq!(mine.count(), 1, "committed once");
+}
+
+#[tokio::test]
+async fn without_a_race_one_put_is_all() {
+    check(&run(&[], 1).await, 5, 1, "put5");
+}
+
+#[tokio::test]
+async fn who_loses_reads_the_winners_and_tries_the_version_after_them() {
+    check(&run(&[Answer::After(APPEND)], 9).await, 6, 2, "put5 read5 read6 put6");
+    let calls = "put5 read5 read6 put6 read6 read7 put7";
+    check(&run(&[Answer::After(APPEND), Answer::After(REMOVE)], 9).await, 7, 3, calls);
+    let store = Faulty::new(&[]);
+    for version in 5..8 {
+        store.state.lock().unwrap().put(version, Bytes::from_static(APPEND.as_bytes()));
+    }
+    let committed = append("mine").commit(&store, &Attempts(2)).await.unwrap();
+    assert_eq!((committed.version, committed.attempts), (8, 2));
+    assert_eq!(store.calls(), "put5 read5 read6 read7 read8 put8");
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_recognised() {
+    check(&run(&[Answer::LandsUnheard], 1).await, 5, 1, "put5 read5");
+    check(&run(&[Answer::After(APPEND), Answer::LandsUnheard], 9).await, 6, 2, "put5 read5 read6 put6 read6");
+    // It was not there yet when it was looked for.
+    check(&run(&[Answer::LandsLater], 9).await, 5, 2, "put5 read5 put5 read5");
+}
+
+#[tokio::test]
+async fn a_lost_put_is_sent_again_to_the_same_version() {
+    check(&run(&[Answer::Lost], 9).await, 5, 2, "put5 read5 put5");
+    check(
+        &run(&[Answer::Lost, Answer::Lost, Answer::After(APPEND)], 9).await,
+        6,
+        4,
+        "put5 read5 put5 read5 put5 read5 read6 put6",
+    );
+}
+
+#[tokio::test]
+async fn winners_that_do_not_allow_it_are_conflicts() {
+    for (winner, expected) in [(METADATA, Conflict::MetadataChanged), (PROTOCOL, Conflict::ProtocolChanged)] {
+        let (outcome, calls, _) = run(&[Answer::After(winner)], 9).await;
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind(), error.version(), calls.as_str()), (&Kind::Conflict(expected), Some(5), "put5 read5"));
+        assert!(error.message().starts_with(&expected.to_string()), "{error}");
+        // The same when it is the second winner, and when the first put may have landed.
+        let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND), Answer::After(winner)], 9).await;
+        assert_eq!(outcome.unwrap_err().kind(), &Kind::Conflict(expected));
+    }
+    let judge = async |read, action, winner| {
+        let transaction = Transaction { read, actions: vec![action], ..append("mine") };
+        let outcome = transaction.commit(&Faulty::new(&[Answer::After(winner)]), &Attempts(9)).await;
+        outcome.map_err(|e| e.kind().clone()).map(|c| c.version)
+    };
+    let remove = || Action::Remove(Remove { path: "w".to_owned(), ..Remove::default() });
+    let txn = |app_id: &str| Action::Txn(Txn { app_id: app_id.to_owned(), version: 2, last_updated: None });
+    let conflict = |conflict| Err(Kind::Conflict(conflict));
+    use ReadSet::{Nothing, WholeTable};
+    assert_eq!(judge(WholeTable, remove(), APPEND).await, conflict(Conflict::ConcurrentAppend));
+    assert_eq!(judge(WholeTable, remove(), REMOVE).await, conflict(Conflict::ConcurrentDeleteRead));
+    assert_eq!(judge(Nothing, remove(), REMOVE).await, conflict(Conflict::ConcurrentDeleteDelete));
+    assert_eq!(judge(Nothing, txn("app"), TXN).await, conflict(Conflict::ConcurrentTransaction));
+    assert_eq!(judge(Nothing, txn("other"), TXN).await, Ok(6));
+}
+
+#[track_caller]
+fn unknown(error: &Error) {
+    // Not to be tried again by whoever looks at the kind alone.
+    assert_eq!(*error.kind(), Kind::Storage { retryable: false }, "{error}");
+    assert!(error.message().contains("unknown") && error.message().contains("txnId mine"), "{error}");
+    assert!(std::error::Error::source(error).is_some(), "{error}");
+}
+
+#[tokio::test]
+async fn who_gives_up_says_whether_the_outcome_is_known() {
+    let (outcome, ..) = run(&[Answer::After(APPEND), Answer::After(APPEND)], 2).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(*error.kind(), Kind::Storage { retryable: true });
+    assert!(error.message().contains("was not made (attempts: 2)"), "{error}");
+
+    unknown(&run(&[Answer::Lost], 1).await.0.unwrap_err());
+    // An error of a later put does not settle what became of the first.
+    unknown(&run(&[Answer::Lost, Answer::Fails], 9).await.0.unwrap_err());
+    // Another's commit at that version does.
+    let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND)], 2).await;
+    assert!(outcome.unwrap_err().message().contains("was not made"));
+    let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND), Answer::Fails], 9).await;
+    assert_eq!(outcome.unwrap_err().message(), "no permission");
+    let (outcome, calls, _) = run(&[Answer::Fails], 9).await;
+    assert_eq!((outcome.unwrap_err().message(), calls.as_str()), ("no permission", "put5"));
+}
+
+#[tokio::test]
+async fn a_read_that_fails_leaves_a_lost_put_unknown() {
+    let failing = async |answers: &[Answer], read: usize| {
+        let store = Faulty::new(answers);
+        store.state.lock().unwrap().failing_reads.insert(read);
+        append("mine").commit(&store, &Attempts(9)).await.unwrap_err()
+    };
+    unknown(&failing(&[Answer::LandsUnheard], 1).await);
+    unknown(&failing(&[Answer::Lost, Answer::LandsUnheard], 2).await);
+    unknown(&failing(&[Answer::Lost, Answer::After(APPEND)], 2).await);
+    // The rival was read, so the lost put is settled.
+    assert_eq!(failing(&[Answer::Lost, Answer::After(APPEND)], 3).await.message(), "no connection");
+    assert_eq!(failing(&[Answer::After(APPEND)], 1).await.message(), "no connection");
+}
+
+#[tokio::test]
+async fn a_winner_that_cannot_be_read_is_corrupt_with_its_place() {
+    let error = run(&[Answer::After("{\"commitInfo\":")], 9).await.0.unwrap_err();
+    assert_eq!((error.kind(), error.version()), (&Kind::Corrupt, Some(5)));
+    assert_eq!(error.path(), Some("_delta_log/00000000000000000005.json"));
+}
+
+#[tokio::test]
+async fn the_commit_info_says_who_what_and_when() {
+    let store = MemoryCommitter::default();
+    let mut transaction = append("mine");
+    transaction.parameters.insert("mode".to_owned(), json!("Append"));
+    transaction.metrics.insert("numFiles".to_owned(), json!("1"));
+    transaction.user_metadata = Some("note".to_owned());
+    transaction.commit(&store, &Attempts(1)).await.unwrap();
+    let lines = store.versions()[&5].clone();
+    assert!(lines.starts_with(b"{\"commitInfo\":"), "it comes first");
+    let info = |lines: &Bytes| serde_json::Value::Object(parsed(lines).commit_info.unwrap().0);
+    assert_eq!(
+        info(&lines),
+        json!({"timestamp": 1_700_000_000_000_i64, "operation": "WRITE", "operationParameters": {"mode": "Append"},
+            "readVersion": 4, "isolationLevel": "Serializable", "isBlindAppend": true,
+            "operationMetrics": {"numFiles": "1"}, "engineInfo": ENGINE_INFO, "userMetadata": "note", "txnId": "mine"})
+    );
+    let blind = async |transaction: Transaction| {
+        let store = MemoryCommitter::default();
+        transaction.commit(&store, &Attempts(1)).await.unwrap();
+        parsed(store.versions().values().next().unwrap()).commit_info.unwrap().is_blind_append()
+    };
+    let remove = Action::Remove(Remove { path: "w".to_owned(), ..Remove::default() });
+    assert!(blind(Transaction { base: None, ..append("x") }).await);
+    assert!(!blind(Transaction { read: ReadSet::WholeTable, ..append("x") }).await);
+    assert!(!blind(Transaction { actions: vec![remove], ..append("x") }).await);
+}
+
+/// Commits of `writers` tasks, `appends` each, one after the other; each must be in the log once.
+async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> BTreeSet<u64> {
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut versions = Vec::new();
+                let mut base = None;
+                for n in 0..appends {
+                    let transaction = Transaction { base, ..append(&format!("{writer}-{n}")) };
+                    let committed = transaction.commit(store.as_ref(), &Attempts(10_000)).await.unwrap();
+                    base = Some(committed.version);
+                    versions.push(committed.version);
+                }
+                assert!(versions.is_sorted());
+                versions
+            })
+        })
+        .collect();
+    let mut all = BTreeSet::new();
+    for task in tasks {
+        for version in task.await.unwrap() {
+            assert!(all.insert(version), "version {version} was given twice");
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_of_many_writers_commit_once_in_memory() {
+    let store = Arc::new(MemoryCommitter::default());
+    let versions = compete(store.clone(), 8, 25).await;
+    assert_eq!(versions, (0..200).collect());
+    let ids: BTreeSet<String> = store.versions().values().map(|l| parsed(l).adds.path().value(0).to_owned()).collect();
+    assert_eq!((store.versions().len(), ids.len()), (200, 200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_of_many_writers_commit_once_on_a_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
+    let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
+    let versions = compete(Arc::new(LogCommitter::new(storage.clone())), 6, 10).await;
+    assert_eq!(versions, (0..60).collect());
+    let log = log_reader::list(&storage, 0).await.unwrap();
+    assert_eq!(log.len(), 60);
+    let mut ids = BTreeSet::new();
+    for file in &log {
+        let lines = storage.get(&log_reader::log_path(&file.file_name)).await.unwrap();
+        assert!(ids.insert(parsed(&lines).adds.path().value(0).to_owned()), "{} holds a second copy", file.file_name);
+    }
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        3 => Just(Answer::Honest),
+        2 => Just(Answer::After(APPEND)),
+        1 => Just(Answer::After(REMOVE)),
+        2 => Just(Answer::LandsUnheard),
+        2 => Just(Answer::Lost),
+        2 => Just(Answer::LandsLater),
+        1 => Just(Answer::Fails),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_store_does_a_commit_is_made_once_or_not_or_unknown(
+        answers in proptest::collection::vec(answer(), 0..8),
+        failing_reads in proptest::collection::btree_set(1..12_usize, 0..2),
+        attempts in 1..8_u32,
+    ) {
+        let store = Faulty::new(&answers);
+        store.state.lock().unwrap().failing_reads = failing_reads;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let outcome = runtime.block_on(append("mine").commit(&store, &Attempts(attempts)));
+        let mut state = store.state.into_inner().unwrap();
+        // What is still on its way lands after the writer was told.
+        state.settle();
+        let is_mine = |lines: &&Bytes| parsed(lines).commit_info.is_some_and(|i| i.txn_id() == Some("mine"));
+        let mine = state.versions.values().filter(is_mine).count();
+        match &outcome {
+            Ok(committed) => {
+                prop_assert_eq!(mine, 1);
+                prop_assert!(state.versions.get(&committed.version).as_ref().is_some_and(is_mine));
+            }
+            Err(e) if e.message().contains("unknown") => prop_assert!(mine <= 1),
+            Err(e) => prop_assert_eq!(mine, 0, "{}", e),
+        }
+        // No gap: versions follow each other.
+        let versions: Vec<u64> = state.versions.keys().copied().collect();
+        prop_assert_eq!(versions, (5..5 + state.versions.len() as u64).collect::<Vec<_>>());
+        // Nothing is read before the first put.
+        prop_assert!(state.calls[0] == "put5", "{:?}", state.calls);
+    }
+}
