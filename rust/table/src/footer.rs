@@ -6,9 +6,15 @@
 //!
 //! Does no I/O and knows nothing of tables. Proved by `read::hostile_footers_are_corrupt` and the tests below.
 
+use std::sync::Arc;
+
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use deltic_protocol::schema::json::MAX_DEPTH;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::basic::Type as PhysicalType;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::schema::types::SchemaDescriptor;
 
 /// Bytes at the very end of a file: the metadata's length and the magic number.
 pub const TRAILER: u64 = 8;
@@ -26,6 +32,50 @@ pub fn metadata_length(end: &[u8]) -> Result<u64, ParquetError> {
         Some([.., b'P', b'A', b'R', b'E']) => Err(ParquetError::NYI("the file's footer is encrypted".to_owned())),
         Some(_) | None => Err(ParquetError::General("the file does not end with PAR1".to_owned())),
     }
+}
+
+/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything.
+/// INT96 becomes microseconds in `int96_zone`.
+pub fn arrow_metadata(
+    metadata: Arc<ParquetMetaData>,
+    int96_zone: Option<&str>,
+) -> Result<ArrowReaderMetadata, ParquetError> {
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())?;
+    match int96_as_micros(&plain, int96_zone) {
+        Some(fields) => ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(fields)))),
+        None => Ok(plain),
+    }
+}
+
+/// The fields with microseconds in `zone` for INT96; `None` if the file has no INT96.
+///
+/// By default it becomes nanoseconds, which end in the year 2262.
+pub fn int96_as_micros(plain: &ArrowReaderMetadata, zone: Option<&str>) -> Option<Fields> {
+    let parquet = plain.parquet_schema();
+    if !parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
+        return None;
+    }
+    let micros = ArrowType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
+    let mut leaf = 0;
+    let fields = plain.schema().fields().iter();
+    Some(fields.map(|field| with_int96(field, &micros, parquet, &mut leaf)).collect())
+}
+
+/// `field` with INT96 as `micros`; its first leaf is number `leaf`, which moves past its last.
+fn with_int96(field: &Field, micros: &ArrowType, parquet: &SchemaDescriptor, leaf: &mut usize) -> Field {
+    let mut inside = |field: &Arc<Field>| Arc::new(with_int96(field, micros, parquet, leaf));
+    let data_type = match field.data_type() {
+        ArrowType::Struct(fields) => ArrowType::Struct(fields.iter().map(inside).collect()),
+        ArrowType::List(element) => ArrowType::List(inside(element)),
+        ArrowType::Map(entries, sorted) => ArrowType::Map(inside(entries), *sorted),
+        other => {
+            let int96 = parquet.columns().get(*leaf).is_some_and(|c| c.physical_type() == PhysicalType::INT96);
+            *leaf += 1;
+            if int96 { micros.clone() } else { other.clone() }
+        }
+    };
+    field.clone().with_data_type(data_type)
 }
 
 /// Decodes the metadata that stands before the trailer.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
 use deltic_table::history::history;
 use deltic_table::job::{Ids, Mode, NewTable, WriteJob, WriteOptions, WriteOutcome};
@@ -54,7 +55,15 @@ fn names(columns: &[&str]) -> Vec<String> {
 
 async fn plan_with(sample: &Sample, mode: Mode, by: Option<&[&str]>, options: WriteOptions) -> Result<WriteJob> {
     let by = by.map(names);
-    WriteJob::plan(&sample.storage, two(), mode, by.as_deref(), options, (&World::default(), &World::default())).await
+    WriteJob::plan(
+        &sample.storage,
+        &to_arrow_schema(&two()),
+        mode,
+        by.as_deref(),
+        options,
+        (&World::default(), &World::default()),
+    )
+    .await
 }
 
 async fn plan(sample: &Sample, mode: Mode) -> Result<WriteJob> {

@@ -1,6 +1,7 @@
 //! Behaviour of `deltic-table`, one module per boundary, in one binary (linking is the slow part).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod checkpoint;
 mod corpus;
 mod history;
 mod job;

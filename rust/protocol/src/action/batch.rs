@@ -141,7 +141,10 @@ impl AddBatch {
 
     /// Paths as they stand in the log.
     pub fn path(&self) -> &StringArray {
-        self.rows.column_by_name("path").map_or_else(|| unreachable_column(), |c| c.as_string::<i32>())
+        match self.rows.column_by_name("path") {
+            Some(path) => path.as_string::<i32>(),
+            None => unreachable_column(),
+        }
     }
 
     /// Bytes.

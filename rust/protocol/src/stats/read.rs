@@ -186,6 +186,12 @@ pub(super) fn widen_floats(array: &ArrayRef, upper: bool) -> ArrayRef {
 /// Only conversions that keep the order and lose nothing, or no more than is made up for; what does not fit is null.
 fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
     use ArrowType as A;
+    if let (A::Timestamp(_, found), A::Timestamp(TimeUnit::Microsecond, zone)) = (array.data_type(), target) {
+        // The number stays: statistics of both types count from 1970 in UTC.
+        let micros = cast(array, &A::Timestamp(TimeUnit::Microsecond, found.clone())).ok()?;
+        let micros = micros.as_primitive_opt::<TimestampMicrosecondType>()?.clone();
+        return Some(Arc::new(micros.with_timezone_opt(zone.clone())));
+    }
     let allowed = match (array.data_type(), target) {
         (A::Int8 | A::Int16 | A::Int32 | A::Int64, A::Int8 | A::Int16 | A::Int32 | A::Int64 | A::Decimal128(..))
         | (A::Int8 | A::Int16 | A::Int32 | A::Float32, A::Float64)

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -60,8 +60,8 @@ impl Part {
         let skip = usize::try_from(from.saturating_sub(start)).unwrap_or(usize::MAX);
         let stop = end.len().saturating_sub(footer::TRAILER as usize);
         let metadata = footer::parse(end.get(skip..stop).ok_or_else(cut)?).map_err(parquet)?;
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options).map_err(parquet)?;
+        // What writers still put into INT96 are instants.
+        let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
         let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
         Ok(Self { storage: storage.clone(), path, size, metadata, leaves })

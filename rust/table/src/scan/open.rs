@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::{BoundPredicate, keep};
@@ -25,10 +25,8 @@ use deltic_protocol::schema::mapping::ColumnMapping;
 use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
-use parquet::basic::Type as PhysicalType;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::schema::types::SchemaDescriptor;
 
 use super::adapt::{Adapter, Constants, Origin, count_leaves};
 use super::decode::{Filter, OpenFile, Unit, blocking};
@@ -37,6 +35,7 @@ use super::row_groups::RowGroupBounds;
 use super::row_tracking::{self, Tracked};
 use super::task::FileTask;
 use crate::error::corrupt_parquet;
+use crate::footer;
 use crate::storage::{Storage, decode_path};
 
 /// Compressed bytes of needed columns that make a unit; smaller row groups share one.
@@ -210,15 +209,12 @@ fn arrow_metadata(
     let mut options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())?;
     let mut fields = plain.schema().fields().clone();
-    let parquet = plain.parquet_schema();
-    let has_int96 = parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96);
-    if !has_int96 && !positions {
+    let int96 = footer::int96_as_micros(&plain, None);
+    if int96.is_none() && !positions {
         return Ok((plain, fields));
     }
-    if has_int96 {
-        // By default INT96 becomes nanoseconds, which end in the year 2262.
-        let mut leaf = 0;
-        fields = fields.iter().map(|field| in_micros(field, parquet, &mut leaf)).collect();
+    if let Some(micros) = int96 {
+        fields = micros;
         options = options.with_schema(Arc::new(Schema::new(fields.clone())));
     }
     if positions {
@@ -241,22 +237,6 @@ fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, Parq
     let number = |(ordinal, group): (i32, RowGroupMetaData)| group.into_builder().set_ordinal(ordinal).build();
     let groups = (0..).zip(builder.take_row_groups()).map(number).collect::<Result<_, _>>()?;
     Ok(Arc::new(builder.set_row_groups(groups).build()))
-}
-
-/// `field` with microseconds for INT96; its first leaf is number `leaf`, which moves past its last.
-fn in_micros(field: &Field, parquet: &SchemaDescriptor, leaf: &mut usize) -> Field {
-    let mut inside = |field: &Arc<Field>| Arc::new(in_micros(field, parquet, leaf));
-    let data_type = match field.data_type() {
-        ArrowType::Struct(fields) => ArrowType::Struct(fields.iter().map(inside).collect()),
-        ArrowType::List(element) => ArrowType::List(inside(element)),
-        ArrowType::Map(entries, sorted) => ArrowType::Map(inside(entries), *sorted),
-        other => {
-            let int96 = parquet.columns().get(*leaf).is_some_and(|c| c.physical_type() == PhysicalType::INT96);
-            *leaf += 1;
-            if int96 { ArrowType::Timestamp(TimeUnit::Microsecond, None) } else { other.clone() }
-        }
-    };
-    field.clone().with_data_type(data_type)
 }
 
 /// Cuts the row groups into units and leaves out deleted rows.
