@@ -18,7 +18,7 @@ class Finding:
 
     kind: str
     message: str
-    path: str | None = None
+    path: str | None
 
     def __str__(self) -> str:
         place = "" if self.path is None else f" {self.path}:"
@@ -31,7 +31,7 @@ class Check:
 
     version: int
     ok: bool
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...]
 
     @classmethod
     def parse(cls, text: str) -> Check:

@@ -265,7 +265,7 @@ def test_times_of_files_are_made_monotone(log: Log) -> None:
 def test_times_outside_name_the_range(log: Log) -> None:
     log.modified({version: 1_700_000_000_000 + version for version in range(6)})
     for outside, words in [
-        (1_699_999_999_999, "2023-11-14T22:13:19.999Z is before the oldest commit"),
+        (1_699_999_999_999, "2023-11-14T22:13:19.999Z is before the oldest version"),
         (1_700_000_000_006, "2023-11-14T22:13:20.006Z is after the newest commit"),
     ]:
         with pytest.raises(deltic.TableNotFoundError, match=words) as caught:
@@ -281,7 +281,7 @@ def test_times_lead_only_to_versions_that_can_be_rebuilt(log: Log) -> None:
     # The commits 1 and 2 are still in the log, but nothing they could be applied to.
     assert log.table.snapshot(timestamp=iso(1003)).version == 3
     for at in (1001, 1002):
-        with pytest.raises(deltic.TableNotFoundError, match="before the oldest commit that can be read") as caught:
+        with pytest.raises(deltic.TableNotFoundError, match="before the oldest version that can be read") as caught:
             log.table.snapshot(timestamp=iso(at))
         assert "from 1970-01-01T00:00:01.003Z (version 3)" in str(caught.value)
     assert [entry["version"] for entry in log.table.history()] == [5, 4, 3, 2, 1]
