@@ -208,7 +208,7 @@ pub fn file_differences(here: Account<'_, Files>, there: Account<'_, Files>) -> 
             Some(_) => {}
         }
     }
-    for (key @ (path, vector), _) in &there.says.0 {
+    for key @ (path, vector) in there.says.0.keys() {
         if !here.says.0.contains_key(key) {
             let sentence = format!("the file{} is live in {} but not in {}", name(vector), there.name, here.name);
             found.push((path.clone(), sentence));
@@ -298,7 +298,7 @@ impl Differences {
             }
         }
         for (app, _) in
-            there.iter().filter(|(app, txn)| !here.contains_key(*app) && !(may_expire && txn.last_updated.is_some()))
+            there.iter().filter(|(app, txn)| !(here.contains_key(*app) || may_expire && txn.last_updated.is_some()))
         {
             self.only("the transaction", app, self.there);
         }

@@ -79,7 +79,7 @@ pub struct Written {
 ///
 /// When none is due this asks nothing of the store.
 pub async fn when_due(storage: &Storage, version: u64, interval: u64, now_ms: i64) -> Option<Error> {
-    if version == 0 || interval == 0 || version % interval != 0 {
+    if version == 0 || interval == 0 || !version.is_multiple_of(interval) {
         return None;
     }
     let written = async { of_snapshot(&Snapshot::open(storage, Some(version)).await?, now_ms).await };
