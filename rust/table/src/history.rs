@@ -7,9 +7,10 @@
 //! A time leads only to versions that can be rebuilt: in a log that was cut off, commits before the oldest checkpoint
 //! are part of the history but no place to travel to.
 //!
+//! Invariant: the times of the history are those by which versions are found
+//! (`history::every_time_finds_its_version`).
+//!
 //! PROTOCOL.md: "In-Commit Timestamps", "Commit Provenance Information".
-
-use std::cmp::Ordering;
 
 use deltic_protocol::action::CommitInfo;
 use deltic_protocol::action::json::Wanted;
@@ -41,7 +42,7 @@ pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entr
 }
 
 async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
-    let commits = monotone(&log_reader::list(storage, 0).await?);
+    let commits = Commit::all(&log_reader::list(storage, 0).await?);
     if commits.is_empty() {
         // No commit is left (or was ever there): opening the table tells which.
         Snapshot::open(storage, None).await?;
@@ -57,14 +58,14 @@ async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> 
     let newest = commits.into_iter().rev().take(limit.unwrap_or(usize::MAX));
     let read = stream::iter(newest).map(read).buffered(CONCURRENT_READS);
     let found: Vec<(Commit, CommitInfo)> = read.try_filter_map(|found| async { Ok(found) }).try_collect().await?;
-    let in_commits_from = if found.iter().any(|(_, info)| info.in_commit_timestamp().is_some()) {
-        in_commit_timestamps(&Snapshot::open(storage, None).await?)?.map(first_version)
-    } else {
-        None
+    // Only a table with times in its commits has to be opened to tell which of them hold.
+    let own_times = match found.iter().any(|(_, info)| info.in_commit_timestamp().is_some()) {
+        true => Properties::of(Snapshot::open(storage, None).await?.metadata()).in_commit_timestamps()?,
+        false => None,
     };
     let entry = |(commit, info): (Commit, CommitInfo)| {
         let version = commit.version();
-        let own = info.in_commit_timestamp().filter(|_| in_commits_from.is_some_and(|from| version >= from));
+        let own = info.in_commit_timestamp().filter(|_| has_own_time(own_times, version));
         let mut entry = info.0;
         entry.insert("version".to_owned(), Value::from(version));
         entry.insert("timestamp".to_owned(), Value::from(own.unwrap_or(commit.modified_ms)));
@@ -84,7 +85,8 @@ pub async fn snapshot_at(storage: &Storage, time_ms: i64) -> Result<Snapshot> {
     timeline.snapshot(timeline.version_at(time_ms).await?).await
 }
 
-/// The commits of a table by time. One LIST and the opening of the newest version.
+/// When the versions that can be read were committed. One LIST and the opening of the newest version; commits are read
+/// as they are asked for.
 #[derive(Debug)]
 pub struct Timeline {
     storage: Storage,
@@ -92,18 +94,27 @@ pub struct Timeline {
     latest: Snapshot,
     /// Of versions that can be rebuilt, ascending.
     commits: Vec<Commit>,
-    in_commit: Option<InCommitTimestamps>,
+    /// How many of them, at the front, have no time of their own.
+    without_own: usize,
+    /// First time of those that have one, if some have not.
+    enabled_ms: Option<i64>,
 }
 
 /// A commit, and when its file was written, made monotone.
 #[derive(Debug, Clone)]
-pub(crate) struct Commit {
-    pub(crate) file: LogFile,
-    pub(crate) modified_ms: i64,
+struct Commit {
+    file: LogFile,
+    modified_ms: i64,
 }
 
 impl Commit {
-    pub(crate) fn version(&self) -> u64 {
+    fn all(listing: &[LogFile]) -> Vec<Self> {
+        let files = commits(listing);
+        let times = monotone(&files);
+        files.into_iter().zip(times).map(|(file, modified_ms)| Self { file, modified_ms }).collect()
+    }
+
+    fn version(&self) -> u64 {
         self.file.name.version()
     }
 }
@@ -116,10 +127,12 @@ impl Timeline {
         let segment = Segment::choose(&listing, None, true).map_err(place)?;
         let latest = Snapshot::of_segment(storage, segment).await?;
         let readable = readable_commits(&listing);
-        let mut commits = monotone(&listing);
+        let mut commits = Commit::all(&listing);
         commits.retain(|commit| readable.binary_search_by_key(&commit.version(), |f| f.name.version()).is_ok());
-        let in_commit = in_commit_timestamps(&latest).map_err(place)?;
-        Ok(Self { storage: storage.clone(), listing, latest, commits, in_commit })
+        let own_times = Properties::of(latest.metadata()).in_commit_timestamps().map_err(place)?;
+        let without_own = commits.partition_point(|commit| !has_own_time(own_times, commit.version()));
+        let enabled_ms = own_times.and_then(|own| own.since).map(|(_, time)| time);
+        Ok(Self { storage: storage.clone(), listing, latest, commits, without_own, enabled_ms })
     }
 
     /// Opens a version without listing the log again.
@@ -131,46 +144,26 @@ impl Timeline {
         Snapshot::of_segment(&self.storage, segment).await
     }
 
-    /// When a version was committed.
-    ///
-    /// # Errors
-    /// `NotFound` if its commit is not in the log or the version cannot be rebuilt.
-    pub async fn time_of(&self, version: u64) -> Result<i64> {
-        let found = self.commits.binary_search_by_key(&version, Commit::version).ok().and_then(|i| self.commits.get(i));
-        let commit = found.ok_or_else(|| {
-            self.place(Error::not_found(format!("version {version} has no time: its commit is not in the log")))
-        })?;
-        self.time(commit).await
-    }
-
     /// The newest version that was committed at or before `time_ms`.
     ///
     /// # Errors
-    /// `NotFound` if the time is before the oldest version that can still be read, after the newest commit, or between
-    /// two commits that are not neighbours because the log lacks those in between.
+    /// Those of [`Timeline::until`], and `NotFound` if the time is after the newest commit.
     pub async fn version_at(&self, time_ms: i64) -> Result<u64> {
-        let (Some(first), Some(last)) = (self.commits.first(), self.commits.last()) else {
-            return Err(
-                self.place(Error::not_found("no commit is left in the log, so no version has a time; read by version"))
-            );
-        };
-        let newest = self.time(last).await?;
-        let outside = |oldest: i64, where_to: &str| {
-            self.place(Error::not_found(format!(
-                "the time {} is {where_to}; the table can be read from {} (version {}) to {} (version {})",
-                iso_instant(time_ms),
-                iso_instant(oldest),
-                first.version(),
-                iso_instant(newest),
-                last.version(),
-            )))
-        };
-        if time_ms > newest {
-            return Err(outside(self.time(first).await?, "after the newest commit"));
+        match self.at(self.commits.len().saturating_sub(1)).await? {
+            Some((_, newest)) if newest < time_ms => Err(self.outside(time_ms, "after the newest commit").await?),
+            Some(_) | None => self.until(time_ms).await,
         }
-        let until = self.commits_until(time_ms).await?;
+    }
+
+    /// The newest version that was committed at or before `time_ms`, which may lie in the future.
+    ///
+    /// # Errors
+    /// `NotFound` if the time is before the oldest version that can still be read, or between two commits that are not
+    /// neighbours because the log lacks those in between.
+    pub async fn until(&self, time_ms: i64) -> Result<u64> {
+        let until = self.count_until(time_ms).await?;
         let Some(found) = until.checked_sub(1).and_then(|index| self.commits.get(index)) else {
-            return Err(outside(self.time(first).await?, "before the oldest commit that can be read"));
+            return Err(self.outside(time_ms, "before the oldest version that can be read").await?);
         };
         let version = found.version();
         match self.commits.get(until).map(Commit::version) {
@@ -183,75 +176,70 @@ impl Timeline {
         }
     }
 
-    /// The last version made at `time_ms` or earlier: the newest one for a time to come.
+    /// The oldest version that was committed at or after `time_ms`.
     ///
     /// # Errors
-    /// `NotFound` if the time is before the oldest version that can be read.
-    pub(crate) async fn until(&self, time_ms: i64) -> Result<u64> {
-        match self.commits_until(time_ms).await?.checked_sub(1).and_then(|index| self.commits.get(index)) {
-            Some(commit) => Ok(commit.version()),
-            None => Err(self.too_early(time_ms).await?),
+    /// `NotFound` if nothing was committed since, or if the log no longer says what was the first.
+    pub async fn since(&self, time_ms: i64) -> Result<u64> {
+        let earlier = match time_ms.checked_sub(1) {
+            Some(before) => self.count_until(before).await?,
+            None => 0,
+        };
+        match self.commits.get(earlier).map(Commit::version) {
+            None => Err(self.outside(time_ms, "after the newest commit").await?),
+            Some(version) if earlier > 0 || version == 0 => Ok(version),
+            // What was made between that time and the oldest commit may have been removed from the log.
+            Some(version) => match self.at(0).await? {
+                Some((_, time)) if time == time_ms => Ok(version),
+                Some(_) | None => Err(self.outside(time_ms, "before the oldest version that can be read").await?),
+            },
         }
-    }
-
-    /// The first version made at `time_ms` or later.
-    ///
-    /// # Errors
-    /// `NotFound` if nothing was committed since, or the versions of that time are gone from the log.
-    pub(crate) async fn since(&self, time_ms: i64) -> Result<u64> {
-        let earlier = self.commits_until(time_ms.saturating_sub(1)).await?;
-        let Some(commit) = self.commits.get(earlier) else {
-            return Err(self.place(Error::not_found(format!(
-                "nothing was committed at {} or later; the newest version is {}",
-                iso_instant(time_ms),
-                self.latest.version()
-            ))));
-        };
-        // What was made between that time and the oldest commit may have been removed from the log.
-        let is_certain = earlier > 0 || commit.version() == 0 || self.time(commit).await? == time_ms;
-        if is_certain { Ok(commit.version()) } else { Err(self.too_early(time_ms).await?) }
-    }
-
-    async fn too_early(&self, time_ms: i64) -> Result<Error> {
-        let oldest = match self.commits.first() {
-            Some(first) => format!("version {} at {}", first.version(), iso_instant(self.time(first).await?)),
-            None => "none, since no commit is left in the log".to_owned(),
-        };
-        Ok(self.place(Error::not_found(format!(
-            "the time {} is before the oldest version that can be read: {oldest}",
-            iso_instant(time_ms)
-        ))))
     }
 
     /// How many of the commits were made at or before `time_ms`.
-    async fn commits_until(&self, time_ms: i64) -> Result<usize> {
-        let split = match self.in_commit.map(first_version) {
-            Some(from) => self.commits.partition_point(|commit| commit.version() < from),
-            None => self.commits.len(),
+    async fn count_until(&self, time_ms: i64) -> Result<usize> {
+        // Where in-commit timestamps came later, a time is looked for either among the commits before or among those
+        // since.
+        let (mut low, mut high) = match self.enabled_ms {
+            Some(enabled_ms) if time_ms < enabled_ms => (0, self.without_own),
+            Some(_) => (self.without_own, self.commits.len()),
+            None => (0, self.commits.len()),
         };
-        let enabled_later = self.in_commit.and_then(|t| t.since).is_some_and(|(_, since)| time_ms < since);
-        if enabled_later || split == self.commits.len() {
-            let by_file = self.commits.get(..split).unwrap_or_default();
-            return Ok(by_file.partition_point(|commit| commit.modified_ms <= time_ms));
-        }
-        let (mut low, mut high) = (split, self.commits.len());
+        // Times ascend, so few commits have to be read.
         while low < high {
             let middle = low + (high - low) / 2;
-            let Some(commit) = self.commits.get(middle) else { break };
-            match self.time(commit).await?.cmp(&time_ms) {
-                Ordering::Less | Ordering::Equal => low = middle + 1,
-                Ordering::Greater => high = middle,
-            }
+            let Some((_, time)) = self.at(middle).await? else { break };
+            if time <= time_ms { low = middle + 1 } else { high = middle }
         }
         Ok(low)
     }
 
-    async fn time(&self, commit: &Commit) -> Result<i64> {
-        if self.in_commit.is_none_or(|t| commit.version() < first_version(t)) {
-            return Ok(commit.modified_ms);
+    /// Version and time of a commit, by its place.
+    async fn at(&self, index: usize) -> Result<Option<(u64, i64)>> {
+        let Some(commit) = self.commits.get(index) else { return Ok(None) };
+        if index < self.without_own {
+            return Ok(Some((commit.version(), commit.modified_ms)));
         }
         let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.place(vanished(e)))?;
-        info.and_then(|info| info.in_commit_timestamp()).ok_or_else(|| self.place(lacks_time(&commit.file)))
+        let time = info.and_then(|info| info.in_commit_timestamp());
+        let time = time.ok_or_else(|| self.place(lacks_time(&commit.file)))?;
+        Ok(Some((commit.version(), time)))
+    }
+
+    /// The error for a time at which no version is known.
+    async fn outside(&self, time_ms: i64, place: &str) -> Result<Error> {
+        let (first, last) = (self.at(0).await?, self.at(self.commits.len().saturating_sub(1)).await?);
+        Ok(self.place(Error::not_found(match (first, last) {
+            (Some((first, oldest)), Some((last, newest))) => format!(
+                "the time {} is {place}; the table can be read from {} (version {first}) to {} (version {last})",
+                iso_instant(time_ms),
+                iso_instant(oldest),
+                iso_instant(newest),
+            ),
+            (_, None) | (None, _) => {
+                "no commit is left in the log, so no version has a time; read by version".to_owned()
+            }
+        })))
     }
 
     fn place(&self, error: Error) -> Error {
@@ -259,38 +247,35 @@ impl Timeline {
     }
 }
 
+/// All commits among the files, ascending.
+pub(crate) fn commits(listing: &[LogFile]) -> Vec<LogFile> {
+    let is_commit = |file: &&LogFile| matches!(file.name, LogName::Commit { .. });
+    let mut commits: Vec<LogFile> = listing.iter().filter(is_commit).cloned().collect();
+    commits.sort_by_key(|file| file.name.version());
+    commits.dedup_by_key(|file| file.name.version());
+    commits
+}
+
+/// Modification times, each at least a millisecond after the one before.
+pub(crate) fn monotone(commits: &[LogFile]) -> Vec<i64> {
+    let mut last = i64::MIN;
+    let time = |file: &LogFile| {
+        last = file.modified_ms.max(last.saturating_add(1));
+        last
+    };
+    commits.iter().map(time).collect()
+}
+
+/// Whether the commit of a version carries its time.
+fn has_own_time(own_times: Option<InCommitTimestamps>, version: u64) -> bool {
+    own_times.is_some_and(|own| own.since.is_none_or(|(since, _)| since <= version))
+}
+
 /// A commit that does not say when it was made, although it has to.
 pub(crate) fn lacks_time(file: &LogFile) -> Error {
     Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled")
         .at_version(file.name.version())
         .in_file(log_reader::log_path(&file.file_name))
-}
-
-/// The commits of a listing, ascending, their times each at least a millisecond after the one before.
-pub(crate) fn monotone(listing: &[LogFile]) -> Vec<Commit> {
-    let mut files: Vec<&LogFile> = listing.iter().filter(|f| matches!(f.name, LogName::Commit { .. })).collect();
-    files.sort_by_key(|file| file.name.version());
-    files.dedup_by_key(|file| file.name.version());
-    let mut last = i64::MIN;
-    let commit = |file: &LogFile| {
-        last = file.modified_ms.max(last.saturating_add(1));
-        Commit { file: file.clone(), modified_ms: last }
-    };
-    files.into_iter().map(commit).collect()
-}
-
-/// Since when commits carry their time, as far as the protocol has the feature that makes writers do so.
-fn in_commit_timestamps(snapshot: &Snapshot) -> Result<Option<InCommitTimestamps>> {
-    let features = snapshot.protocol().writer_features.as_deref().unwrap_or_default();
-    if !features.iter().any(|feature| feature == "inCommitTimestamp" || feature == "inCommitTimestamp-preview") {
-        return Ok(None);
-    }
-    Properties::of(snapshot.metadata()).in_commit_timestamps()
-}
-
-/// The first version whose commit carries its time.
-fn first_version(timestamps: InCommitTimestamps) -> u64 {
-    timestamps.since.map_or(0, |(version, _)| version)
 }
 
 /// What a commit says of itself.

@@ -10,7 +10,9 @@ use deltic_protocol::log::crc::{DELETED_RECORD_BINS, VersionChecksum, all_files,
 use serde_json::{Value, json};
 
 fn actions(lines: &[Value]) -> CommitActions {
-    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    // A commit of nothing at all is torn.
+    let provenance = json!({"commitInfo": {}}).to_string();
+    let text: Vec<String> = std::iter::once(provenance).chain(lines.iter().map(Value::to_string)).collect();
     parse_commit(text.join("\n").as_bytes(), Origin::Commit(0), Wanted::All).unwrap()
 }
 

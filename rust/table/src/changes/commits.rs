@@ -10,6 +10,7 @@ use std::sync::Arc;
 use deltic_protocol::action::json::{CommitActions, Wanted};
 use deltic_protocol::action::{Metadata, Protocol};
 use deltic_protocol::feature;
+use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -17,7 +18,6 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use super::files::{self, FileChange, Stamp};
 use super::shape;
 use crate::error::{Error, Result};
-use crate::history::Commit;
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
@@ -29,6 +29,20 @@ const CONCURRENT_COMMITS: usize = 8;
 /// Files that are asked for their size at once.
 const CONCURRENT_SIZES: usize = 8;
 
+/// A commit of the feed.
+#[derive(Debug, Clone)]
+pub(super) struct Commit {
+    file: LogFile,
+    /// When its file was written, later than those before it.
+    modified_ms: i64,
+}
+
+impl Commit {
+    pub(super) fn version(&self) -> u64 {
+        self.file.name.version()
+    }
+}
+
 /// The commits of `versions`, the last of which has this metadata. Fails if one is missing.
 pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last: &Metadata) -> Result<Vec<Commit>> {
     let (start, end) = versions.into_inner();
@@ -36,9 +50,12 @@ pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last:
     let all_have = own_times.is_some_and(|times| times.since.is_none_or(|(version, _)| version <= start));
     // The time of a file depends on all before it; a commit that says its time needs none.
     let listing = log_reader::list(storage, if all_have { start } else { 0 }).await?;
-    let mut commits = history::monotone(&listing);
-    let oldest = commits.first().map(Commit::version);
-    commits.retain(|commit| (start..=end).contains(&commit.version()));
+    let mut commits = history::commits(&listing);
+    commits.dedup_by_key(|file| file.name.version());
+    let times = history::monotone(&commits);
+    let oldest = commits.first().map(|file| file.name.version());
+    let commits = commits.into_iter().zip(times).map(|(file, modified_ms)| Commit { file, modified_ms });
+    let commits: Vec<Commit> = commits.filter(|commit| (start..=end).contains(&commit.version())).collect();
     let mut expected = start;
     for commit in &commits {
         if commit.version() != expected {

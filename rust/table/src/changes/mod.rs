@@ -24,7 +24,6 @@ use deltic_protocol::schema::{DataType, StructField, StructType, json};
 use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
-use crate::history::Commit;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking;
 use crate::scan::task::{CHANGE_TYPE, ReadSpec};
@@ -36,7 +35,7 @@ mod files;
 mod range;
 mod shape;
 
-use commits::Settings;
+use commits::{Commit, Settings};
 pub use range::Bound;
 
 /// The column with the version that made a change.
