@@ -43,8 +43,8 @@ except _PackageNotFoundError:  # a source tree on the path, not an installed pac
     __version__ = "0"
 
 __all__ = [
-    "Check",
     "Changes",
+    "Check",
     "Commit",
     "CommitConflictError",
     "ConcurrentAppendError",

@@ -9,6 +9,7 @@ __all__ = [
     "ArrowBatch",
     "ArrowSchema",
     "ArrowStream",
+    "Changes",
     "Plan",
     "Snapshot",
     "Table",
