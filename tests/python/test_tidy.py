@@ -29,11 +29,11 @@ TABLE: list[set[str]] = [
     {"log_reader", "checkpoint"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint/write"},
-    {"commit"},
+    {"commit", "changes"},
     {"transaction"},
     {"job"},
 ]
-BINDING: list[set[str]] = [{"errors"}, {"runtime", "clock"}, {"arrow", "check"}, {"table"}, {"write"}]
+BINDING: list[set[str]] = [{"errors"}, {"runtime", "clock"}, {"arrow", "check"}, {"changes"}, {"table"}, {"write"}]
 PYTHON: list[set[str]] = [
     {"errors", "_deltic"},
     {"scan", "check"},

@@ -5,7 +5,7 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
 //! `checkpoint::read`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint::write`, then
-//! `commit`, `transaction`, `job`. `changes` stands on `history` and `scan`. A test reads the imports.
+//! `changes` and `commit`, then `transaction`, `job`. A test reads the imports.
 
 pub mod changes;
 pub mod check;
