@@ -118,16 +118,17 @@ impl OpenCheckpoint {
         &self.sidecars.files
     }
 
-    /// Leaf columns, by physical path, of which some file action has typed statistics.
-    pub fn typed_stats(&self) -> HashSet<Vec<String>> {
-        let leaves = self.parts.iter().flat_map(|part| part.leaves());
+    /// Leaf columns, by physical path, of which some file action may have typed statistics, in sidecars too.
+    pub async fn typed_stats(&self) -> Result<HashSet<Vec<String>>> {
+        let sidecars = self.sidecars.parts().await?;
+        let leaves = self.parts.iter().chain(&sidecars).flat_map(|part| part.leaves());
         let below = leaves.filter_map(|leaf| match leaf {
             [add, stats, bound, path @ ..] if add == "add" && stats == "stats_parsed" && !path.is_empty() => {
                 matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount").then(|| path.to_vec())
             }
             _ => None,
         });
-        below.collect()
+        Ok(below.collect())
     }
 
     /// The files that were live, batch by batch.

@@ -12,6 +12,7 @@
 //!
 //! PROTOCOL.md: "Checkpoints", "Checkpoint Schema", "Last Checkpoint File".
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -112,7 +113,10 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
     let properties = Properties::of(metadata);
     let is_v2 = protocol.reader_features.iter().flatten().any(|name| name == "v2Checkpoint");
-    let typed = snapshot.checkpoint().await?.map(|c| c.typed_stats()).unwrap_or_default();
+    let typed = match snapshot.checkpoint().await? {
+        Some(checkpoint) => checkpoint.typed_stats().await?,
+        None => HashSet::new(),
+    };
     let layout = Arc::new(Layout::of(snapshot.shape(), properties, &typed, is_v2)?);
     let encoder = Encoder::new(&layout, properties)?;
 
