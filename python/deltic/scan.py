@@ -167,7 +167,7 @@ class Scan(Rows):
         return Plan(self._core)
 
     def __repr__(self) -> str:
-        return f"Scan(columns={self.schema.names}, files={self._core.files_kept}/{self._core.files_total})"
+        return f"Scan(columns={self.schema.names}, files={self._core.files_kept})"
 
 
 class Changes(Rows):

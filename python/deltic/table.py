@@ -195,10 +195,19 @@ class Table:
     [{'name': 'Mars', 'moons': 2}]
     """
 
-    def __init__(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
-        """Keep the location and the configuration; `InvalidInputError` for a location deltic cannot read."""
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        cache_bytes: int | None = None,
+    ) -> None:
+        """Keep the location and the configuration; `InvalidInputError` for a location deltic cannot read.
+
+        At most `cache_bytes` (512 MiB by default, 0 for none) of the log's columns stay in memory for the next plan.
+        """
         self._options = settings(storage_options)
-        self._core = _deltic.Table(location(uri), self._options)
+        self._cache_bytes = cache_bytes
+        self._core = _deltic.Table(location(uri), self._options, cache_bytes)
 
     @property
     def uri(self) -> str:
@@ -216,6 +225,8 @@ class Table:
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """Open the latest version, a given one, or the last one committed at or before `timestamp`.
+
+        The latest version is opened once; later calls on this table read only what was committed since.
 
         `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Commits have the time they
         carry where the table has in-commit timestamps enabled, else the modification time of their file

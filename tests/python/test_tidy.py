@@ -27,6 +27,8 @@ TABLE: list[set[str]] = [
     {"footer"},
     {"storage"},
     {"log_reader", "checkpoint"},
+    {"tail"},
+    {"file_table"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint/write"},
     {"commit", "changes"},

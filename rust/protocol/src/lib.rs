@@ -4,7 +4,7 @@
 //! table (which files define a version, which actions are live, what a predicate can skip, whether a commit may
 //! follow another) is a function in here, over data that somebody else moved.
 //!
-//! Modules depend on each other in one direction only, in this order: `error`, `schema`, `scalar`, `predicate`,
+//! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`, `predicate`,
 //! `action`, then `property`, `feature`, `log`, `deletion_vector`, `stats`, then `replay`, `prune` and `log_bounds`,
 //! then `conflict` and `check`. A test reads the imports and fails on one that climbs.
 
@@ -14,6 +14,7 @@ pub mod conflict;
 pub mod deletion_vector;
 pub mod error;
 pub mod feature;
+pub mod json;
 pub mod log;
 pub mod log_bounds;
 pub mod predicate;

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, MapArray, UInt32Array, new_null_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, MapArray, StringArrayType, UInt32Array, new_null_array};
+use arrow_schema::DataType as ArrowType;
 use arrow_select::take::take;
 
 use crate::action::batch::AddBatch;
@@ -89,18 +90,49 @@ impl TableShape {
             None => Ok(new_null_array(&to_arrow_type(&field.data_type), adds.len())),
         }
     }
+
+    /// The physical name and the type of a partition column.
+    ///
+    /// # Errors
+    /// `Corrupt` if it has no type that partition values can have.
+    pub fn partition_leaf(&self, name: &str) -> Result<Leaf> {
+        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
+        let primitive = field.data_type.as_primitive();
+        let data_type = primitive
+            .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?
+            .clone();
+        Ok(Leaf { path: vec![self.mapping.physical_name(field)?.to_owned()], data_type, was_float: false })
+    }
 }
 
-/// Parses each distinct text once.
-fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
-    let (Some(keys), Some(values)) = (map.keys().as_string_opt::<i32>(), map.values().as_string_opt::<i32>()) else {
-        return Err(Error::corrupt("partition values are no texts"));
-    };
+/// Parses each distinct text once. Keys and values are texts of any Arrow layout.
+pub fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
+    match (map.keys().data_type(), map.values().data_type()) {
+        (ArrowType::Utf8, ArrowType::Utf8) => {
+            let (keys, values) = (map.keys().as_string::<i32>(), map.values().as_string::<i32>());
+            distinct_values(map, keys, values, [physical, logical], data_type)
+        }
+        (ArrowType::Utf8View, ArrowType::Utf8View) => {
+            let (keys, values) = (map.keys().as_string_view(), map.values().as_string_view());
+            distinct_values(map, keys, values, [physical, logical], data_type)
+        }
+        _ => Err(Error::corrupt("partition values are no texts")),
+    }
+}
+
+fn distinct_values<'a, T: StringArrayType<'a>>(
+    map: &MapArray,
+    keys: T,
+    values: T,
+    [physical, logical]: [&str; 2],
+    data_type: &PrimitiveType,
+) -> Result<ArrayRef> {
     let offsets = map.value_offsets();
     let position = |entry: &i32| usize::try_from(*entry).unwrap_or_default();
     let mut distinct: HashMap<&str, u32> = HashMap::new();
     let mut parsed = Vec::new();
     let mut indices = Vec::with_capacity(map.len());
+    let mut before = ("", None);
     for (row, bounds) in offsets.windows(2).enumerate() {
         let [start, end] = bounds else { continue };
         let entries = if map.is_null(row) { 0..0 } else { position(start)..position(end) };
@@ -108,8 +140,9 @@ fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &Primi
         let last = |name: &str| entries.clone().rfind(|i| keys.value(*i) == name);
         let entry = last(physical).or_else(|| last(logical));
         let text = entry.filter(|i| values.is_valid(*i)).map(|i| values.value(i)).unwrap_or_default();
-        let index = match distinct.get(text) {
-            Some(index) => *index,
+        let known = if before.0 == text { before.1 } else { distinct.get(text).copied() };
+        let index = match known {
+            Some(index) => index,
             None => {
                 let value = Scalar::parse_partition(Some(text), data_type)
                     .map_err(|e| Error::corrupt(format!("partition column `{logical}`: {}", e.message())))?;
@@ -119,6 +152,7 @@ fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &Primi
                 index
             }
         };
+        before = (text, Some(index));
         indices.push(index);
     }
     Ok(take(&Scalar::to_column(&parsed, data_type)?, &UInt32Array::from(indices), None)?)
@@ -189,16 +223,7 @@ impl LogBounds {
     fn insert_partition(&mut self, adds: &AddBatch, shape: &TableShape, column: &Column) -> Result<()> {
         let Some(name) = column.path.first() else { return Ok(()) };
         let values = shape.partition_values(adds, name)?;
-        let nulls = values.logical_nulls();
-        let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-        // All rows are null or none is.
-        let null_count = (0..self.files).map(|row| match (is_null(row), self.row_count.is_valid(row)) {
-            (false, _) => Some(0),
-            (true, true) => Some(self.row_count.value(row)),
-            (true, false) => None,
-        });
-        let null_count = null_count.collect();
-        self.columns.insert(column.path.clone(), LeafBounds { min: values.clone(), max: values, null_count });
+        self.columns.insert(column.path.clone(), LeafBounds::of_values(values, &self.row_count));
         Ok(())
     }
 }

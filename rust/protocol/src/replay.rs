@@ -66,6 +66,22 @@ impl Replay {
         newest.finish()
     }
 
+    /// Several, newest first, as one.
+    pub fn joined<'r>(newest_first: impl IntoIterator<Item = &'r std::sync::Arc<Self>>) -> Self {
+        let mut joined = Self::new();
+        for batch in newest_first.into_iter().flat_map(|replay| &replay.batches) {
+            joined.remember(batch);
+        }
+        joined
+    }
+
+    /// Whether the file with this path, as it stands in the log, and this deletion vector was mentioned.
+    pub fn saw(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
+        let at = |p: &Position| self.batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
+        let sought = (canonical_path(path), deletion_vector);
+        self.seen.find(hash(&self.state, &sought), |p| at(p).as_ref() == Some(&sought)).is_some()
+    }
+
     /// A bit for each file that no newer action mentioned. Remembers nothing, so batches may be asked in parallel.
     pub fn unseen(&self, keys: &KeyBatch) -> BooleanBuffer {
         if self.seen.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
 
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_table::history;
@@ -24,6 +25,9 @@ use crate::runtime::{Runtime, run};
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Table {
     storage: Storage,
+    cache_bytes: Option<usize>,
+    /// The newest version seen, to be refreshed rather than opened again.
+    latest: Mutex<Option<TableSnapshot>>,
 }
 
 /// The storage at `uri`.
@@ -34,9 +38,9 @@ pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Re
 #[pymethods]
 impl Table {
     #[new]
-    #[pyo3(signature = (uri, storage_options = None))]
-    fn new(uri: &str, storage_options: Option<HashMap<String, String>>) -> Result<Self> {
-        Ok(Self { storage: storage(uri, storage_options)? })
+    #[pyo3(signature = (uri, storage_options = None, cache_bytes = None))]
+    fn new(uri: &str, storage_options: Option<HashMap<String, String>>, cache_bytes: Option<usize>) -> Result<Self> {
+        Ok(Self { storage: storage(uri, storage_options)?, cache_bytes, latest: Mutex::new(None) })
     }
 
     #[getter]
@@ -57,13 +61,23 @@ impl Table {
 
     #[pyo3(signature = (version = None, timestamp_ms = None))]
     fn snapshot(&self, py: Python<'_>, version: Option<u64>, timestamp_ms: Option<i64>) -> Result<Snapshot> {
-        let open = async {
-            match timestamp_ms {
-                Some(time) => history::snapshot_at(&self.storage, time).await,
-                None => TableSnapshot::open(&self.storage, version).await,
+        let known = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let opened = run(py, async {
+            let snapshot = match (timestamp_ms, version, known) {
+                (Some(time), _, _) => history::snapshot_at(&self.storage, time).await?,
+                (None, Some(version), Some(known)) if known.version() == version => known,
+                (None, None, Some(known)) => known.refresh().await?,
+                (None, version, _) => TableSnapshot::open(&self.storage, version).await?,
+            };
+            if let (Some(bytes), Some(files)) = (self.cache_bytes, snapshot.files().await?) {
+                files.limit_cache(bytes);
             }
-        };
-        Ok(Snapshot(run(py, open)?))
+            Ok(snapshot)
+        })?;
+        if version.is_none() && timestamp_ms.is_none() {
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened.clone());
+        }
+        Ok(Snapshot(opened))
     }
 
     #[pyo3(signature = (start, end, columns = None, filter = None))]
@@ -167,8 +181,8 @@ pub(crate) struct Plan(ScanPlan);
 #[pymethods]
 impl Plan {
     #[getter]
-    fn files_total(&self) -> u64 {
-        self.0.files_total
+    fn files_total(&self, py: Python<'_>) -> Result<u64> {
+        Ok(run(py, self.0.totals())?.files)
     }
 
     #[getter]
@@ -177,18 +191,19 @@ impl Plan {
     }
 
     #[getter]
-    fn bytes_total(&self) -> u64 {
-        self.0.bytes_total
+    fn bytes_total(&self, py: Python<'_>) -> Result<u64> {
+        Ok(run(py, self.0.totals())?.bytes)
     }
 
     #[getter]
-    fn bytes_kept(&self) -> u64 {
-        self.0.bytes_kept
+    fn bytes_kept(&self, py: Python<'_>) -> Result<u64> {
+        Ok(run(py, self.0.totals())?.bytes_kept)
     }
 
     #[getter]
-    fn skipped(&self) -> BTreeMap<&'static str, u64> {
-        BTreeMap::from([("partition", self.0.skipped.partition), ("statistics", self.0.skipped.statistics)])
+    fn skipped(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>> {
+        let skipped = run(py, self.0.totals())?.skipped;
+        Ok(BTreeMap::from([("partition", skipped.partition), ("statistics", skipped.statistics)]))
     }
 
     fn schema(&self) -> Result<ArrowSchema> {
@@ -197,17 +212,17 @@ impl Plan {
     }
 
     fn to_arrow(&self, py: Python<'_>) -> Result<ArrowStream> {
-        let (schema, batches) = self.0.to_batches()?;
+        let (schema, batches) = run(py, self.0.to_batches())?;
         ArrowStream::from_batches(py, schema, batches)
     }
 
     fn task_groups(&self, py: Python<'_>, n: usize) -> Result<Vec<Vec<u8>>> {
-        Ok(py.detach(|| self.0.task_groups(n))?)
+        run(py, self.0.task_groups(n))
     }
 
     #[pyo3(signature = (batch_size = None))]
     fn read(&self, py: Python<'_>, batch_size: Option<NonZeroUsize>) -> Result<ArrowStream> {
-        let group = TaskGroup { spec: self.0.spec().clone(), tasks: py.detach(|| self.0.tasks())? };
+        let group = TaskGroup { spec: self.0.spec().clone(), tasks: run(py, self.0.tasks())? };
         read_tasks(py, self.0.snapshot().storage().clone(), group, batch_size)
     }
 }

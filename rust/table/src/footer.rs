@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use deltic_protocol::schema::json::MAX_DEPTH;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::schema::types::SchemaDescriptor;
@@ -46,6 +46,31 @@ pub fn arrow_metadata(
         Some(fields) => ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(fields)))),
         None => Ok(plain),
     }
+}
+
+/// Whether the order behind the bounds of a leaf, in all row groups, is the order of its values.
+pub fn has_ordered_bounds(file: &ArrowReaderMetadata, leaf: usize) -> bool {
+    let Some(column) = file.parquet_schema().columns().get(leaf) else { return false };
+    // Numbers are compared as numbers by every writer there ever was. Bytes were not.
+    let number = matches!(
+        column.physical_type(),
+        PhysicalType::BOOLEAN | PhysicalType::INT32 | PhysicalType::INT64 | PhysicalType::FLOAT | PhysicalType::DOUBLE
+    ) && column.sort_order() != SortOrder::UNSIGNED;
+    let orders = file.metadata().file_metadata().column_orders();
+    let defined = match orders.and_then(|orders| orders.get(leaf)) {
+        Some(
+            ColumnOrder::TYPE_DEFINED_ORDER(_)
+            | ColumnOrder::IEEE_754_TOTAL_ORDER
+            | ColumnOrder::INT96_TIMESTAMP_ORDER,
+        ) => true,
+        Some(ColumnOrder::UNKNOWN) => return false,
+        Some(ColumnOrder::UNDEFINED) | None => number,
+    };
+    let deprecated = || {
+        let statistics = file.metadata().row_groups().iter().filter_map(|group| group.columns().get(leaf)?.statistics());
+        statistics.into_iter().any(|statistics| statistics.is_min_max_deprecated())
+    };
+    defined && (number || !deprecated())
 }
 
 /// The fields with microseconds in `zone` for INT96; `None` if the file has no INT96.

@@ -4,7 +4,7 @@
 //! to `deltic-protocol`.
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
-//! `checkpoint::read`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint::write`, then
+//! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint::write`, then
 //! `changes` and `commit`, then `transaction`, `job`. A test reads the imports.
 
 pub mod changes;
@@ -12,6 +12,7 @@ pub mod check;
 pub mod checkpoint;
 pub mod commit;
 pub mod error;
+pub mod file_table;
 pub mod footer;
 pub mod history;
 pub mod job;
@@ -19,5 +20,6 @@ pub mod log_reader;
 pub mod scan;
 pub mod snapshot;
 pub mod storage;
+pub mod tail;
 pub mod transaction;
 pub mod write;

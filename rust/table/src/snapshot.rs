@@ -9,10 +9,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use deltic_protocol::action::batch::{AddBatch, KeyBatch};
+use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::json::{CommitActions, Wanted};
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::feature;
@@ -20,14 +18,15 @@ use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
-use deltic_protocol::replay::Replay;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::OnceCell;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Result};
+use crate::file_table::FileTable;
 use crate::log_reader;
 use crate::storage::Storage;
+use crate::tail::Tail;
 
 /// Commits parsed at once.
 const CONCURRENT_PARSES: usize = 4;
@@ -46,20 +45,8 @@ struct Inner {
     checksum: Option<VersionChecksum>,
     fetched: Vec<(LogFile, Bytes)>,
     tail: OnceCell<Tail>,
-    checkpoint: OnceCell<Option<OpenCheckpoint>>,
-}
-
-/// The commits after the checkpoint, replayed.
-#[derive(Debug)]
-pub struct Tail {
-    /// Newest first. Their adds and removes are not in them but below.
-    pub commits: Vec<CommitActions>,
-    /// Files that the tail adds and does not remove again.
-    pub live: Vec<AddBatch>,
-    /// Tombstones that no later add took back, as the columns of `remove`.
-    pub tombstones: Vec<RecordBatch>,
-    /// Every logical file that the tail mentions.
-    pub replay: Replay,
+    /// Shared with the snapshots that this one was refreshed from and will be refreshed to.
+    files: Arc<OnceCell<Option<FileTable>>>,
 }
 
 impl Snapshot {
@@ -100,7 +87,7 @@ impl Snapshot {
             protocol = protocol.or_else(|| Some(checksum.protocol.clone()));
             metadata = metadata.or_else(|| Some(checksum.metadata.clone()));
         }
-        let checkpoint = OnceCell::new();
+        let files = OnceCell::new();
         if (protocol.is_none() || metadata.is_none())
             && let Some(found) = &segment.checkpoint
         {
@@ -108,24 +95,49 @@ impl Snapshot {
             protocol = protocol.or_else(|| open.state().protocol.clone());
             metadata = metadata.or_else(|| open.state().metadata.clone());
             // A fresh cell is empty, so this cannot fail.
-            let _first = checkpoint.set(Some(open));
+            let _first = files.set(Some(FileTable::new(open)));
         }
         let protocol = protocol.ok_or_else(|| Error::corrupt("the log has no protocol action"))?;
-        feature::check_readable(&protocol)?;
         let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
-        if !metadata.format.provider.eq_ignore_ascii_case("parquet") {
-            let name = format!("format {}", metadata.format.provider);
-            return Err(Error::unsupported(name, "the table's data files are not Parquet"));
-        }
-        let shape = TableShape {
-            schema: metadata.schema()?,
-            partition_columns: metadata.partition_columns.clone(),
-            mapping: Properties::of(&metadata).column_mapping(&protocol)?,
-        };
+        let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
-        let storage = storage.clone();
-        let tail = OnceCell::new();
-        Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, checkpoint })))
+        let (storage, tail, files) = (storage.clone(), OnceCell::new(), Arc::new(files));
+        Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files })))
+    }
+
+    /// The newest version: this snapshot, or one that shares everything with it but what is new.
+    ///
+    /// One LIST; work is proportional to the commits that are new. Where the log does not simply go on from this version,
+    /// it is opened anew.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn refresh(&self) -> Result<Self> {
+        let storage = &self.0.storage;
+        let place = |e: Error| e.in_table(storage.location());
+        let listing = log_reader::list(storage, self.version()).await.map_err(place)?;
+        let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
+        if segment.version == self.version() {
+            return Ok(self.clone());
+        }
+        let at = segment.version;
+        self.extended(segment).await.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
+    }
+
+    async fn extended(&self, segment: Segment) -> Result<Self> {
+        let known = &self.0;
+        let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
+        let newer = self.load_commits(&newer.cloned().collect::<Vec<_>>()).await?;
+        let protocol = newer.iter().find_map(|commit| commit.protocol.clone());
+        let metadata = newer.iter().find_map(|commit| commit.metadata.clone());
+        let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
+        let metadata = metadata.unwrap_or_else(|| known.metadata.clone());
+        let shape = readable_shape(&protocol, &metadata)?;
+        let newer = Tail::replay(newer).await?;
+        let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
+        let tail = OnceCell::new_with(Some(self.tail().await?.extended(newer)?));
+        let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Vec::new(), None);
+        Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files })))
     }
 
     /// The version.
@@ -168,6 +180,11 @@ impl Snapshot {
         self.0.tail.get_or_try_init(|| self.load_tail()).await.map_err(|e| e.in_table(self.0.storage.location()))
     }
 
+    /// The commits after the checkpoint, if they were replayed already.
+    pub(crate) fn replayed(&self) -> Option<&Tail> {
+        self.0.tail.get()
+    }
+
     async fn load_tail(&self) -> Result<Tail> {
         match Tail::replay(self.load_commits(&self.0.segment.tail).await?).await? {
             Some(tail) => Ok(tail),
@@ -197,11 +214,16 @@ impl Snapshot {
 
     /// The checkpoint, its footers read on first use.
     pub async fn checkpoint(&self) -> Result<Option<&OpenCheckpoint>> {
+        Ok(self.files().await?.map(FileTable::checkpoint))
+    }
+
+    /// The checkpoint's files in columns, none of them decoded before it is asked for.
+    pub async fn files(&self) -> Result<Option<&FileTable>> {
         let open = async || match &self.0.segment.checkpoint {
-            Some(found) => OpenCheckpoint::open(&self.0.storage, found).await.map(Some),
+            Some(found) => OpenCheckpoint::open(&self.0.storage, found).await.map(|open| Some(FileTable::new(open))),
             None => Ok(None),
         };
-        self.0.checkpoint.get_or_try_init(open).await.map(Option::as_ref)
+        self.0.files.get_or_try_init(open).await.map(Option::as_ref)
     }
 
     /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
@@ -258,35 +280,18 @@ impl Snapshot {
     }
 }
 
-impl Tail {
-    /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
-    async fn replay(commits: Vec<CommitActions>) -> Result<Option<Self>> {
-        let replayed = tokio::task::spawn_blocking(move || Self::replay_all(commits)).await;
-        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
+/// How a table that deltic can read names its columns.
+fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape> {
+    feature::check_readable(protocol)?;
+    if !metadata.format.provider.eq_ignore_ascii_case("parquet") {
+        let name = format!("format {}", metadata.format.provider);
+        return Err(Error::unsupported(name, "the table's data files are not Parquet"));
     }
-
-    fn replay_all(mut commits: Vec<CommitActions>) -> Result<Option<Self>> {
-        let (mut live, mut tombstones, mut replay) = (Vec::new(), Vec::new(), Replay::new());
-        let none = |rows: &RecordBatch| RecordBatch::new_empty(rows.schema());
-        for commit in &mut commits {
-            if commit.is_compacted && mentions_a_file_twice(commit)? {
-                return Ok(None);
-            }
-            if !commit.adds.is_empty() {
-                let rest = AddBatch::new(commit.adds.origin, none(commit.adds.rows()))?;
-                let adds = std::mem::replace(&mut commit.adds, rest);
-                live.push(adds.filter(replay.remember(&adds.keys()?))?);
-            }
-            if !commit.removes.is_empty() {
-                let rest = none(&commit.remove_rows);
-                let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
-                let rows = std::mem::replace(&mut commit.remove_rows, rest);
-                let newest = BooleanArray::new(replay.remember(&removes), None);
-                tombstones.push(filter_record_batch(&rows, &newest)?);
-            }
-        }
-        Ok(Some(Self { commits, live, tombstones, replay }))
-    }
+    Ok(TableShape {
+        schema: metadata.schema()?,
+        partition_columns: metadata.partition_columns.clone(),
+        mapping: Properties::of(metadata).column_mapping(protocol)?,
+    })
 }
 
 /// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
@@ -302,21 +307,15 @@ pub(crate) fn vanished(error: Error) -> Error {
 
 /// The files of a checkpoint's batch that the tail does not mention.
 async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
-    if snapshot.tail().await?.replay.is_empty() {
+    if snapshot.tail().await?.mentions_no_file() {
         return Ok(batch);
     }
     let work = move || match snapshot.0.tail.get() {
-        Some(tail) => batch.filter(tail.replay.unseen(&batch.keys()?)),
+        Some(tail) => batch.filter(tail.unseen(&batch.keys()?)),
         None => Err(Error::internal("the commits were replayed and are gone")),
     };
     let filtered = tokio::task::spawn_blocking(work).await;
     filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?
-}
-
-fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {
-    let mut seen = Replay::new();
-    let mut all_new = |keys: &KeyBatch| seen.remember(keys).count_set_bits() == keys.len();
-    Ok(!(all_new(&commit.adds.keys()?) && all_new(&commit.removes)))
 }
 
 /// The newest checksum of the segment. It only saves work: an unreadable one is none.

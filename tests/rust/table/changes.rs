@@ -855,7 +855,7 @@ fn scan(log: &Log, version: u64) -> Vec<String> {
         let snapshot = Snapshot::open(&log.storage, Some(version)).await.unwrap();
         let plan = ScanPlan::new(&snapshot, None, None).await.unwrap();
         let reader = Reader::new(log.storage.clone(), plan.spec().clone()).unwrap();
-        let rows = reader.read(plan.tasks().unwrap(), ReadOptions::default()).map_ok(|batch| text(&batch));
+        let rows = reader.read(plan.tasks().await.unwrap(), ReadOptions::default()).map_ok(|batch| text(&batch));
         let mut rows: Vec<String> = rows.try_concat().await.unwrap();
         rows.sort_unstable();
         rows

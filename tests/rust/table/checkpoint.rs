@@ -220,7 +220,7 @@ async fn tombstones(snapshot: &Snapshot) -> Result<Vec<RecordBatch>> {
     if let Some(checkpoint) = snapshot.checkpoint().await? {
         let older: Vec<(KeyBatch, RecordBatch)> = checkpoint.removes().try_collect().await?;
         for (keys, rows) in older {
-            let unseen = arrow_array::BooleanArray::new(tail.replay.unseen(&keys), None);
+            let unseen = arrow_array::BooleanArray::new(tail.unseen(&keys), None);
             all.push(arrow_select::filter::filter_record_batch(&rows, &unseen).unwrap());
         }
     }

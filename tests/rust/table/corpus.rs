@@ -77,7 +77,7 @@ async fn described(snapshot: &Snapshot) -> Result<(u64, u64)> {
 async fn rows(snapshot: &Snapshot) -> Result<u64> {
     let plan = ScanPlan::new(snapshot, None, None).await?;
     let reader = Reader::new(snapshot.storage().clone(), plan.spec().clone())?;
-    let batches = reader.read(plan.tasks()?, ReadOptions::default());
+    let batches = reader.read(plan.tasks().await?, ReadOptions::default());
     batches.try_fold(0, |sum, batch| async move { Ok(sum + batch.num_rows() as u64) }).await
 }
 

@@ -45,20 +45,20 @@ async fn plan(sample: &Sample, filter: Option<&str>) -> Result<ScanPlan> {
     ScanPlan::new(&sample.open().await?, None, filter).await
 }
 
-fn paths(plan: &ScanPlan) -> String {
-    let mut paths: Vec<String> = plan.tasks().unwrap().into_iter().map(|t| t.path).collect();
+async fn paths(plan: &ScanPlan) -> String {
+    let mut paths: Vec<String> = plan.tasks().await.unwrap().into_iter().map(|t| t.path).collect();
     paths.sort();
     paths.join(" ")
 }
 
 /// Paths kept, files skipped by partition and by statistics.
-#[track_caller]
-fn check(found: &ScanPlan, kept: &str, partition: u64, statistics: u64) {
-    let skipped = (found.skipped.partition, found.skipped.statistics);
-    assert_eq!((paths(found).as_str(), skipped), (kept, (partition, statistics)), "{:?}", found.spec().predicate);
-    assert_eq!(found.files_kept + partition + statistics, found.files_total);
-    assert_eq!(found.bytes_total, found.files_total * 10);
-    assert_eq!(found.bytes_kept, found.files_kept * 10);
+async fn check(found: &ScanPlan, kept: &str, partition: u64, statistics: u64) {
+    let totals = found.totals().await.unwrap();
+    let skipped = (totals.skipped.partition, totals.skipped.statistics);
+    assert_eq!((paths(found).await.as_str(), skipped), (kept, (partition, statistics)), "{:?}", found.spec().predicate);
+    assert_eq!(found.files_kept + partition + statistics, totals.files);
+    assert_eq!(totals.bytes, totals.files * 10);
+    assert_eq!(totals.bytes_kept, found.files_kept * 10);
 }
 
 #[tokio::test]
@@ -88,9 +88,9 @@ async fn files_are_skipped_by_partition_then_by_statistics() {
         ("x >= 5 AND x <= 8 AND x <> 7", "a0 a2 b0 n0", 0, 2),
     ];
     for (filter, kept, partition, statistics) in cases {
-        check(&plan(&sample, Some(filter)).await.unwrap(), kept, partition, statistics);
+        check(&plan(&sample, Some(filter)).await.unwrap(), kept, partition, statistics).await;
     }
-    check(&plan(&sample, None).await.unwrap(), "a0 a1 a2 b0 b1 n0", 0, 0);
+    check(&plan(&sample, None).await.unwrap(), "a0 a1 a2 b0 b1 n0", 0, 0).await;
 }
 
 #[tokio::test]
@@ -110,12 +110,12 @@ async fn typed_statistics_of_a_checkpoint_skip_as_texts_do() {
         typed("b0", "b", 0, 9),
     ];
     sample.put("00000000000000000001.checkpoint.parquet", parquet_with_stats(&actions, &[("x", DataType::Int64)]));
-    check(&plan(&sample, Some("x < 5")).await.unwrap(), "a0 a2 b0", 0, 1);
-    check(&plan(&sample, Some("p = 'a' AND x > 100")).await.unwrap(), "a2", 1, 2);
-    check(&plan(&sample, Some("p = 'b' OR x >= 10")).await.unwrap(), "a1 a2 b0", 0, 1);
+    check(&plan(&sample, Some("x < 5")).await.unwrap(), "a0 a2 b0", 0, 1).await;
+    check(&plan(&sample, Some("p = 'a' AND x > 100")).await.unwrap(), "a2", 1, 2).await;
+    check(&plan(&sample, Some("p = 'b' OR x >= 10")).await.unwrap(), "a1 a2 b0", 0, 1).await;
     // Nothing is known of `y`, which must not cost what is known of `x`.
-    check(&plan(&sample, Some("x > 100 AND y = 'q'")).await.unwrap(), "a2", 0, 3);
-    let found = plan(&sample, Some("p = 'a' AND x > 100")).await.unwrap().tasks().unwrap();
+    check(&plan(&sample, Some("x > 100 AND y = 'q'")).await.unwrap(), "a2", 0, 3).await;
+    let found = plan(&sample, Some("p = 'a' AND x > 100")).await.unwrap().tasks().await.unwrap();
     assert_eq!(found[0].deletion_vector.as_ref().unwrap().cardinality, 6);
     assert_eq!(found[0].partition_values["p"].as_deref(), Some("a"));
 }
@@ -125,9 +125,9 @@ async fn an_empty_table_has_an_empty_plan() {
     let sample = table(&[]);
     for filter in [None, Some("p = 'a'"), Some("x < 5")] {
         let found = plan(&sample, filter).await.unwrap();
-        check(&found, "", 0, 0);
-        assert!(found.task_groups(4).unwrap().is_empty());
-        assert_eq!(found.to_batches().unwrap().1.len(), 0);
+        check(&found, "", 0, 0).await;
+        assert!(found.task_groups(4).await.unwrap().is_empty());
+        assert_eq!(found.to_batches().await.unwrap().1.len(), 0);
     }
 }
 
@@ -137,7 +137,7 @@ async fn columns_are_named_as_the_table_names_them() {
     let columns = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let found = ScanPlan::new(&snapshot, Some(&columns(&["Y", "p"])), Some("X < 5")).await.unwrap();
     assert_eq!(found.spec().columns, ["y", "p"]);
-    assert_eq!((found.spec().predicate.as_deref(), found.skipped.statistics), (Some("X < 5"), 2));
+    assert_eq!((found.spec().predicate.as_deref(), found.totals().await.unwrap().skipped.statistics), (Some("X < 5"), 2));
     assert_eq!(ScanPlan::new(&snapshot, None, None).await.unwrap().spec().columns, ["p", "x", "y"]);
     assert!(ScanPlan::new(&snapshot, Some(&[]), None).await.unwrap().spec().columns.is_empty());
 
@@ -172,12 +172,12 @@ async fn sizes_of_any_kind_do_no_harm() {
     let most = json!(i64::MAX);
     let sample = table(&[sized("a", most.clone()), sized("b", most.clone()), sized("c", most)]);
     let found = plan(&sample, None).await.unwrap();
-    assert_eq!(found.bytes_total, u64::MAX);
-    assert_eq!(found.task_groups(1).unwrap().len(), 1);
+    assert_eq!(found.totals().await.unwrap().bytes, u64::MAX);
+    assert_eq!(found.task_groups(1).await.unwrap().len(), 1);
     for size in [json!(-1), Value::Null] {
         let found = plan(&table(&[sized("a", size)]), None).await.unwrap();
-        assert_eq!(found.files_total, 1);
-        let error = found.tasks().unwrap_err();
+        assert_eq!(found.files_kept, 1);
+        let error = found.tasks().await.unwrap_err();
         assert_eq!((error.kind(), error.path()), (&Kind::Corrupt, Some("a")));
     }
 }
@@ -215,13 +215,13 @@ async fn the_files_come_with_everything_that_is_known_of_them() {
         .collect();
     rows.sort();
     assert_eq!(rows, ["a0 a 4 0..9 0 4", "a2 a ? ?..? ? ?", "d d ? ?..? ? ?"]);
-    let (_, batches) = plan(&sample, Some("p = 'd'")).await.unwrap().to_batches().unwrap();
+    let (_, batches) = plan(&sample, Some("p = 'd'")).await.unwrap().to_batches().await.unwrap();
     let deleted = batches[0].column_by_name("deleted_rows").unwrap().as_primitive::<Int64Type>();
     assert_eq!((batches.len(), deleted.value(0)), (1, 6));
 }
 
-fn groups(plan: &ScanPlan, count: usize) -> Vec<Vec<FileTask>> {
-    let groups = plan.task_groups(count).unwrap();
+async fn groups(plan: &ScanPlan, count: usize) -> Vec<Vec<FileTask>> {
+    let groups = plan.task_groups(count).await.unwrap();
     groups.iter().map(|bytes| TaskGroup::from_bytes(bytes).unwrap().tasks).collect()
 }
 
@@ -237,7 +237,7 @@ proptest! {
         let actions: Vec<Value> =
             sizes.iter().enumerate().map(|(i, size)| add_with(&format!("f{i:02}"), json!({"size": size}))).collect();
         let found = runtime.block_on(plan(&table(&actions), None)).unwrap();
-        let groups = groups(&found, count);
+        let groups = runtime.block_on(groups(&found, count));
         prop_assert_eq!(groups.len(), count.max(1).min(sizes.len()));
         let mut seen: Vec<String> = groups.iter().flatten().map(|t| t.path.clone()).collect();
         seen.sort();

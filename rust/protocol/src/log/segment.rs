@@ -14,6 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::name::{CheckpointFormat, LogName};
 use crate::error::{Error, Result};
 
+/// Commits after the checkpoint that are carried along rather than starting from a newer one, which would have to be
+/// decoded anew.
+const LONG_TAIL: u64 = 100;
+
 /// A file found in `_delta_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
@@ -128,6 +132,40 @@ impl Segment {
             checkpoint,
             tail,
         })
+    }
+
+    /// This segment with the commits of a later listing, which starts at its own version, behind it.
+    ///
+    /// `None` if the listing does not simply continue it: its own commit is gone or another, one is missing in between, or
+    /// a newer checkpoint has made the tail needlessly long. Then choose anew.
+    pub fn extended(&self, listing: &[LogFile]) -> Option<Self> {
+        let files = distinct(listing);
+        let mut commits: BTreeMap<u64, &LogFile> = BTreeMap::new();
+        for file in &files {
+            if let LogName::Commit { version } = file.name {
+                commits.insert(version, file);
+            }
+        }
+        (commits.remove(&self.version)? == self.latest_commit()?).then_some(())?;
+        let newer: Vec<LogFile> = commits.range(self.version..).map(|(_, file)| (*file).clone()).collect();
+        let version = self.version.checked_add(u64::try_from(newer.len()).ok()?)?;
+        (newer.last().is_none_or(|last| last.name.version() == version)).then_some(())?;
+        let checkpoints = complete_checkpoints(&files);
+        let newest = checkpoints.last_key_value().map(|(at, _)| *at).filter(|at| Some(*at) > self.checkpoint_version());
+        let base = self.checkpoint_version().unwrap_or_default();
+        // A checkpoint beyond the commits stands for commits that are gone.
+        if newest.is_some_and(|at| at > version || version - base > LONG_TAIL) {
+            return None;
+        }
+        let mut extended = self.clone();
+        extended.version = version;
+        extended.tail.extend(newer.iter().cloned());
+        extended.commits.extend(newer);
+        let checksums = files.iter().filter(|f| matches!(f.name, LogName::Checksum { version: v } if v <= version));
+        if let Some(checksum) = checksums.max_by_key(|f| f.name.version()) {
+            extended.checksum = Some((*checksum).clone());
+        }
+        Some(extended)
     }
 
     /// The tail without compactions.

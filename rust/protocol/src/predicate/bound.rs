@@ -82,6 +82,25 @@ pub enum BoundPredicate {
     },
 }
 
+impl BoundPredicate {
+    /// Whether bounds alone decide it wherever they are known, without counts of nulls and rows: a value that is there
+    /// proves that there are rows and that not all are null.
+    pub fn is_decided_by_bounds(&self) -> bool {
+        match self {
+            Self::And(terms) | Self::Or(terms) => terms.iter().all(Self::is_decided_by_bounds),
+            Self::Not(_) | Self::IsNull(_) => false,
+            Self::Constant(_)
+            | Self::IsNotNull(_)
+            | Self::Fixed { .. }
+            | Self::Compare { .. }
+            | Self::CompareColumns { .. }
+            | Self::Range { .. }
+            | Self::In { .. }
+            | Self::Like { .. } => true,
+        }
+    }
+}
+
 /// A column, or a field inside one, of the schema the predicate is bound to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {

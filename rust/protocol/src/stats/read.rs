@@ -9,21 +9,18 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, Int64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray, StructArray, new_null_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StructArray, new_null_array};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
-use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Text, Values, count, near_double, near_float};
+use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float};
 use crate::error::Result;
+use crate::json::Scanner;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
 
@@ -49,6 +46,25 @@ pub struct LeafBounds {
     pub null_count: Int64Array,
 }
 
+impl LeafBounds {
+    /// Of columns that have one value in all rows of a file, as partition columns do.
+    pub fn of_values(values: ArrayRef, row_count: &Int64Array) -> Self {
+        let nulls = values.logical_nulls();
+        // All rows are null or none is.
+        let null_count = match nulls.filter(|nulls| nulls.null_count() > 0) {
+            None => Int64Array::from_value(0, values.len()),
+            Some(nulls) => (0..values.len())
+                .map(|row| match (nulls.is_null(row), row_count.is_valid(row)) {
+                    (false, _) => Some(0),
+                    (true, true) => Some(row_count.value(row)),
+                    (true, false) => None,
+                })
+                .collect(),
+        };
+        Self { min: values.clone(), max: values, null_count }
+    }
+}
+
 /// Statistics of many files.
 #[derive(Debug, Clone)]
 pub struct StatsColumns {
@@ -61,34 +77,47 @@ pub struct StatsColumns {
 }
 
 /// Reads JSON statistics.
-pub fn from_json(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
-    read_json(stats, leaves, Margin::Safe)
+pub fn from_json<'a>(stats: impl IntoIterator<Item = Option<&'a str>>, leaves: &[Leaf]) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::Safe, true)
+}
+
+/// Reads JSON statistics no further than to the bounds, unless one is missing: where both are known, null counts and
+/// what else stands behind them may be left unknown.
+pub fn bounds_from_json<'a>(
+    stats: impl IntoIterator<Item = Option<&'a str>>,
+    leaves: &[Leaf],
+) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::Safe, false)
 }
 
 /// Reads JSON statistics with bounds as they are written: for storing them, not for skipping.
 ///
 /// Only what was a float is widened here too, since the text it was written in is what tells how far.
-pub fn from_json_as_written(stats: &StringArray, leaves: &[Leaf]) -> Result<StatsColumns> {
-    read_json(stats, leaves, Margin::None)
+pub fn from_json_as_written<'a>(
+    stats: impl IntoIterator<Item = Option<&'a str>>,
+    leaves: &[Leaf],
+) -> Result<StatsColumns> {
+    read_json(stats, leaves, Margin::None, true)
 }
 
-fn read_json(stats: &StringArray, leaves: &[Leaf], margin: Margin) -> Result<StatsColumns> {
+fn read_json<'a>(
+    stats: impl IntoIterator<Item = Option<&'a str>>,
+    leaves: &[Leaf],
+    margin: Margin,
+    to_the_end: bool,
+) -> Result<StatsColumns> {
     let mut tree = Tree::default();
     for (index, leaf) in leaves.iter().enumerate() {
         tree.insert(&leaf.path, index);
     }
     let mut row = Row::new(leaves, margin);
-    let mut num_records = Int64Builder::with_capacity(stats.len());
-    let mut tight_bounds = BooleanBuilder::with_capacity(stats.len());
+    let mut num_records = Int64Builder::new();
+    let mut tight_bounds = BooleanBuilder::new();
     for text in stats {
-        (row.num_records, row.tight_bounds) = (None, None);
-        if let Some(text) = text {
-            // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
-            let mut json = serde_json::Deserializer::from_str(text);
-            let document = Document { tree: &tree, row: &mut row };
-            if document.deserialize(&mut json).and_then(|()| json.end()).is_err() {
-                row.forget();
-            }
+        (row.num_records, row.tight_bounds, row.bounds) = (None, None, 0);
+        // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
+        if text.is_some_and(|text| document(text, &tree, &mut row, to_the_end).is_none()) {
+            row.forget();
         }
         num_records.append_option(row.num_records);
         tight_bounds.append_option(row.tight_bounds);
@@ -222,16 +251,32 @@ fn shift_micros(array: &ArrayRef, by: i64) -> ArrayRef {
 /// The wanted leaves by name, level by level.
 #[derive(Default)]
 struct Tree {
-    children: BTreeMap<String, Tree>,
+    /// Sorted by name.
+    children: Vec<(String, Tree)>,
     leaf: Option<usize>,
 }
 
 impl Tree {
     fn insert(&mut self, path: &[String], index: usize) {
-        match path.split_first() {
-            None => self.leaf = Some(index),
-            Some((name, rest)) => self.children.entry(name.clone()).or_default().insert(rest, index),
+        let Some((name, rest)) = path.split_first() else {
+            self.leaf = Some(index);
+            return;
+        };
+        let at = match self.children.binary_search_by(|(child, _)| child.cmp(name)) {
+            Ok(at) => at,
+            Err(at) => {
+                self.children.insert(at, (name.clone(), Tree::default()));
+                at
+            }
+        };
+        if let Some((_, child)) = self.children.get_mut(at) {
+            child.insert(rest, index);
         }
+    }
+
+    fn child(&self, name: &str) -> Option<&Self> {
+        let at = self.children.binary_search_by(|(child, _)| child.as_str().cmp(name)).ok()?;
+        self.children.get(at).map(|(_, child)| child)
     }
 }
 
@@ -239,13 +284,25 @@ impl Tree {
 struct Row {
     num_records: Option<i64>,
     tight_bounds: Option<bool>,
+    /// Least and greatest values found, each counted.
+    bounds: usize,
     sinks: Vec<Sink>,
 }
 
 impl Row {
     fn new(leaves: &[Leaf], margin: Margin) -> Self {
         let sinks = leaves.iter().map(|leaf| Sink::new(leaf, margin)).collect();
-        Self { num_records: None, tight_bounds: None, sinks }
+        Self { num_records: None, tight_bounds: None, bounds: 0, sinks }
+    }
+
+    fn has_all_bounds(&self) -> bool {
+        self.bounds == 2 * self.sinks.len()
+    }
+
+    fn take(&mut self, leaf: usize, member: Member, text: &str) {
+        if let Some(sink) = self.sinks.get_mut(leaf) {
+            self.bounds += usize::from(sink.take(member, text));
+        }
     }
 
     fn forget(&mut self) {
@@ -298,18 +355,25 @@ impl Sink {
         }
     }
 
-    fn take(&mut self, member: Member, text: &str) {
+    /// Whether that was a bound not found before.
+    fn take(&mut self, member: Member, text: &str) -> bool {
+        let (of, was_float) = (&self.leaf.data_type, self.leaf.was_float);
         match member {
             Member::Min if self.has_min == Found::Nothing => {
-                self.min.append(text, &self.leaf.data_type, self.leaf.was_float, self.margin, false);
+                self.min.append(text, of, was_float, self.margin, false);
                 self.has_min = Found::Value;
+                true
             }
             Member::Max if self.has_max == Found::Nothing => {
-                self.max.append(text, &self.leaf.data_type, self.leaf.was_float, self.margin, true);
+                self.max.append(text, of, was_float, self.margin, true);
                 self.has_max = Found::Value;
+                true
             }
-            Member::NullCount => self.count = count(text),
-            Member::Min | Member::Max => {}
+            Member::NullCount => {
+                self.count = count(text);
+                false
+            }
+            Member::Min | Member::Max => false,
         }
     }
 
@@ -356,103 +420,75 @@ enum Member {
     NullCount,
 }
 
-/// The whole statistics object.
-struct Document<'t, 'r> {
-    tree: &'t Tree,
-    row: &'r mut Row,
-}
-
-impl<'de> DeserializeSeed<'de> for Document<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Document<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("statistics")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
-            let member = match key.as_ref() {
-                "numRecords" => {
-                    self.row.num_records = count(map.next_value::<&'de RawValue>()?.get());
-                    continue;
-                }
-                "tightBounds" => {
-                    self.row.tight_bounds = match map.next_value::<&'de RawValue>()?.get() {
-                        "true" => Some(true),
-                        "false" => Some(false),
-                        _ => None,
-                    };
-                    continue;
-                }
-                "minValues" => Member::Min,
-                "maxValues" => Member::Max,
-                "nullCount" => Member::NullCount,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            map.next_value_seed(Branch { tree: self.tree, member, row: self.row })?;
-        }
-        Ok(())
-    }
-}
-
-/// `minValues`, `maxValues`, `nullCount` or a struct inside one of them.
-struct Branch<'t, 'r> {
-    tree: &'t Tree,
-    member: Member,
-    row: &'r mut Row,
-}
-
-impl<'de> DeserializeSeed<'de> for Branch<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Branch<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of bounds")
-    }
-
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
-            match self.tree.children.get(key.as_ref()) {
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                Some(child) => match child.leaf {
-                    Some(leaf) => {
-                        let value = map.next_value::<&'de RawValue>()?.get();
-                        if let Some(sink) = self.row.sinks.get_mut(leaf).filter(|_| value != "null") {
-                            sink.take(self.member, value);
-                        }
-                    }
-                    None => map.next_value_seed(Branch { tree: child, member: self.member, row: self.row })?,
-                },
+/// Walks the whole statistics object, or as far as needed. `None` if it is malformed.
+fn document(text: &str, tree: &Tree, row: &mut Row, to_the_end: bool) -> Option<()> {
+    let mut json = Scanner::new(text);
+    json.open()?;
+    let mut first = true;
+    while let Some(key) = json.key(first)? {
+        first = false;
+        let member = match key.as_ref() {
+            "numRecords" => {
+                row.num_records = count(json.value()?);
+                continue;
             }
+            "tightBounds" => {
+                row.tight_bounds = json.value()?.parse().ok();
+                continue;
+            }
+            "minValues" => Member::Min,
+            "maxValues" => Member::Max,
+            "nullCount" => Member::NullCount,
+            _ => {
+                json.value()?;
+                continue;
+            }
+        };
+        match json.peek()? {
+            b'{' => branch(&mut json, tree, member, row, to_the_end)?,
+            _ => (json.value()? == "null").then_some(())?,
         }
-        Ok(())
+        if !to_the_end && row.has_all_bounds() {
+            // What is left is not looked at, but a text that was cut off is not trusted.
+            return text.ends_with('}').then_some(());
+        }
     }
+    json.is_at_end().then_some(())
+}
+
+/// `minValues`, `maxValues`, `nullCount` or a struct inside one of them. As deep as the schema at most.
+fn branch(json: &mut Scanner<'_>, tree: &Tree, member: Member, row: &mut Row, to_the_end: bool) -> Option<()> {
+    json.open()?;
+    let (mut first, mut wanted) = (true, tree.children.len());
+    while wanted > 0 {
+        let Some(key) = json.key(first)? else { return Some(()) };
+        first = false;
+        let Some(child) = tree.child(&key) else {
+            json.value()?;
+            continue;
+        };
+        match child.leaf {
+            Some(leaf) => {
+                let value = json.value()?;
+                if value != "null" {
+                    row.take(leaf, member, value);
+                    wanted -= 1;
+                }
+                if !to_the_end && row.has_all_bounds() {
+                    return Some(());
+                }
+            }
+            None => match json.peek()? {
+                b'{' => {
+                    branch(json, child, member, row, to_the_end)?;
+                    wanted -= 1;
+                    if !to_the_end && row.has_all_bounds() {
+                        return Some(());
+                    }
+                }
+                _ => (json.value()? == "null").then_some(())?,
+            },
+        }
+    }
+    json.leave()
 }

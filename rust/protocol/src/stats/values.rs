@@ -2,7 +2,6 @@
 //!
 //! What is no value of the column's type is null. Widened is whatever a known writer rounds or cuts; see `read`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -11,8 +10,8 @@ use arrow_array::builder::{
 };
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
-use serde::Deserialize;
 
+use crate::json::unquote;
 use crate::scalar::{Scalar, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
@@ -33,10 +32,6 @@ pub(super) enum Margin {
     /// Not at all.
     None,
 }
-
-/// A text, borrowed unless it holds escapes. `Cow` by itself always owns.
-#[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// Typed values being collected; what is not of the type is null.
 pub(super) enum Values {
@@ -106,12 +101,12 @@ impl Values {
     pub(super) fn append(&mut self, raw: &str, of: &PrimitiveType, was_float: bool, margin: Margin, upper: bool) {
         let unquoted;
         let text = if raw.starts_with('"') {
-            match serde_json::from_str::<Text<'_>>(raw) {
-                Ok(Text(text)) => {
+            match unquote(raw) {
+                Some(text) => {
                     unquoted = text;
                     unquoted.as_ref()
                 }
-                Err(_) => return self.append_null(),
+                None => return self.append_null(),
             }
         } else {
             raw

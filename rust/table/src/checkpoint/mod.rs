@@ -1,6 +1,6 @@
 //! Checkpoints: reading and writing them.
 
 mod columns;
-mod part;
+pub(crate) mod part;
 pub mod read;
 pub mod write;

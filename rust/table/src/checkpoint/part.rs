@@ -7,11 +7,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::read::may_hold;
@@ -28,17 +32,37 @@ const BATCH_ROWS: usize = 128 * 1024;
 
 /// One Parquet file with actions.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     storage: Storage,
     path: String,
     size: u64,
     metadata: ArrowReaderMetadata,
+    /// The same with the long texts of `add` as views, which are not copied when decoded.
+    views: ArrowReaderMetadata,
     leaves: Vec<Vec<String>>,
+}
+
+/// How to decode a row group.
+#[derive(Debug, Default)]
+pub(crate) struct Decode {
+    /// Whether long texts of `add` (path, statistics, partition values) come as views into the decoded pages.
+    pub(crate) views: bool,
+    /// The rows to decode; all when `None`.
+    pub(crate) rows: Option<RowSelection>,
+    /// Rows of a batch at most; as many as there are when `None`.
+    pub(crate) batch_rows: Option<usize>,
+}
+
+/// Column chunks of one row group, fetched.
+pub(crate) struct Fetched {
+    group: usize,
+    leaves: Vec<usize>,
+    chunks: Chunks,
 }
 
 impl Part {
     /// Reads the footers of files given by path and size.
-    pub(super) async fn open_all(storage: &Storage, files: Vec<(String, u64)>) -> Result<Vec<Arc<Self>>> {
+    pub(crate) async fn open_all(storage: &Storage, files: Vec<(String, u64)>) -> Result<Vec<Arc<Self>>> {
         let open = |(path, size)| async move { Self::open(storage, path, size).await.map(Arc::new) };
         stream::iter(files).map(open).buffered(CONCURRENT_FOOTERS).try_collect().await
     }
@@ -62,31 +86,32 @@ impl Part {
         let metadata = footer::parse(end.get(skip..stop).ok_or_else(cut)?).map_err(parquet)?;
         // What writers still put into INT96 are instants.
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
+        let views = with_views(&metadata).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
         let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
-        Ok(Self { storage: storage.clone(), path, size, metadata, leaves })
+        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves })
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    pub(super) fn leaves(&self) -> impl Iterator<Item = &[String]> {
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = &[String]> {
         self.leaves.iter().map(Vec::as_slice)
     }
 
-    pub(super) fn has_leaf(&self, path: &[String]) -> bool {
+    pub(crate) fn has_leaf(&self, path: &[String]) -> bool {
         self.leaves.iter().any(|leaf| leaf == path)
     }
 
     /// Whether a leaf is null in every row, by the statistics.
-    pub(super) fn is_empty_leaf(&self, path: &[String]) -> bool {
+    pub(crate) fn is_empty_leaf(&self, path: &[String]) -> bool {
         let leaf = self.leaves.iter().position(|leaf| leaf == path);
         leaf.is_none_or(|leaf| !self.metadata.metadata().row_groups().iter().any(|group| may_hold(group, leaf)))
     }
 
     /// Row groups in which `root.key` may be there.
-    pub(super) fn groups_with(&self, root: &str, key: &str) -> Vec<usize> {
+    pub(crate) fn groups_with(&self, root: &str, key: &str) -> Vec<usize> {
         let Some(leaf) = self.leaves.iter().position(|leaf| leaf.len() == 2 && leaf[0] == root && leaf[1] == key)
         else {
             return Vec::new();
@@ -95,20 +120,83 @@ impl Part {
         groups.filter(|(_, group)| group.num_rows() > 0 && may_hold(group, leaf)).map(|(index, _)| index).collect()
     }
 
+    /// The footer.
+    pub(crate) fn metadata(&self) -> &ArrowReaderMetadata {
+        &self.metadata
+    }
+
+    /// The position of a leaf.
+    pub(crate) fn leaf(&self, path: &[&str]) -> Option<usize> {
+        self.leaves.iter().position(|leaf| leaf.iter().map(String::as_str).eq(path.iter().copied()))
+    }
+
+    /// The Arrow type of a leaf inside structs.
+    pub(crate) fn arrow_type(&self, path: &[&str]) -> Option<&DataType> {
+        let (root, rest) = path.split_first()?;
+        let root = self.metadata.schema().field_with_name(root).ok()?;
+        rest.iter().try_fold(root.data_type(), |level, name| match level {
+            DataType::Struct(fields) => fields.find(name).map(|(_, field)| field.data_type()),
+            _ => None,
+        })
+    }
+
+    /// Rows of a row group.
+    pub(crate) fn rows(&self, group: usize) -> usize {
+        let rows = self.metadata.metadata().row_groups().get(group).map(RowGroupMetaData::num_rows);
+        rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or_default()
+    }
+
     /// Decodes the wanted leaves of a row group.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         self: &Arc<Self>,
         group: usize,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
     ) -> Result<Vec<RecordBatch>> {
+        let fetched = self.fetch(group, wanted).await?;
+        self.blocking(move |part| {
+            let reader = part.decode(fetched, Decode::default())?;
+            reader.map(|batch| batch.map_err(|e| corrupt_parquet(part.path(), e.into()))).collect()
+        })
+        .await
+    }
+
+    /// Fetches the wanted leaves of a row group.
+    pub(crate) async fn fetch(
+        &self,
+        group: usize,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<Fetched> {
         let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
         let chunks = self.chunks(group, &leaves)?;
         let bytes = self.storage.get_ranges(&self.path, &chunks).await?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
-        let (part, chunks) = (self.clone(), Chunks { size: self.size, chunks });
-        let decoded = tokio::task::spawn_blocking(move || part.decode(group, leaves, chunks)).await;
-        let decoded = decoded.map_err(|e| Error::corrupt("decoding the Parquet file failed").caused_by(e));
-        decoded.map_err(|e| e.in_file(&self.path))?.map_err(|e| corrupt_parquet(&self.path, e))
+        Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
+    }
+
+    /// Runs work that decodes on the blocking pool.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let part = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&part)).await;
+        done.map_err(|e| Error::corrupt("decoding the Parquet file failed").caused_by(e).in_file(&self.path))?
+    }
+
+    /// Decodes what was fetched, batch by batch.
+    pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
+        let rows = self.rows(fetched.group);
+        let metadata = if how.views { &self.views } else { &self.metadata };
+        let mask =
+            ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), fetched.leaves.clone());
+        let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched.chunks, metadata.clone())
+            .with_projection(mask)
+            .with_row_groups(vec![fetched.group])
+            .with_batch_size(how.batch_rows.unwrap_or(BATCH_ROWS).min(rows).clamp(1, BATCH_ROWS));
+        if let Some(rows) = how.rows {
+            reader = reader.with_row_selection(rows);
+        }
+        reader.build().map_err(|e| corrupt_parquet(&self.path, e))
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {
@@ -124,17 +212,33 @@ impl Part {
             Error::corrupt("a column chunk lies outside the Parquet file, or is missing").in_file(&self.path)
         })
     }
+}
 
-    fn decode(&self, group: usize, leaves: Vec<usize>, chunks: Chunks) -> Result<Vec<RecordBatch>, ParquetError> {
-        let mask = ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), leaves);
-        let rows = usize::try_from(self.metadata.metadata().row_group(group).num_rows()).unwrap_or(BATCH_ROWS);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, self.metadata.clone())
-            .with_projection(mask)
-            .with_row_groups(vec![group])
-            .with_batch_size(rows.clamp(1, BATCH_ROWS))
-            .build()?;
-        reader.map(|batch| batch.map_err(ParquetError::from)).collect()
+/// The schema with the long texts of `add` as views.
+fn with_views(plain: &ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
+    fn viewed(field: &Field) -> Field {
+        let inside = |field: &FieldRef| Arc::new(viewed(field));
+        let data_type = match field.data_type() {
+            DataType::Utf8 => DataType::Utf8View,
+            DataType::Struct(fields) => DataType::Struct(fields.iter().map(inside).collect()),
+            DataType::Map(entries, sorted) => DataType::Map(inside(entries), *sorted),
+            other => other.clone(),
+        };
+        field.clone().with_data_type(data_type)
     }
+    let member = |field: &FieldRef| match field.name().as_str() {
+        "path" | "stats" | "partitionValues" => Arc::new(viewed(field)),
+        _ => field.clone(),
+    };
+    let root = |field: &FieldRef| match (field.name().as_str(), field.data_type()) {
+        ("add", DataType::Struct(members)) => {
+            Arc::new(field.as_ref().clone().with_data_type(DataType::Struct(members.iter().map(member).collect())))
+        }
+        _ => field.clone(),
+    };
+    let fields: Fields = plain.schema().fields().iter().map(root).collect();
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(Schema::new(fields)));
+    ArrowReaderMetadata::try_new(plain.metadata().clone(), options)
 }
 
 /// The fetched column chunks of a file, by position.

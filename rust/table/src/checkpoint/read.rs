@@ -131,6 +131,16 @@ impl OpenCheckpoint {
         Ok(below.collect())
     }
 
+    /// The files of a JSON top level.
+    pub(crate) fn inline_adds(&self) -> Option<&AddBatch> {
+        self.inline.as_ref().map(|actions| &actions.adds)
+    }
+
+    /// The row groups that may hold files, those of sidecars last.
+    pub(crate) async fn add_groups(&self) -> Result<Vec<(Arc<Part>, usize)>> {
+        self.row_groups("add").try_collect().await
+    }
+
     /// The files that were live, batch by batch.
     pub fn adds(&self, columns: &AddColumns) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
         let origin = Origin::Checkpoint(self.version);
@@ -141,7 +151,7 @@ impl OpenCheckpoint {
             async move {
                 let wanted = move |path: &[String]| projection.wants(path);
                 let batches = part.read(group, &wanted).await?;
-                let batches = batches.iter().map(|rows| AddBatch::new(origin, action_rows(rows, "add")?));
+                let batches = batches.iter().map(|rows| AddBatch::new(origin, action_rows(rows, "add", true)?));
                 batches.collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
             }
         };
@@ -155,7 +165,7 @@ impl OpenCheckpoint {
         let read = |(part, group): (Arc<Part>, usize)| async move {
             let wanted = |path: &[String]| path.first().is_some_and(|root| root == "remove");
             let keyed = |rows: &RecordBatch| {
-                let rows = action_rows(rows, "remove")?;
+                let rows = action_rows(rows, "remove", true)?;
                 Ok((KeyBatch::new(&rows)?, rows))
             };
             let batches = part.read(group, &wanted).await?;
@@ -233,18 +243,9 @@ struct Projection {
 }
 
 impl Projection {
-    /// Typed statistics serve when they are filled and have every wanted column, or there is no text; else the text.
     fn of(part: &Part, columns: &AddColumns) -> Self {
         let wants_stats = columns.num_records || !columns.stats.is_empty();
-        let below = |bound: &str, leaf: &[String]| {
-            let head = ["add", "stats_parsed", bound].map(str::to_owned);
-            part.has_leaf(&[head.as_slice(), leaf].concat())
-        };
-        let count = ["add", "stats_parsed", "numRecords"].map(str::to_owned);
-        let filled = part.has_leaf(&count) && !part.is_empty_leaf(&count);
-        let known = |leaf: &Vec<String>| below("minValues", leaf) || below("nullCount", leaf);
-        let no_text = part.is_empty_leaf(&["add", "stats"].map(str::to_owned));
-        let typed = wants_stats && filled && (no_text || columns.stats.iter().all(known));
+        let typed = wants_stats && typed_stats_serve(part, &columns.stats);
         Self {
             members: columns.members.clone(),
             typed: if typed { columns.stats.clone() } else { Vec::new() },
@@ -276,17 +277,36 @@ impl Projection {
     }
 }
 
-/// The members of one kind of action as columns, rows of other actions left out.
+/// Typed statistics serve when they are filled and have every wanted column, or there is no text; else the text does.
+pub(crate) fn typed_stats_serve(part: &Part, leaves: &[Vec<String>]) -> bool {
+    let below = |bound: &str, leaf: &[String]| {
+        let head = ["add", "stats_parsed", bound].map(str::to_owned);
+        part.has_leaf(&[head.as_slice(), leaf].concat())
+    };
+    let count = ["add", "stats_parsed", "numRecords"].map(str::to_owned);
+    let filled = part.has_leaf(&count) && !part.is_empty_leaf(&count);
+    let known = |leaf: &Vec<String>| below("minValues", leaf) || below("nullCount", leaf);
+    let no_text = part.is_empty_leaf(&["add", "stats"].map(str::to_owned));
+    filled && (no_text || leaves.iter().all(known))
+}
+
+/// The members of one kind of action as columns, rows of other actions left out, by the path if that was decoded.
 ///
 /// Writers differ in integer widths, text layouts and what a deletion vector has; our own types are restored.
-fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
+pub(crate) fn action_rows(rows: &RecordBatch, action: &str, with_path: bool) -> Result<RecordBatch> {
     let column = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
     let Some(column) = column else {
         return Err(Error::corrupt(format!("the checkpoint's column `{action}` is missing or no struct")));
     };
-    let path = column.column_by_name("path").ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+    let path = match with_path {
+        true => {
+            let path = column.column_by_name("path").ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+            path.logical_nulls()
+        }
+        false => None,
+    };
     // A path that may not be null is empty where the whole action is.
-    let valid = NullBuffer::union(column.nulls(), path.logical_nulls().as_ref());
+    let valid = NullBuffer::union(column.nulls(), path.as_ref());
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     for (field, column) in column.fields().iter().zip(column.columns()) {
         let column = conform(field.name(), column).map_err(|e| {
@@ -305,7 +325,7 @@ fn action_rows(rows: &RecordBatch, action: &str) -> Result<RecordBatch> {
 }
 
 /// A member of a file action in the type that it has in actions read from JSON.
-fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let expected = match member {
         "deletionTimestamp" => &DataType::Int64,
         "extendedFileMetadata" => &DataType::Boolean,

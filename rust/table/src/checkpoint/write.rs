@@ -191,7 +191,7 @@ async fn removes(
     let replayed = snapshot.clone();
     let unseen = move |(keys, rows): (KeyBatch, RecordBatch)| {
         let snapshot = replayed.clone();
-        async move { kept(&rows, snapshot.tail().await?.replay.unseen(&keys)) }
+        async move { kept(&rows, snapshot.tail().await?.unseen(&keys)) }
     };
     let older = stream::iter(older).flatten().and_then(unseen);
     let young =

@@ -7,12 +7,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StructArray};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
@@ -21,20 +23,23 @@ use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, StructField};
-use futures::stream::{Stream, TryStreamExt};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tokio::sync::OnceCell;
 
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
+use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
 use crate::snapshot::Snapshot;
+use crate::tail::Tail;
 
 /// Batches in work at once.
 const CONCURRENT_BATCHES: usize = 4;
 
-/// Members of `add` that reading a file needs.
-const TASK_MEMBERS: [&str; 7] =
-    ["path", "partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
+/// Members of `add` that reading a file needs, beside the path.
+static TASK_MEMBERS: [&str; 6] =
+    ["partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
 
 /// How many files a plan left out, by what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,61 +55,36 @@ pub struct Skipped {
 pub struct ScanPlan {
     snapshot: Snapshot,
     spec: ReadSpec,
-    kept: Vec<AddBatch>,
-    /// Live files of the snapshot.
-    pub files_total: u64,
+    pruning: Arc<Pruning>,
+    /// Files to read that are not in a row group of a checkpoint.
+    loose: Vec<AddBatch>,
+    loose_totals: Totals,
+    groups: Arc<Vec<KeptGroup>>,
+    adds: Arc<OnceCell<Vec<AddBatch>>>,
+    totals: Arc<OnceCell<Totals>>,
     /// Files to read.
     pub files_kept: u64,
+}
+
+/// What a plan reads and leaves out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Live files of the snapshot.
+    pub files: u64,
     /// Bytes of the live files.
-    pub bytes_total: u64,
+    pub bytes: u64,
     /// Bytes of the files to read.
     pub bytes_kept: u64,
     /// Files left out.
     pub skipped: Skipped,
 }
 
-/// A predicate split by what can decide it.
-struct Pruning {
-    /// Conjuncts over partition columns alone.
-    partition: Option<BoundPredicate>,
-    /// The other conjuncts.
-    statistics: Option<BoundPredicate>,
-}
-
-impl Pruning {
-    fn of(shape: &TableShape, filter: Option<&str>) -> Result<Self> {
-        let Some(filter) = filter else { return Ok(Self { partition: None, statistics: None }) };
-        let bound = parse(filter)?.bind(&shape.schema)?;
-        let by_partition = |c: &&Column| c.path.first().is_some_and(|name| shape.is_partition_column(name));
-        let (partition, statistics): (Vec<_>, Vec<_>) =
-            bound.split_conjuncts().into_iter().cloned().partition(|c| c.columns().iter().all(by_partition));
-        let all = |terms: Vec<BoundPredicate>| (!terms.is_empty()).then_some(BoundPredicate::And(terms));
-        Ok(Self { partition: all(partition), statistics: all(statistics) })
-    }
-
-    /// Physical leaf paths whose statistics the predicate can use.
-    fn leaves(&self, shape: &TableShape) -> Result<Vec<Vec<String>>> {
-        let mut leaves = Vec::new();
-        for column in self.statistics.iter().flat_map(BoundPredicate::columns) {
-            let partition = column.path.first().is_some_and(|name| shape.is_partition_column(name));
-            if let Some(leaf) = shape.leaf(&column.path)?.filter(|leaf| !partition && !leaves.contains(&leaf.path)) {
-                leaves.push(leaf.path);
-            }
-        }
-        Ok(leaves)
-    }
-
-    fn by_partition(&self, adds: AddBatch, shape: &TableShape) -> Result<AddBatch> {
-        let Some(predicate) = &self.partition else { return Ok(adds) };
-        let bounds = LogBounds::of_partitions(&adds, shape, &predicate.columns())?;
-        adds.filter(prune::keep(predicate, &bounds)?)
-    }
-
-    fn by_statistics(&self, adds: AddBatch, shape: &TableShape) -> Result<AddBatch> {
-        let Some(predicate) = &self.statistics else { return Ok(adds) };
-        let bounds = LogBounds::of_statistics(&adds, shape, &predicate.columns())?;
-        adds.filter(prune::keep(predicate, &bounds)?)
-    }
+/// The files to read out of one row group of a checkpoint.
+#[derive(Debug)]
+struct KeptGroup {
+    group: usize,
+    rows: BooleanBuffer,
+    paths: StringArray,
 }
 
 impl ScanPlan {
@@ -113,42 +93,39 @@ impl ScanPlan {
     /// # Errors
     /// `Invalid` for an unknown column or a predicate that does not fit the schema.
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(snapshot.storage().location());
-        let shape = snapshot.shape().clone();
-        let spec = read_spec(snapshot, columns, filter).map_err(in_table)?;
-        let pruning = Pruning::of(&shape, filter).map_err(in_table)?;
-        let wanted =
-            AddColumns { members: TASK_MEMBERS.to_vec(), stats: pruning.leaves(&shape)?, ..AddColumns::default() };
-        let mut plan = Self {
-            snapshot: snapshot.clone(),
-            spec,
-            kept: Vec::new(),
-            files_total: 0,
-            files_kept: 0,
-            bytes_total: 0,
-            bytes_kept: 0,
-            skipped: Skipped::default(),
-        };
-        let live = snapshot.live_files(&wanted).await?;
-        let pruning = Arc::new((pruning, shape));
-        let pruned = live.map_ok(|adds| prune_batch(adds, pruning.clone())).try_buffered(CONCURRENT_BATCHES);
-        let mut pruned = std::pin::pin!(pruned);
-        while let Some((totals, kept)) = pruned.try_next().await.map_err(in_table)? {
-            plan.take(totals, kept);
-        }
-        Ok(plan)
+        let planned = Self::plan(snapshot, columns, filter).await;
+        planned.map_err(|e| e.in_table(snapshot.storage().location()))
     }
 
-    fn take(&mut self, totals: Totals, kept: AddBatch) {
-        self.files_total += totals.files;
-        self.bytes_total = self.bytes_total.saturating_add(totals.bytes);
-        self.skipped.partition += totals.files - totals.after_partition;
-        self.skipped.statistics += totals.after_partition - kept.len() as u64;
-        self.files_kept += kept.len() as u64;
-        self.bytes_kept = self.bytes_kept.saturating_add(bytes(&kept));
-        if !kept.is_empty() {
-            self.kept.push(kept);
+    async fn plan(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
+        let spec = read_spec(snapshot, columns, filter)?;
+        let pruning = Arc::new(pruning(snapshot.shape(), filter)?);
+        let (tail, files) = futures::future::try_join(snapshot.tail(), snapshot.files()).await?;
+
+        let (mut loose, mut loose_totals) = (Vec::new(), Totals::default());
+        for (totals, kept) in loose_files(snapshot, &pruning, tail, files).await? {
+            loose_totals = loose_totals.and(totals);
+            loose.extend((!kept.is_empty()).then_some(kept));
         }
+        let groups = match files {
+            Some(files) => files.groups_for(&pruning).await?,
+            None => Vec::new(),
+        };
+        let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
+        let groups: Vec<KeptGroup> = stream::iter(groups).map(keep).buffered(parallelism()).try_collect().await?;
+        let groups: Vec<KeptGroup> = groups.into_iter().filter(|kept| !kept.paths.is_empty()).collect();
+        let kept = loose.iter().map(AddBatch::len).chain(groups.iter().map(|kept| kept.paths.len()));
+        Ok(Self {
+            snapshot: snapshot.clone(),
+            spec,
+            files_kept: kept.map(|files| files as u64).sum(),
+            pruning,
+            loose,
+            loose_totals,
+            groups: Arc::new(groups),
+            adds: Arc::default(),
+            totals: Arc::default(),
+        })
     }
 
     /// The snapshot that the plan is of.
@@ -161,15 +138,51 @@ impl ScanPlan {
         &self.spec
     }
 
+    /// What is read and what is left out. Exact, so it looks at every live file, which planning does not: first use costs
+    /// what listing the table costs.
+    pub async fn totals(&self) -> Result<Totals> {
+        let totals = self.totals.get_or_try_init(|| self.count()).await.copied();
+        totals.map_err(|e| e.in_table(self.snapshot.storage().location()))
+    }
+
+    async fn count(&self) -> Result<Totals> {
+        let mut totals = self.loose_totals;
+        let groups = match self.snapshot.files().await? {
+            Some(files) => files.groups().await?.len(),
+            None => 0,
+        };
+        let by_partition = Arc::new(self.pruning.by_partition());
+        let count = |group| in_parallel(count_group(self.snapshot.clone(), by_partition.clone(), group));
+        let mut counts = stream::iter(0..groups).map(count).buffered(parallelism());
+        while let Some(group) = counts.try_next().await? {
+            totals = totals.and(group);
+        }
+        // Whatever partition values keep and the plan does not, statistics skipped.
+        totals.skipped.statistics = totals.files - totals.skipped.partition - self.files_kept;
+        totals.bytes_kept = self.adds().await?.iter().map(bytes).fold(0, u64::saturating_add);
+        Ok(totals)
+    }
+
+    /// The files to read, with all that reading needs.
+    async fn adds(&self) -> Result<&[AddBatch]> {
+        let load = async || {
+            let members = |at: usize| in_parallel(group_adds(self.snapshot.clone(), self.groups.clone(), at));
+            let in_groups = stream::iter(0..self.groups.len()).map(members).buffered(parallelism());
+            stream::iter(self.loose.iter().cloned().map(Ok)).chain(in_groups).try_collect().await
+        };
+        self.adds.get_or_try_init(load).await.map(Vec::as_slice)
+    }
+
     /// One task for each file to read.
-    pub fn tasks(&self) -> Result<Vec<FileTask>> {
-        let rows = self.kept.iter().flat_map(|adds| (0..adds.len()).map(move |row| (adds, row)));
+    pub async fn tasks(&self) -> Result<Vec<FileTask>> {
+        let adds = self.adds().await.map_err(|e| e.in_table(self.snapshot.storage().location()))?;
+        let rows = adds.iter().flat_map(|adds| (0..adds.len()).map(move |row| (adds, row)));
         rows.map(|(adds, row)| task(adds, row)).collect()
     }
 
     /// At most `count` groups of tasks, balanced by bytes, in their byte form.
-    pub fn task_groups(&self, count: usize) -> Result<Vec<Vec<u8>>> {
-        let mut tasks = self.tasks()?;
+    pub async fn task_groups(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        let mut tasks = self.tasks().await?;
         // Largest first into the lightest group: within a third of the best balance there is.
         tasks.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.path.cmp(&b.path)));
         let count = count.clamp(1, tasks.len().max(1));
@@ -185,11 +198,16 @@ impl ScanPlan {
             }
         }
         let groups = groups.into_iter().filter(|tasks| !tasks.is_empty());
-        groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
+        groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect::<Result<_, _>>().map_err(Into::into)
     }
 
     /// The tasks as columns: path, size, modification_time, partition values, deletion vector's cardinality.
-    pub fn to_batches(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    pub async fn to_batches(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        let batches = self.batches().await;
+        batches.map_err(|e| e.in_table(self.snapshot.storage().location()))
+    }
+
+    async fn batches(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let shape = self.snapshot.shape();
         let schema = Arc::new(Schema::new(vec![
             Field::new("path", ArrowType::Utf8, false),
@@ -198,31 +216,176 @@ impl ScanPlan {
             Field::new("partition", ArrowType::Struct(partition_fields(shape)), false),
             Field::new("deleted_rows", ArrowType::Int64, true),
         ]));
-        let batch = |adds: &AddBatch| {
+        let loose = |adds: &AddBatch| {
             let mut columns = base_columns(adds, shape)?;
-            columns.push(deleted_rows(adds));
+            columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
             Ok(RecordBatch::try_new(schema.clone(), columns)?)
         };
-        let batches = self.kept.iter().map(batch).collect::<Result<_>>()?;
+        let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
+        let in_group = |at| in_parallel(group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone()));
+        let mut in_groups = stream::iter(0..self.groups.len()).map(in_group).buffered(parallelism());
+        while let Some(batch) = in_groups.try_next().await? {
+            batches.push(batch);
+        }
+        drop(in_groups);
         Ok((schema, batches))
     }
 }
 
-struct Totals {
-    files: u64,
-    bytes: u64,
-    after_partition: u64,
+impl Totals {
+    fn and(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            bytes: self.bytes.saturating_add(other.bytes),
+            bytes_kept: self.bytes_kept.saturating_add(other.bytes_kept),
+            skipped: Skipped {
+                partition: self.skipped.partition + other.skipped.partition,
+                statistics: self.skipped.statistics + other.skipped.statistics,
+            },
+        }
+    }
 }
 
-async fn prune_batch(adds: AddBatch, pruning: Arc<(Pruning, TableShape)>) -> Result<(Totals, AddBatch)> {
+fn pruning(shape: &TableShape, filter: Option<&str>) -> Result<Pruning> {
+    let bound = filter.map(|filter| parse(filter)?.bind(&shape.schema)).transpose()?;
+    Pruning::of(shape, bound)
+}
+
+/// How many row groups to work on at once.
+fn parallelism() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZeroUsize::get).clamp(2, 16)
+}
+
+/// Runs on any thread of the runtime, so that several run at once; stops if nobody waits for it any more.
+async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+    impl<T> Drop for AbortOnDrop<T> {
+        fn drop(&mut self) {
+            self.0.abort();
+        }
+    }
+    let mut task = AbortOnDrop(tokio::spawn(work));
+    (&mut task.0).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
+}
+
+/// The files of the tail, and of a checkpoint's JSON, that the predicate keeps.
+async fn loose_files(
+    snapshot: &Snapshot,
+    pruning: &Arc<Pruning>,
+    tail: &Tail,
+    files: Option<&FileTable>,
+) -> Result<Vec<(Totals, AddBatch)>> {
+    let inline = files.and_then(|files| files.checkpoint().inline_adds());
+    let unseen = |adds: &AddBatch| Ok::<_, Error>(adds.filter(tail.unseen(&adds.keys()?))?);
+    let inline = inline.map(unseen).transpose()?;
+    let batches: Vec<AddBatch> = tail.live.iter().cloned().chain(inline).collect();
+    let (shape, pruning) = (snapshot.shape().clone(), pruning.clone());
+    blocking(move || batches.into_iter().map(|adds| prune_loose(adds, &pruning, &shape)).collect()).await
+}
+
+fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
+    let (files, all_bytes) = (adds.len() as u64, bytes(&adds));
+    let adds = prune_batch(adds, pruning.partition.as_ref(), shape, LogBounds::of_partitions)?;
+    let partition = files - adds.len() as u64;
+    let kept = prune_batch(adds, pruning.statistics.as_ref(), shape, LogBounds::of_statistics)?;
+    let skipped = Skipped { partition, statistics: files - partition - kept.len() as u64 };
+    Ok((Totals { files, bytes: all_bytes, bytes_kept: 0, skipped }, kept))
+}
+
+fn prune_batch(
+    adds: AddBatch,
+    predicate: Option<&BoundPredicate>,
+    shape: &TableShape,
+    bounds: impl Fn(&AddBatch, &TableShape, &[&Column]) -> Result<LogBounds, deltic_protocol::error::Error>,
+) -> Result<AddBatch> {
+    match predicate.filter(|_| !adds.is_empty()) {
+        Some(predicate) => {
+            let keep = prune::keep(predicate, &bounds(&adds, shape, &predicate.columns())?)?;
+            Ok(adds.filter(keep)?)
+        }
+        None => Ok(adds),
+    }
+}
+
+async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
+    snapshot.files().await?.ok_or_else(|| Error::internal("there is no checkpoint"))
+}
+
+/// The live files of a row group that the predicate keeps.
+async fn keep_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
+    let files = file_table(&snapshot).await?;
+    let kept = files.keep(group, &pruning).await?;
+    if kept.rows.count_set_bits() == 0 {
+        return Ok(KeptGroup { group, rows: kept.rows, paths: StringArray::new_null(0) });
+    }
+    let (rows, keys) = live(&snapshot, files, group, kept.rows).await?;
+    let paths = arrow_cast::cast(&keys.paths, &ArrowType::Utf8)?;
+    Ok(KeptGroup { group, rows, paths: paths.as_string::<i32>().clone() })
+}
+
+/// The rows that the tail does not supersede, and what identifies them.
+async fn live(
+    snapshot: &Snapshot,
+    files: &FileTable,
+    group: usize,
+    rows: BooleanBuffer,
+) -> Result<(BooleanBuffer, Keys)> {
+    let keys = files.keys(group, &rows).await?;
+    if snapshot.tail().await?.mentions_no_file() {
+        return Ok((rows, keys));
+    }
+    let snapshot = snapshot.clone();
     blocking(move || {
-        let (pruning, shape) = pruning.as_ref();
-        let (files, bytes) = (adds.len() as u64, bytes(&adds));
-        let adds = pruning.by_partition(adds, shape)?;
-        let totals = Totals { files, bytes, after_partition: adds.len() as u64 };
-        Ok((totals, pruning.by_statistics(adds, shape)?))
+        let tail = snapshot.replayed().ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
+        let unseen = keys.unseen(tail);
+        Ok((scatter(&rows, &unseen), keys.filter(&unseen)?))
     })
     .await
+}
+
+/// What a row group holds, and what the partition values leave of it.
+async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usize) -> Result<Totals> {
+    let files = file_table(&snapshot).await?;
+    let (rows, _) = live(&snapshot, files, group, files.presence(group).await?).await?;
+    let sizes = files.arrays(group, &[TableColumn::Size], &rows).await?;
+    let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
+    let kept = files.keep(group, &by_partition).await?;
+    let live_files = rows.count_set_bits() as u64;
+    let kept_files = (&kept.rows & &rows).count_set_bits() as u64;
+    let skipped = Skipped { partition: live_files - kept_files, statistics: 0 };
+    Ok(Totals { files: live_files, bytes, bytes_kept: 0, skipped })
+}
+
+/// The files to read of a row group, with all that reading needs.
+async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
+    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    file_table(&snapshot).await?.members(kept.group, &kept.rows, &TASK_MEMBERS, &kept.paths).await
+}
+
+/// The files to read of a row group, as columns.
+async fn group_batch(
+    snapshot: Snapshot,
+    groups: Arc<Vec<KeptGroup>>,
+    at: usize,
+    schema: SchemaRef,
+) -> Result<RecordBatch> {
+    let (files, shape) = (file_table(&snapshot).await?, snapshot.shape());
+    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let mut wanted = vec![TableColumn::Size, TableColumn::ModificationTime];
+    let partitions = partition_fields(shape);
+    for field in &partitions {
+        wanted.push(TableColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
+    }
+    let has_vectors = files.may_have_vectors(kept.group).await?;
+    wanted.extend(has_vectors.then_some(TableColumn::DeletionVector));
+    let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
+    let vectors = if has_vectors { arrays.pop() } else { None };
+    let values = arrays.split_off(2);
+    let columns = std::iter::once(Arc::new(kept.paths.clone()) as ArrayRef).chain(arrays).chain([
+        structure(&partitions, values, kept.paths.len())?,
+        deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept.paths.len()),
+    ]);
+    Ok(RecordBatch::try_new(schema, columns.collect())?)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -230,8 +393,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 }
 
 fn bytes(adds: &AddBatch) -> u64 {
-    let sizes = adds.size().map(|sizes| sizes.iter().flatten());
-    sizes.into_iter().flatten().filter_map(|size| u64::try_from(size).ok()).fold(0, u64::saturating_add)
+    adds.size().map(total).unwrap_or_default()
+}
+
+fn total(sizes: &Int64Array) -> u64 {
+    sizes.iter().flatten().filter_map(|size| u64::try_from(size).ok()).fold(0, u64::saturating_add)
 }
 
 fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
@@ -297,13 +463,13 @@ pub async fn files(
 ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + use<>)> {
     let location = snapshot.storage().location().to_owned();
     let shape = snapshot.shape().clone();
-    let pruning = Pruning::of(&shape, filter).map_err(|e| e.in_table(&location))?;
+    let pruning = pruning(&shape, filter).map_err(|e| e.in_table(&location))?;
     let mut leaves = Vec::new();
     for path in shape.leaf_paths() {
         leaves.extend(shape.leaf(&path)?.map(|leaf| (path.join("."), leaf)));
     }
     let wanted = AddColumns {
-        members: TASK_MEMBERS.to_vec(),
+        members: [&["path"], TASK_MEMBERS.as_slice()].concat(),
         stats: leaves.iter().map(|(_, leaf)| leaf.path.clone()).collect(),
         num_records: true,
         ..AddColumns::default()
@@ -326,7 +492,7 @@ pub async fn files(
     let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
     let out = schema.clone();
     let describe = Arc::new(move |adds: AddBatch| {
-        let adds = pruning.by_statistics(pruning.by_partition(adds, &shape)?, &shape)?;
+        let (_, adds) = prune_loose(adds, &pruning, &shape)?;
         let mut columns = base_columns(&adds, &shape)?;
         let stats = statistics(&adds, &leaves)?;
         columns.push(Arc::new(stats.num_records));
@@ -370,18 +536,17 @@ fn base_columns(adds: &AddBatch, shape: &TableShape) -> Result<Vec<ArrayRef>> {
     ])
 }
 
-fn deleted_rows(adds: &AddBatch) -> ArrayRef {
-    let vectors = adds.structure("deletionVector");
+fn deleted_rows(vectors: Option<&StructArray>, files: usize) -> ArrayRef {
     let cardinality = vectors.and_then(|d| d.column_by_name("cardinality"));
     match (vectors, cardinality.and_then(|c| c.as_primitive_opt::<Int64Type>())) {
         (Some(vectors), Some(cardinality)) => {
-            let mut rows = Int64Builder::with_capacity(adds.len());
-            (0..adds.len()).for_each(|row| {
+            let mut rows = Int64Builder::with_capacity(files);
+            (0..files).for_each(|row| {
                 let there = vectors.is_valid(row) && cardinality.is_valid(row);
                 rows.append_option(there.then(|| cardinality.value(row)));
             });
             Arc::new(rows.finish())
         }
-        _ => Arc::new(Int64Array::new_null(adds.len())),
+        _ => Arc::new(Int64Array::new_null(files)),
     }
 }

@@ -18,10 +18,10 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
-use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::adapt::{Constants, Leaf, find_leaf};
+use crate::footer::has_ordered_bounds;
 
 /// The row groups of one file.
 pub(crate) struct RowGroupBounds<'a> {
@@ -63,7 +63,7 @@ impl<'a> RowGroupBounds<'a> {
         if let Some(value) = self.constant(column) {
             return value.to_array(column.primitive()?, self.containers()).map(Some);
         }
-        let Some(leaf) = self.leaf(column).filter(|leaf| leaf.cast.keeps_order() && self.ordered(leaf)) else {
+        let Some(leaf) = self.leaf(column).filter(|leaf| leaf.cast.keeps_order() && has_ordered_bounds(self.metadata, leaf.index)) else {
             return Ok(None);
         };
         let file = self.metadata.metadata().file_metadata();
@@ -76,37 +76,6 @@ impl<'a> RowGroupBounds<'a> {
             });
         // Bounds that cannot be converted say nothing; the values themselves may still be fine.
         Ok(values.ok().and_then(|values| leaf.cast.apply(&values, &to_arrow_type(&column.data_type)).ok()))
-    }
-
-    /// Whether the order behind the bounds is the order of the values.
-    fn ordered(&self, leaf: &Leaf) -> bool {
-        let Some(column) = self.metadata.parquet_schema().columns().get(leaf.index) else { return false };
-        // Numbers are compared as numbers by every writer there ever was. Bytes were not.
-        let number = matches!(
-            column.physical_type(),
-            PhysicalType::BOOLEAN
-                | PhysicalType::INT32
-                | PhysicalType::INT64
-                | PhysicalType::FLOAT
-                | PhysicalType::DOUBLE
-        ) && column.sort_order() != SortOrder::UNSIGNED;
-        let orders = self.metadata.metadata().file_metadata().column_orders();
-        let defined = match orders.and_then(|orders| orders.get(leaf.index)) {
-            Some(
-                ColumnOrder::TYPE_DEFINED_ORDER(_)
-                | ColumnOrder::IEEE_754_TOTAL_ORDER
-                | ColumnOrder::INT96_TIMESTAMP_ORDER,
-            ) => true,
-            Some(ColumnOrder::UNKNOWN) => return false,
-            Some(ColumnOrder::UNDEFINED) | None => number,
-        };
-        let deprecated = || {
-            self.row_groups()
-                .iter()
-                .filter_map(|group| group.columns().get(leaf.index)?.statistics())
-                .any(|statistics| statistics.is_min_max_deprecated())
-        };
-        defined && (number || !deprecated())
     }
 }
 
@@ -154,6 +123,7 @@ enum End {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use parquet::basic::{ColumnOrder, SortOrder};
     use std::sync::Arc;
 
     use arrow_array::Array;

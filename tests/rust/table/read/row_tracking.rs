@@ -228,7 +228,7 @@ fn planned(lake: &Lake, columns: &[&str], filter: Option<&str>) -> Result<Vec<St
     block_on(async {
         let snapshot = Snapshot::open(&lake.storage, None).await?;
         let plan = ScanPlan::new(&snapshot, Some(&columns), filter).await?;
-        let groups = plan.task_groups(1)?;
+        let groups = plan.task_groups(1).await?;
         let group = TaskGroup::from_bytes(&groups[0])?;
         let reader = Reader::new(lake.storage.clone(), group.spec)?;
         let batches: Vec<Result<RecordBatch>> = reader.read(group.tasks, ReadOptions::default()).collect().await;

@@ -1,0 +1,426 @@
+//! Columns of files out of one row group of a checkpoint.
+//!
+//! Typed partition values and statistics serve where they are complete; else the map of texts, and the JSON, of which
+//! a little is decoded at a time and nothing kept but the bounds.
+//!
+//! Invariant: a typed partition value is used only if it cannot differ from its text, which is what readers get:
+//! not for types whose text may mean another value elsewhere (zones, floats), and never where some may be missing.
+
+use std::collections::HashMap;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Int64Array, Scalar, StringArray, StructArray};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use arrow_ord::cmp::eq;
+use arrow_schema::DataType as ArrowType;
+use arrow_select::concat::concat;
+use arrow_select::nullif::nullif;
+use deltic_protocol::log_bounds::parse_values;
+use deltic_protocol::predicate::Column as LogicalColumn;
+use deltic_protocol::prune::Bounds;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::{DataType, PrimitiveType};
+use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
+
+use super::{Column, selection};
+use crate::checkpoint::part::{Decode, Fetched, Part};
+use crate::checkpoint::read::{conform, typed_stats_serve};
+use crate::error::{Error, Result, corrupt_parquet};
+
+/// Rows whose JSON is decoded at once.
+const TEXT_ROWS: usize = 8 * 1024;
+
+/// A column of the files of one row group.
+#[derive(Debug, Clone)]
+pub(super) enum Values {
+    /// Which rows have something.
+    Rows(BooleanBuffer),
+    /// One value a row.
+    Array(ArrayRef),
+    /// Least and greatest values.
+    Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
+}
+
+/// How many nulls and how many rows.
+#[derive(Debug, Clone)]
+pub(super) struct Counts {
+    nulls: Int64Array,
+    records: Int64Array,
+}
+
+impl Values {
+    /// Memory held.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len() / 8,
+            Self::Array(array) => array.get_array_memory_size(),
+            Self::Bounds { min, max, counts } => {
+                let counts = counts.as_ref().map(|c| c.nulls.get_array_memory_size() * 2);
+                min.get_array_memory_size() + max.get_array_memory_size() + counts.unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// How many rows have no value in a leaf, if the footer says.
+pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
+    let column = part.metadata().metadata().row_groups().get(group)?.columns().get(part.leaf(leaf)?)?;
+    column.statistics()?.null_count_opt()
+}
+
+/// Whether every row is an `add`.
+pub(super) fn is_all_adds(part: &Part, group: usize) -> bool {
+    nulls(part, group, &["add", "path"]) == Some(0)
+}
+
+/// Whether every `add` has a value in the leaf.
+pub(super) fn is_complete(part: &Part, group: usize, leaf: &[&str]) -> bool {
+    let missing = nulls(part, group, leaf);
+    missing.is_some() && missing == nulls(part, group, &["add", "path"])
+}
+
+/// Whether some file may have a deletion vector.
+pub(super) fn may_have_vectors(part: &Part, group: usize) -> bool {
+    let leaf = ["add", "deletionVector", "storageType"];
+    let rows = u64::try_from(part.rows(group)).unwrap_or(u64::MAX);
+    part.leaf(&leaf).is_some() && nulls(part, group, &leaf).is_none_or(|nulls| nulls < rows)
+}
+
+/// Whether the typed values of a partition column can stand for their texts.
+pub(super) fn has_typed_partition(part: &Part, group: usize, leaf: &Leaf) -> bool {
+    use PrimitiveType as P;
+    let same_for_all = matches!(
+        leaf.data_type,
+        P::Long | P::Integer | P::Short | P::Byte | P::Date | P::String | P::Boolean | P::Decimal { .. }
+    );
+    let path = typed_partition_path(leaf);
+    let found = part.arrow_type(&path);
+    same_for_all && found == Some(&arrow_type(leaf)) && is_complete(part, group, &path)
+}
+
+pub(super) fn typed_partition_path(leaf: &Leaf) -> Vec<&str> {
+    ["add", "partitionValues_parsed"].into_iter().chain(leaf.path.iter().map(String::as_str)).collect()
+}
+
+pub(super) fn stats_path<'l>(bound: &'l str, leaf: &'l Leaf) -> Vec<&'l str> {
+    ["add", "stats_parsed", bound].into_iter().chain(leaf.path.iter().map(String::as_str)).collect()
+}
+
+fn arrow_type(leaf: &Leaf) -> ArrowType {
+    to_arrow_type(&DataType::Primitive(leaf.data_type.clone()))
+}
+
+/// Columns to decode together, and from what.
+pub(super) struct ColumnPlan {
+    columns: Vec<Column>,
+    sources: Vec<Source>,
+    rows: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Source {
+    Presence,
+    Member(&'static str),
+    TypedPartition,
+    PartitionText,
+    TypedStats { counted: bool },
+    StatsText,
+}
+
+impl ColumnPlan {
+    pub(super) fn of(part: &Part, group: usize, columns: Vec<Column>) -> Self {
+        let stats = columns.iter().filter_map(|c| match c {
+            Column::Bounds { leaf, .. } => Some(leaf.path.clone()),
+            _ => None,
+        });
+        let typed = typed_stats_serve(part, &stats.collect::<Vec<_>>());
+        let source = |column: &Column| match column {
+            Column::Presence => Source::Presence,
+            Column::Path => Source::Member("path"),
+            Column::Size => Source::Member("size"),
+            Column::ModificationTime => Source::Member("modificationTime"),
+            Column::DeletionVector => Source::Member("deletionVector"),
+            Column::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
+            Column::Partition { .. } => Source::PartitionText,
+            Column::Bounds { leaf, counted } if typed => {
+                let known = |bound| is_complete(part, group, &stats_path(bound, leaf));
+                Source::TypedStats { counted: *counted || !known("minValues") || !known("maxValues") }
+            }
+            Column::Bounds { .. } => Source::StatsText,
+        };
+        let sources = columns.iter().map(source).collect();
+        Self { columns, sources, rows: part.rows(group) }
+    }
+
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Whether a leaf is needed.
+    pub(super) fn wants(&self, leaf: &[String]) -> bool {
+        let Some((root, [member, rest @ ..])) = leaf.split_first() else { return false };
+        let member = member.as_str();
+        let needs = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Presence, _) => member == "size",
+            (Source::Member(name), _) => member == *name,
+            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+                member == "partitionValues_parsed" && rest == leaf.path
+            }
+            (Source::PartitionText, _) => member == "partitionValues",
+            (Source::StatsText, _) => member == "stats",
+            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) if member == "stats_parsed" => {
+                match rest.split_first() {
+                    Some((bound, [])) => *counted && bound == "numRecords",
+                    Some((bound, below)) => {
+                        let bound = bound.as_str();
+                        below == leaf.path
+                            && (matches!(bound, "minValues" | "maxValues") || (*counted && bound == "nullCount"))
+                    }
+                    None => false,
+                }
+            }
+            _ => false,
+        };
+        root == "add" && self.sources.iter().zip(&self.columns).any(needs)
+    }
+
+    /// Decodes all columns, of `rows` alone if given.
+    pub(super) fn decode(&self, part: &Part, fetched: Fetched, rows: Option<&BooleanBuffer>) -> Result<Vec<Values>> {
+        let text = self.sources.contains(&Source::StatsText);
+        let how = Decode { views: true, rows: rows.map(selection), batch_rows: text.then_some(TEXT_ROWS) };
+        let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
+        for batch in part.decode(fetched, how)? {
+            let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
+            let add = batch.column_by_name("add").and_then(|c| c.as_struct_opt());
+            let add = add.ok_or_else(|| Error::corrupt("`add` is no struct"))?;
+            for (values, pieces) in self.batch(add)?.into_iter().zip(&mut pieces) {
+                pieces.push(values);
+            }
+        }
+        let expected = rows.map_or(self.rows, BooleanBuffer::count_set_bits);
+        pieces.into_iter().map(|pieces| joined(pieces, expected)).collect()
+    }
+
+    fn batch(&self, add: &StructArray) -> Result<Vec<Values>> {
+        let mut from_text = self.from_text(add)?.into_iter();
+        let column = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Member(name), _) => Ok(Values::Array(conformed(name, &member(add, name)?)?)),
+            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+                let typed = member(add, "partitionValues_parsed")?;
+                let name = leaf.path.first().map(String::as_str).unwrap_or_default();
+                let values = typed.as_struct_opt().map(|typed| member(typed, name)).transpose()?;
+                let values = values.ok_or_else(|| Error::corrupt("`add.partitionValues_parsed` is no struct"))?;
+                Ok(Values::Array(without_empty(values)?))
+            }
+            (Source::PartitionText, Column::Partition { name, leaf }) => {
+                let texts = member(add, "partitionValues")?;
+                let map = texts.as_map_opt().ok_or_else(|| Error::corrupt("`add.partitionValues` is no map"))?;
+                let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
+                Ok(Values::Array(parse_values(map, physical, name, &leaf.data_type)?))
+            }
+            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
+                let stats = member(add, "stats_parsed")?;
+                let stats = stats.as_struct_opt().ok_or_else(|| Error::corrupt("`add.stats_parsed` is no struct"))?;
+                let read = from_struct(stats, std::slice::from_ref(leaf))?;
+                let records = read.num_records;
+                let bounds = read.leaves.into_iter().next().ok_or_else(|| Error::internal("a leaf is lost"))?;
+                let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
+                Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
+            }
+            (Source::StatsText, _) => from_text.next().ok_or_else(|| Error::internal("a leaf is lost")),
+            _ => Ok(Values::Rows(match add.nulls() {
+                Some(nulls) => nulls.inner().clone(),
+                None => BooleanBuffer::new_set(add.len()),
+            })),
+        };
+        self.sources.iter().zip(&self.columns).map(column).collect()
+    }
+
+    /// All columns whose bounds come from JSON, read in one pass.
+    fn from_text(&self, add: &StructArray) -> Result<Vec<Values>> {
+        let mut to_the_end = false;
+        let leaf = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::StatsText, Column::Bounds { leaf, counted }) => {
+                to_the_end |= *counted;
+                Some(leaf.clone())
+            }
+            _ => None,
+        };
+        let leaves: Vec<Leaf> = self.sources.iter().zip(&self.columns).filter_map(leaf).collect();
+        if leaves.is_empty() {
+            return Ok(Vec::new());
+        }
+        let StatsColumns { num_records, leaves, .. } = match add.column_by_name("stats") {
+            Some(stats) => {
+                let stats =
+                    stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
+                if to_the_end { from_json(stats, &leaves)? } else { bounds_from_json(stats, &leaves)? }
+            }
+            None => from_json((0..add.len()).map(|_| None), &leaves)?,
+        };
+        let bounds = |bounds: LeafBounds| {
+            let complete = bounds.min.null_count() == 0 && bounds.max.null_count() == 0;
+            let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
+            Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || !complete).then_some(counts) }
+        };
+        Ok(leaves.into_iter().map(bounds).collect())
+    }
+}
+
+/// A member in the type that it has in actions read from JSON; paths stay views.
+fn conformed(name: &str, column: &ArrayRef) -> Result<ArrayRef> {
+    if name == "path" {
+        return Ok(column.clone());
+    }
+    let broken = |e| Error::corrupt(format!("`add.{name}` in the checkpoint cannot be read")).caused_by(e);
+    conform(name, column).map_err(broken)
+}
+
+/// A member, null where its parent is.
+fn member(parent: &StructArray, name: &str) -> Result<ArrayRef> {
+    let found = parent.column_by_name(name);
+    found.cloned().ok_or_else(|| Error::corrupt(format!("the column `{name}` is missing in the checkpoint")))
+}
+
+/// The empty text is no partition value.
+fn without_empty(values: ArrayRef) -> Result<ArrayRef> {
+    if values.data_type() != &ArrowType::Utf8 {
+        return Ok(values);
+    }
+    let empty = eq(&values, &Scalar::new(StringArray::from(vec![""])))?;
+    if empty.true_count() == 0 { Ok(values) } else { Ok(nullif(&values, &empty)?) }
+}
+
+/// One column of its pieces.
+fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
+    let found: usize = pieces.iter().map(Values::rows).sum();
+    if found != rows {
+        return Err(Error::corrupt(format!("the row group has {found} rows and the footer says {rows}")));
+    }
+    let arrays = |pick: &dyn Fn(&Values) -> Option<ArrayRef>| -> Result<ArrayRef> {
+        let arrays: Vec<ArrayRef> = pieces.iter().filter_map(pick).collect();
+        Ok(concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?)
+    };
+    match pieces.as_slice() {
+        [] => Err(Error::corrupt("the row group has no rows")),
+        [one] => Ok(one.clone()),
+        [Values::Rows(_), ..] => {
+            let mut all = BooleanBufferBuilder::new(rows);
+            pieces.iter().for_each(|piece| {
+                if let Values::Rows(rows) = piece {
+                    all.append_buffer(rows);
+                }
+            });
+            Ok(Values::Rows(all.finish()))
+        }
+        [Values::Array(_), ..] => Ok(Values::Array(arrays(&|v| match v {
+            Values::Array(array) => Some(array.clone()),
+            _ => None,
+        })?)),
+        [Values::Bounds { .. }, ..] => {
+            let counted = pieces.iter().any(|p| matches!(p, Values::Bounds { counts: Some(_), .. }));
+            let count = |of: &dyn Fn(&Counts) -> &Int64Array| -> Result<Int64Array> {
+                let unknown = |v: &Values| Int64Array::new_null(v.rows());
+                let array = arrays(&|v| match v {
+                    Values::Bounds { counts: Some(counts), .. } => Some(std::sync::Arc::new(of(counts).clone()) as _),
+                    _ => Some(std::sync::Arc::new(unknown(v)) as _),
+                })?;
+                Ok(array.as_primitive().clone())
+            };
+            let counts = match counted {
+                true => Some(Counts { nulls: count(&|c| &c.nulls)?, records: count(&|c| &c.records)? }),
+                false => None,
+            };
+            let bound = |upper: bool| {
+                arrays(&|v| match v {
+                    Values::Bounds { min, max, .. } => Some(if upper { max.clone() } else { min.clone() }),
+                    _ => None,
+                })
+            };
+            Ok(Values::Bounds { min: bound(false)?, max: bound(true)?, counts })
+        }
+    }
+}
+
+impl Values {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len(),
+            Self::Array(array) => array.len(),
+            Self::Bounds { min, .. } => min.len(),
+        }
+    }
+}
+
+/// What is known of the columns of a predicate, for each file.
+pub(super) struct KnownBounds {
+    files: usize,
+    records: Option<Int64Array>,
+    columns: HashMap<Vec<String>, Known>,
+}
+
+struct Known {
+    min: ArrayRef,
+    max: ArrayRef,
+    nulls: Option<Int64Array>,
+    is_exact: bool,
+}
+
+impl KnownBounds {
+    /// Of columns by logical path. With `one_row_each` every file counts as one row, since all its rows are alike.
+    pub(super) fn new(
+        files: usize,
+        columns: impl Iterator<Item = (Vec<String>, Values)>,
+        one_row_each: bool,
+    ) -> Self {
+        let columns: Vec<_> = columns.collect();
+        let records = columns.iter().find_map(|(_, values)| match values {
+            Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),
+            _ => None,
+        });
+        let records = if one_row_each { Some(Int64Array::from_value(1, files)) } else { records };
+        let known = |(path, values): (Vec<String>, Values)| {
+            let known = match values {
+                Values::Bounds { min, max, counts } => {
+                    Known { min, max, nulls: counts.map(|c| c.nulls), is_exact: false }
+                }
+                Values::Array(values) => {
+                    let unknown = || Int64Array::new_null(files);
+                    let LeafBounds { min, max, null_count } =
+                        LeafBounds::of_values(values, &records.clone().unwrap_or_else(unknown));
+                    Known { min, max, nulls: Some(null_count), is_exact: true }
+                }
+                Values::Rows(_) => return None,
+            };
+            Some((path, known))
+        };
+        let columns = columns.into_iter().filter_map(known).collect();
+        Self { files, records, columns }
+    }
+}
+
+impl Bounds for KnownBounds {
+    fn containers(&self) -> usize {
+        self.files
+    }
+
+    fn min(&self, column: &LogicalColumn) -> deltic_protocol::error::Result<Option<ArrayRef>> {
+        Ok(self.columns.get(&column.path).map(|c| c.min.clone()))
+    }
+
+    fn max(&self, column: &LogicalColumn) -> deltic_protocol::error::Result<Option<ArrayRef>> {
+        Ok(self.columns.get(&column.path).map(|c| c.max.clone()))
+    }
+
+    fn null_count(&self, column: &LogicalColumn) -> deltic_protocol::error::Result<Option<Int64Array>> {
+        Ok(self.columns.get(&column.path).and_then(|c| c.nulls.clone()))
+    }
+
+    fn row_count(&self) -> deltic_protocol::error::Result<Option<Int64Array>> {
+        Ok(self.records.clone())
+    }
+
+    fn is_exact(&self, column: &LogicalColumn) -> bool {
+        self.columns.get(&column.path).is_some_and(|c| c.is_exact)
+    }
+}

@@ -1,0 +1,110 @@
+//! Bounds of whole row groups of a checkpoint, from the footer: row groups that cannot matter are not read.
+//!
+//! The least of the least values of all files bounds them all, if every file has one; so with the greatest. Where one
+//! is missing nothing is known. Only typed statistics and partition values have bounds of use.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, StructArray, new_null_array};
+use arrow_schema::{DataType as ArrowType, Field, Fields};
+use arrow_select::concat::concat;
+use deltic_protocol::error::Result;
+use deltic_protocol::predicate::Column as LogicalColumn;
+use deltic_protocol::prune::Bounds;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::stats::read::{Leaf, from_struct};
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+
+use super::Column;
+use super::decode::{has_typed_partition, is_complete, stats_path, typed_partition_path};
+use crate::checkpoint::part::Part;
+use crate::footer::has_ordered_bounds;
+
+/// The row groups of a checkpoint.
+pub(super) struct GroupBounds<'a> {
+    groups: &'a [(Arc<Part>, usize)],
+    columns: &'a [(Vec<String>, Column)],
+}
+
+impl<'a> GroupBounds<'a> {
+    /// For columns by logical path.
+    pub(super) fn new(groups: &'a [(Arc<Part>, usize)], columns: &'a [(Vec<String>, Column)]) -> Self {
+        Self { groups, columns }
+    }
+
+    fn bound(&self, column: &LogicalColumn, upper: bool) -> Result<Option<ArrayRef>> {
+        let Some((_, wanted)) = self.columns.iter().find(|(path, _)| *path == column.path) else { return Ok(None) };
+        let target = to_arrow_type(&column.data_type);
+        let of_group = |(part, group): &(Arc<Part>, usize)| {
+            let known = match wanted {
+                Column::Partition { leaf, .. } if has_typed_partition(part, *group, leaf) => {
+                    extreme(part, *group, &typed_partition_path(leaf), upper)
+                }
+                Column::Bounds { leaf, .. } => stored_bound(part, *group, leaf, upper),
+                _ => None,
+            };
+            known.filter(|known| *known.data_type() == target).unwrap_or_else(|| new_null_array(&target, 1))
+        };
+        let bounds: Vec<ArrayRef> = self.groups.iter().map(of_group).collect();
+        if bounds.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(concat(&bounds.iter().map(AsRef::as_ref).collect::<Vec<_>>())?))
+    }
+}
+
+/// The least of the stored minima, or the greatest of the maxima, made as wide as any file's bounds are.
+fn stored_bound(part: &Part, group: usize, leaf: &Leaf, upper: bool) -> Option<ArrayRef> {
+    let member = if upper { "maxValues" } else { "minValues" };
+    let path = stats_path(member, leaf);
+    if !is_complete(part, group, &path) {
+        return None;
+    }
+    let value = extreme(part, group, &path, upper)?;
+    let nested = leaf.path.iter().rev().chain([&member.to_owned()]).fold(value, |inner, name| {
+        let field = Field::new(name, inner.data_type().clone(), true);
+        Arc::new(StructArray::new(Fields::from(vec![field]), vec![inner], None))
+    });
+    let stats = from_struct(nested.as_any().downcast_ref()?, std::slice::from_ref(leaf)).ok()?;
+    let bounds = stats.leaves.into_iter().next()?;
+    Some(if upper { bounds.max } else { bounds.min })
+}
+
+/// The least or greatest value of a column chunk, if its order is known.
+fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<ArrayRef> {
+    let index = part.leaf(path)?;
+    if !has_ordered_bounds(part.metadata(), index) {
+        return None;
+    }
+    let found: &ArrowType = part.arrow_type(path)?;
+    let field = Field::new("bound", found.clone(), true);
+    let metadata = part.metadata().metadata();
+    let converter =
+        StatisticsConverter::from_column_index(index, &field, metadata.file_metadata().schema_descr()).ok()?;
+    let converter = converter.with_column_orders(metadata.file_metadata().column_orders().map(Vec::as_slice));
+    let chunk = metadata.row_groups().get(group)?;
+    let value = if upper { converter.row_group_maxes([chunk]) } else { converter.row_group_mins([chunk]) };
+    value.ok()
+}
+
+impl Bounds for GroupBounds<'_> {
+    fn containers(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn min(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
+        self.bound(column, false)
+    }
+
+    fn max(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
+        self.bound(column, true)
+    }
+
+    fn null_count(&self, _column: &LogicalColumn) -> Result<Option<Int64Array>> {
+        Ok(None)
+    }
+
+    fn row_count(&self) -> Result<Option<Int64Array>> {
+        Ok(None)
+    }
+}

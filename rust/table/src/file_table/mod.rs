@@ -1,0 +1,426 @@
+//! The file actions of a checkpoint in columns, filled on first use, column by column and row group by row group.
+//!
+//! Two phases: what a predicate needs is decoded and judged first; paths, and whatever else is wanted, only of the files
+//! that are left. Decoded columns are kept up to a limit, the ones unused for longest going first, and are shared by all
+//! snapshots that stand on the checkpoint. Rows keep their place in the row group, whatever action they hold.
+//!
+//! Knows nothing of the commits after the checkpoint: who asks takes out what they superseded.
+//!
+//! Invariant: what is cached is what decoding would give (`plan::what_is_cached_changes_nothing`).
+//!
+//! PROTOCOL.md: "Checkpoints", "Per-file Statistics".
+
+mod cache;
+mod decode;
+mod groups;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, StructArray};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::filter::filter;
+use deltic_protocol::action::batch::{AddBatch, Origin};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate::BoundPredicate;
+use deltic_protocol::prune;
+use deltic_protocol::stats::read::Leaf;
+use parquet::arrow::arrow_reader::RowSelection;
+use tokio::sync::OnceCell;
+
+pub use self::cache::DEFAULT_LIMIT;
+use self::cache::Cache;
+use self::decode::{KnownBounds, Values};
+use crate::checkpoint::part::{Decode, Part};
+use crate::checkpoint::read::{OpenCheckpoint, action_rows};
+use crate::error::{Error, Result};
+use crate::tail::Tail;
+
+/// Rows that one page of a column chunk may hold, roughly: whoever wants rows of most pages decodes all.
+const BLOCK_ROWS: usize = 4096;
+
+/// A column of the table of files.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Column {
+    /// Which rows hold an `add`.
+    Presence,
+    /// `add.path`.
+    Path,
+    /// `add.size`, bytes.
+    Size,
+    /// `add.modificationTime`, milliseconds since the epoch.
+    ModificationTime,
+    /// `add.deletionVector`.
+    DeletionVector,
+    /// Typed values of a partition column.
+    Partition {
+        /// Its name in the table.
+        name: String,
+        /// How the log names it, and its type.
+        leaf: Leaf,
+    },
+    /// Least and greatest values of a column.
+    Bounds {
+        /// How the log names it, and its type.
+        leaf: Leaf,
+        /// Whether counts of nulls and rows are wanted even where the bounds are known.
+        counted: bool,
+    },
+}
+
+/// A predicate split by what can decide it, with the columns that this needs.
+#[derive(Debug)]
+pub(crate) struct Pruning {
+    /// Conjuncts over partition columns alone.
+    pub(crate) partition: Option<BoundPredicate>,
+    /// The other conjuncts.
+    pub(crate) statistics: Option<BoundPredicate>,
+    /// What `partition` needs, by logical path.
+    partition_columns: Vec<(Vec<String>, Column)>,
+    /// What `statistics` needs, by logical path.
+    statistics_columns: Vec<(Vec<String>, Column)>,
+}
+
+/// The files of one row group that a predicate keeps, superseded ones among them.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// Rows with files.
+    pub(crate) present: BooleanBuffer,
+    /// Those that the partition values keep.
+    pub(crate) by_partition: BooleanBuffer,
+    /// Those that the statistics keep as well.
+    pub(crate) rows: BooleanBuffer,
+}
+
+/// What identifies some files of a row group.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    /// Paths as they stand in the log.
+    pub(crate) paths: StringViewArray,
+    /// Deletion vectors, if any file of the row group has one.
+    pub(crate) vectors: Option<StructArray>,
+}
+
+/// The file actions of a checkpoint.
+#[derive(Debug)]
+pub struct FileTable {
+    checkpoint: OpenCheckpoint,
+    groups: OnceCell<Vec<(Arc<Part>, usize)>>,
+    cache: Cache,
+}
+
+impl Pruning {
+    pub(crate) fn of(shape: &TableShape, filter: Option<BoundPredicate>) -> Result<Self> {
+        let is_partition = |path: &[String]| path.first().is_some_and(|name| shape.is_partition_column(name));
+        let conjuncts = filter.iter().flat_map(BoundPredicate::split_conjuncts).cloned();
+        let (partition, statistics): (Vec<_>, Vec<_>) =
+            conjuncts.partition(|c| c.columns().iter().all(|column| is_partition(&column.path)));
+        let all = |terms: Vec<BoundPredicate>| (!terms.is_empty()).then_some(BoundPredicate::And(terms));
+        let (partition, statistics) = (all(partition), all(statistics));
+        let columns = |predicate: &Option<BoundPredicate>| {
+            let mut found: Vec<(Vec<String>, Column)> = Vec::new();
+            let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds());
+            for column in predicate.iter().flat_map(BoundPredicate::columns) {
+                let known = match column.path.first() {
+                    Some(name) if is_partition(&column.path) => {
+                        Some(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
+                    }
+                    _ => shape.leaf(&column.path)?.map(|leaf| Column::Bounds { leaf, counted }),
+                };
+                if let Some(known) = known.filter(|_| found.iter().all(|(path, _)| *path != column.path)) {
+                    found.push((column.path.clone(), known));
+                }
+            }
+            Ok::<_, Error>(found)
+        };
+        let (partition_columns, statistics_columns) = (columns(&partition)?, columns(&statistics)?);
+        Ok(Self { partition, statistics, partition_columns, statistics_columns })
+    }
+
+    /// What partition values decide alone.
+    pub(crate) fn by_partition(&self) -> Self {
+        Self {
+            partition: self.partition.clone(),
+            statistics: None,
+            partition_columns: self.partition_columns.clone(),
+            statistics_columns: Vec::new(),
+        }
+    }
+}
+
+impl FileTable {
+    /// Of a checkpoint; decodes nothing.
+    pub fn new(checkpoint: OpenCheckpoint) -> Self {
+        Self { checkpoint, groups: OnceCell::new(), cache: Cache::default() }
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &OpenCheckpoint {
+        &self.checkpoint
+    }
+
+    /// How many bytes of decoded columns to keep at most.
+    pub fn limit_cache(&self, bytes: usize) {
+        self.cache.limit(bytes);
+    }
+
+    /// Bytes of decoded columns that are kept.
+    pub fn cached_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::Checkpoint(self.checkpoint.version())
+    }
+
+    /// The row groups that may hold files, those of sidecars last.
+    pub(crate) async fn groups(&self) -> Result<&[(Arc<Part>, usize)]> {
+        self.groups.get_or_try_init(|| self.checkpoint.add_groups()).await.map(Vec::as_slice)
+    }
+
+    async fn group(&self, index: usize) -> Result<&(Arc<Part>, usize)> {
+        self.groups().await?.get(index).ok_or_else(|| Error::internal("there is no such row group"))
+    }
+
+    /// The row groups that the bounds in the footers do not exclude.
+    pub(crate) async fn groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
+        let groups = self.groups().await?;
+        let mut kept: Vec<usize> = (0..groups.len()).collect();
+        for (predicate, columns) in [
+            (&pruning.partition, &pruning.partition_columns),
+            (&pruning.statistics, &pruning.statistics_columns),
+        ] {
+            if let Some(predicate) = predicate.as_ref().filter(|_| !columns.is_empty()) {
+                let bounds = groups::GroupBounds::new(groups, columns);
+                let possible = prune::keep(predicate, &bounds)?;
+                kept.retain(|group| possible.value(*group));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The files of a row group that may have a matching row.
+    pub(crate) async fn keep(&self, group: usize, pruning: &Pruning) -> Result<Kept> {
+        let present = self.presence(group).await?;
+        let mut kept = Kept { by_partition: present.clone(), rows: present.clone(), present };
+        if let Some(predicate) = &pruning.partition {
+            let (bounds, _) = self.bounds(group, &pruning.partition_columns, None, true).await?;
+            kept.by_partition = &kept.present & &prune::keep(predicate, &bounds)?;
+            kept.rows = kept.by_partition.clone();
+        }
+        if let Some(predicate) = pruning.statistics.as_ref().filter(|_| kept.rows.count_set_bits() > 0) {
+            let narrow = (!is_dense(&kept.rows)).then_some(&kept.rows);
+            let (bounds, narrowed) = self.bounds(group, &pruning.statistics_columns, narrow, false).await?;
+            let possible = prune::keep(predicate, &bounds)?;
+            kept.rows = if narrowed { scatter(&kept.rows, &possible) } else { &kept.rows & &possible };
+        }
+        Ok(kept)
+    }
+
+    /// What is known of columns, and whether it is of the rows in `narrow` alone.
+    async fn bounds(
+        &self,
+        group: usize,
+        columns: &[(Vec<String>, Column)],
+        narrow: Option<&BooleanBuffer>,
+        one_row_each: bool,
+    ) -> Result<(KnownBounds, bool)> {
+        let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+        let (values, narrowed) = self.columns(group, &wanted, narrow).await?;
+        let files = match narrow.filter(|_| narrowed) {
+            Some(rows) => rows.count_set_bits(),
+            None => {
+                let (part, index) = self.group(group).await?;
+                part.rows(*index)
+            }
+        };
+        let paths = columns.iter().map(|(path, _)| path.clone());
+        Ok((KnownBounds::new(files, paths.zip(values), one_row_each), narrowed))
+    }
+
+    /// Which rows hold a file.
+    pub(crate) async fn presence(&self, group: usize) -> Result<BooleanBuffer> {
+        let (part, index) = self.group(group).await?;
+        if decode::is_all_adds(part, *index) {
+            return Ok(BooleanBuffer::new_set(part.rows(*index)));
+        }
+        let (values, _) = self.columns(group, &[Column::Presence], None).await?;
+        match values.into_iter().next() {
+            Some(Values::Rows(rows)) => Ok(rows),
+            _ => Err(Error::internal("presence was not decoded")),
+        }
+    }
+
+    /// Whether files of a row group may have deletion vectors.
+    pub(crate) async fn may_have_vectors(&self, group: usize) -> Result<bool> {
+        let (part, index) = self.group(group).await?;
+        Ok(decode::may_have_vectors(part, *index))
+    }
+
+    /// What identifies the files at `rows`, in their order.
+    pub(crate) async fn keys(&self, group: usize, rows: &BooleanBuffer) -> Result<Keys> {
+        let (part, _) = self.group(group).await?;
+        let mut wanted = vec![Column::Path];
+        if self.may_have_vectors(group).await? {
+            wanted.push(Column::DeletionVector);
+        }
+        let mut arrays = self.arrays(group, &wanted, rows).await?.into_iter();
+        let paths = arrays.next().and_then(|a| a.as_string_view_opt().cloned());
+        let paths = paths.ok_or_else(|| Error::corrupt("the paths are no texts").in_file(part.path()))?;
+        if paths.null_count() > 0 {
+            return Err(Error::corrupt("an `add` action has no path").in_file(part.path()));
+        }
+        Ok(Keys { paths, vectors: arrays.next().and_then(|a| a.as_struct_opt().cloned()) })
+    }
+
+    /// Columns with one value a file, of the files at `rows`, in their order.
+    pub(crate) async fn arrays(
+        &self,
+        group: usize,
+        columns: &[Column],
+        rows: &BooleanBuffer,
+    ) -> Result<Vec<ArrayRef>> {
+        let narrow = (!is_dense(rows)).then_some(rows);
+        let (values, narrowed) = self.columns(group, columns, narrow).await?;
+        let chosen = (!narrowed && rows.count_set_bits() < rows.len()).then(|| BooleanArray::new(rows.clone(), None));
+        let of = |values| match (values, &chosen) {
+            (Values::Array(array), Some(chosen)) => Ok(filter(&array, chosen)?),
+            (Values::Array(array), None) => Ok(array),
+            _ => Err(Error::internal("a column was not decoded")),
+        };
+        values.into_iter().map(of).collect()
+    }
+
+    /// Members of the files at `rows`, without the path, in their order.
+    pub(crate) async fn members(
+        &self,
+        group: usize,
+        rows: &BooleanBuffer,
+        members: &'static [&'static str],
+        paths: &StringArray,
+    ) -> Result<AddBatch> {
+        let (part, index) = self.group(group).await?;
+        let wanted = move |path: &[String]| match path {
+            [root, member, ..] => root == "add" && members.contains(&member.as_str()),
+            _ => false,
+        };
+        let fetched = part.fetch(*index, &wanted).await?;
+        let (rows, paths, origin) = (rows.clone(), paths.clone(), self.origin());
+        part.blocking(move |part| {
+            let all = rows.count_set_bits() == rows.len();
+            let how = Decode { rows: (!all).then(|| selection(&rows)), ..Decode::default() };
+            let batches = part.decode(fetched, how)?;
+            let mut read = Vec::new();
+            for batch in batches {
+                let batch = batch.map_err(|e| crate::error::corrupt_parquet(part.path(), e.into()))?;
+                read.push(action_rows(&batch, "add", false).map_err(|e| e.in_file(part.path()))?);
+            }
+            let schema = read.first().map(RecordBatch::schema);
+            let schema = schema.ok_or_else(|| Error::corrupt("rows are missing").in_file(part.path()))?;
+            let batch = arrow_select::concat::concat_batches(&schema, &read)?;
+            with_paths(origin, &batch, paths).map_err(|e| e.in_file(part.path()))
+        })
+        .await
+    }
+
+    /// Columns of a row group, cached or decoded together. Of `narrow` rows alone if that spares decoding all, which the
+    /// second value says.
+    async fn columns(
+        &self,
+        group: usize,
+        wanted: &[Column],
+        narrow: Option<&BooleanBuffer>,
+    ) -> Result<(Vec<Values>, bool)> {
+        let cached: Vec<Option<Values>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
+        if let Some(all) = cached.iter().cloned().collect::<Option<Vec<Values>>>() {
+            return Ok((all, false));
+        }
+        let missing: Vec<Column> = match narrow {
+            Some(_) => wanted.to_vec(),
+            None => wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect(),
+        };
+        let (part, index) = self.group(group).await?;
+        let plan = decode::ColumnPlan::of(part, *index, missing);
+        let fetched = part.fetch(*index, &|path| plan.wants(path)).await?;
+        let rows = narrow.cloned();
+        let (plan, mut decoded) = part
+            .blocking(move |part| {
+                let decoded = plan.decode(part, fetched, rows.as_ref()).map_err(|e| e.in_file(part.path()))?;
+                Ok((plan, decoded))
+            })
+            .await?;
+        if narrow.is_some() {
+            return Ok((decoded, true));
+        }
+        for (column, values) in plan.columns().iter().zip(&decoded) {
+            self.cache.put(column, group, values);
+        }
+        decoded.reverse();
+        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop())).collect::<Option<Vec<_>>>();
+        all.map(|all| (all, false)).ok_or_else(|| Error::internal("a column was not decoded"))
+    }
+}
+
+impl Keys {
+    /// A bit for each file that the tail does not mention.
+    pub(crate) fn unseen(&self, tail: &Tail) -> BooleanBuffer {
+        let text = |name: &str| self.vectors.as_ref().and_then(|v| v.column_by_name(name)?.as_string_opt::<i32>());
+        let (types, places) = (text("storageType"), text("pathOrInlineDv"));
+        let offsets = self.vectors.as_ref().and_then(|v| v.column_by_name("offset")?.as_primitive_opt::<Int32Type>());
+        let vector = |row: usize| {
+            let (types, places) = (types?, places?);
+            let offset = offsets.filter(|o| o.is_valid(row)).map(|o| o.value(row));
+            (types.is_valid(row) && places.is_valid(row)).then(|| (types.value(row), places.value(row), offset))
+        };
+        BooleanBuffer::collect_bool(self.len(), |row| !tail.mentions(self.paths.value(row), vector(row)))
+    }
+
+    /// How many files.
+    pub(crate) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The keys at the bits that are set.
+    pub(crate) fn filter(&self, keep: &BooleanBuffer) -> Result<Self> {
+        if keep.count_set_bits() == self.len() {
+            return Ok(self.clone());
+        }
+        let keep = BooleanArray::new(keep.clone(), None);
+        let vectors = self.vectors.as_ref().map(|v| filter(v, &keep)).transpose()?;
+        let paths = filter(&self.paths, &keep)?;
+        Ok(Self { paths: paths.as_string_view().clone(), vectors: vectors.map(|v| v.as_struct().clone()) })
+    }
+}
+
+/// Whether the set rows are spread over so many pages that decoding them all costs the same.
+fn is_dense(rows: &BooleanBuffer) -> bool {
+    let blocks = rows.len().div_ceil(BLOCK_ROWS);
+    let touched = (0..blocks).filter(|block| {
+        let start = block * BLOCK_ROWS;
+        rows.slice(start, BLOCK_ROWS.min(rows.len() - start)).count_set_bits() > 0
+    });
+    touched.count() * 4 > blocks
+}
+
+/// Bits for the set rows, back in their places.
+pub(crate) fn scatter(rows: &BooleanBuffer, bits: &BooleanBuffer) -> BooleanBuffer {
+    let mut builder = arrow_buffer::BooleanBufferBuilder::new(rows.len());
+    builder.append_n(rows.len(), false);
+    rows.set_indices().enumerate().filter(|(at, _)| bits.value(*at)).for_each(|(_, row)| builder.set_bit(row, true));
+    builder.finish()
+}
+
+fn selection(rows: &BooleanBuffer) -> RowSelection {
+    RowSelection::from_filters(&[BooleanArray::new(rows.clone(), None)])
+}
+
+/// Members of `add` with the paths that were decoded before them.
+fn with_paths(origin: Origin, members: &RecordBatch, paths: StringArray) -> Result<AddBatch> {
+    let schema = members.schema();
+    let path = Arc::new(Field::new("path", DataType::Utf8, false));
+    let fields: Vec<_> = std::iter::once(path).chain(schema.fields().iter().cloned()).collect();
+    let columns = std::iter::once(Arc::new(paths) as ArrayRef).chain(members.columns().iter().cloned()).collect();
+    Ok(AddBatch::new(origin, RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)?)
+}

@@ -1,0 +1,119 @@
+//! The commits after a checkpoint, replayed: which files they left, and which they superseded.
+//!
+//! A tail grows at its newer end by laying commits over it: what was parsed and remembered before is shared, not replayed
+//! again.
+//!
+//! Invariant: a tail that was extended equals one that was replayed at once (`snapshot::refreshing_equals_opening`).
+//!
+//! PROTOCOL.md: "Action Reconciliation".
+
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBuffer;
+use arrow_select::filter::filter_record_batch;
+use deltic_protocol::action::batch::{AddBatch, KeyBatch};
+use deltic_protocol::action::json::CommitActions;
+use deltic_protocol::replay::Replay;
+
+use crate::error::{Error, Result};
+
+/// Layers beyond this are joined into one, so that asking whether a file was seen stays cheap.
+const MAX_LAYERS: usize = 4;
+
+/// The commits after the checkpoint, replayed.
+#[derive(Debug)]
+pub struct Tail {
+    /// Newest first. Their adds and removes are not in them but below.
+    pub commits: Vec<Arc<CommitActions>>,
+    /// Files that the tail adds and does not remove again.
+    pub live: Vec<AddBatch>,
+    /// Tombstones that no later add took back, as the columns of `remove`.
+    pub tombstones: Vec<RecordBatch>,
+    /// Every logical file that the tail mentions, newest first.
+    layers: Vec<Arc<Replay>>,
+}
+
+impl Tail {
+    /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
+    pub async fn replay(commits: Vec<CommitActions>) -> Result<Option<Self>> {
+        let replayed = tokio::task::spawn_blocking(move || Self::replay_all(commits)).await;
+        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
+    }
+
+    fn replay_all(commits: Vec<CommitActions>) -> Result<Option<Self>> {
+        let mut tail = Self { commits: Vec::new(), live: Vec::new(), tombstones: Vec::new(), layers: Vec::new() };
+        let mut replay = Replay::new();
+        let none = |rows: &RecordBatch| RecordBatch::new_empty(rows.schema());
+        for mut commit in commits {
+            if commit.is_compacted && mentions_a_file_twice(&commit)? {
+                return Ok(None);
+            }
+            if !commit.adds.is_empty() {
+                let rest = AddBatch::new(commit.adds.origin, none(commit.adds.rows()))?;
+                let adds = std::mem::replace(&mut commit.adds, rest);
+                tail.live.push(adds.filter(replay.remember(&adds.keys()?))?);
+            }
+            if !commit.removes.is_empty() {
+                let rest = none(&commit.remove_rows);
+                let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
+                let rows = std::mem::replace(&mut commit.remove_rows, rest);
+                let newest = BooleanArray::new(replay.remember(&removes), None);
+                tail.tombstones.push(filter_record_batch(&rows, &newest)?);
+            }
+            tail.commits.push(Arc::new(commit));
+        }
+        if !replay.is_empty() {
+            tail.layers.push(Arc::new(replay));
+        }
+        Ok(Some(tail))
+    }
+
+    /// This tail with `newer` commits over it.
+    pub fn extended(&self, newer: Self) -> Result<Self> {
+        let Self { mut commits, mut live, mut tombstones, mut layers } = newer;
+        for adds in &self.live {
+            let adds = adds.filter(unseen(&layers, &adds.keys()?))?;
+            live.extend((!adds.is_empty()).then_some(adds));
+        }
+        for rows in &self.tombstones {
+            let newest = BooleanArray::new(unseen(&layers, &KeyBatch::new(rows)?), None);
+            tombstones.push(filter_record_batch(rows, &newest)?);
+        }
+        commits.extend(self.commits.iter().cloned());
+        layers.extend(self.layers.iter().cloned());
+        if layers.len() > MAX_LAYERS {
+            layers = vec![Arc::new(Replay::joined(&layers))];
+        }
+        Ok(Self { commits, live, tombstones, layers })
+    }
+
+    /// Whether no file is mentioned, so that nothing older is superseded.
+    pub fn mentions_no_file(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// A bit for each file that the tail does not mention.
+    pub fn unseen(&self, keys: &KeyBatch) -> BooleanBuffer {
+        unseen(&self.layers, keys)
+    }
+
+    /// Whether the tail mentions the file with this path and deletion vector.
+    pub fn mentions(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
+        self.layers.iter().any(|layer| layer.saw(path, deletion_vector))
+    }
+}
+
+fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
+    let mut unseen = BooleanBuffer::new_set(keys.len());
+    for layer in layers {
+        unseen = &unseen & &layer.unseen(keys);
+    }
+    unseen
+}
+
+fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {
+    let mut seen = Replay::new();
+    let mut all_new = |keys: &KeyBatch| seen.remember(keys).count_set_bits() == keys.len();
+    Ok(!(all_new(&commit.adds.keys()?) && all_new(&commit.removes)))
+}
