@@ -314,7 +314,7 @@ class Table:
         return self._core.request_counts()
 
     def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None]]:
-        return Table, (self.uri, self._options)
+        return Table, (self.uri, self._options, self._cache_bytes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and (self.uri, self._options) == (other.uri, other._options)

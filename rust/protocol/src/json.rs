@@ -130,6 +130,35 @@ impl<'t> Scanner<'t> {
     }
 }
 
+/// Puts what a quoted text says into `out`, in place of what is there; `None` if its escapes are broken, or it is not
+/// quoted.
+pub fn unescape(quoted: &str, out: &mut String) -> Option<()> {
+    let mut rest = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    out.clear();
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        out.push_str(rest.get(..at)?);
+        let plain = match rest.as_bytes().get(at + 1)? {
+            b'"' => '"',
+            b'\\' => '\\',
+            b'/' => '/',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            // Surrogates come in pairs, and are rare.
+            _ => {
+                *out = serde_json::from_str(quoted).ok()?;
+                return Some(());
+            }
+        };
+        out.push(plain);
+        rest = rest.get(at + 2..)?;
+    }
+    out.push_str(rest);
+    Some(())
+}
+
 /// What a quoted text says; `None` if its escapes are broken, or it is not quoted.
 pub fn unquote(quoted: &str) -> Option<Cow<'_, str>> {
     let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;

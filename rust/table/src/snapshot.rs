@@ -6,8 +6,8 @@
 //!
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::AddBatch;
@@ -28,8 +28,10 @@ use crate::log_reader;
 use crate::storage::Storage;
 use crate::tail::Tail;
 
-/// Commits parsed at once.
+/// Batches of a checkpoint replayed at once.
 const CONCURRENT_PARSES: usize = 4;
+/// Commits fetched and parsed at once.
+const CONCURRENT_LOADS: usize = 16;
 
 /// One version of a table. Cloning shares everything.
 #[derive(Debug, Clone)]
@@ -43,7 +45,7 @@ struct Inner {
     metadata: Metadata,
     shape: TableShape,
     checksum: Option<VersionChecksum>,
-    fetched: Vec<(LogFile, Bytes)>,
+    fetched: Mutex<Vec<(LogFile, Bytes)>>,
     tail: OnceCell<Tail>,
     /// Shared with the snapshots that this one was refreshed from and will be refreshed to.
     files: Arc<OnceCell<Option<FileTable>>>,
@@ -102,6 +104,7 @@ impl Snapshot {
         let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
         let (storage, tail, files) = (storage.clone(), OnceCell::new(), Arc::new(files));
+        let fetched = Mutex::new(fetched);
         Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files })))
     }
 
@@ -136,7 +139,7 @@ impl Snapshot {
         let newer = Tail::replay(newer).await?;
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
         let tail = OnceCell::new_with(Some(self.tail().await?.extended(newer)?));
-        let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Vec::new(), None);
+        let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Mutex::default(), None);
         Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files })))
     }
 
@@ -198,18 +201,21 @@ impl Snapshot {
     }
 
     async fn load_commits(&self, files: &[LogFile]) -> Result<Vec<CommitActions>> {
-        let have = |file: &LogFile| self.0.fetched.iter().find(|(f, _)| f == file).cloned();
-        let newest_first = files.iter().rev();
-        let missing: Vec<LogFile> = newest_first.clone().filter(|f| have(f).is_none()).cloned().collect();
-        let mut missing: VecDeque<_> =
-            log_reader::fetch(&self.0.storage, missing).try_collect::<Vec<_>>().await?.into();
-        let files: Vec<(LogFile, Bytes)> =
-            newest_first.filter_map(|file| have(file).or_else(|| missing.pop_front())).collect();
-        let parse = |(file, bytes): (LogFile, Bytes)| async move {
-            let parsed = tokio::task::spawn_blocking(move || log_reader::parse(&file, &bytes, Wanted::All)).await;
-            parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
+        // What opening had to fetch is used up here.
+        let fetched = std::mem::take(&mut *self.0.fetched.lock().unwrap_or_else(PoisonError::into_inner));
+        let fetched: HashMap<String, Bytes> = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
+        let load = |file: &LogFile| {
+            let (file, known) = (file.clone(), fetched.get(&file.file_name).cloned());
+            async move {
+                let bytes = match known {
+                    Some(bytes) => bytes,
+                    None => self.0.storage.get(&log_reader::log_path(&file.file_name)).await?,
+                };
+                let parsed = tokio::task::spawn_blocking(move || log_reader::parse(&file, &bytes, Wanted::All)).await;
+                parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
+            }
         };
-        stream::iter(files).map(parse).buffered(CONCURRENT_PARSES).try_collect().await
+        stream::iter(files.iter().rev()).map(load).buffered(CONCURRENT_LOADS).try_collect().await
     }
 
     /// The checkpoint, its footers read on first use.

@@ -627,6 +627,16 @@ mod properties {
         }
 
         #[test]
+        fn both_parsers_agree(actions in proptest::collection::vec(action(), 1..8)) {
+            let printed = print_commit(&actions).unwrap();
+            // A space where writers put none is for the full parser.
+            let spaced = String::from_utf8(printed.clone()).unwrap().replace("\n{\"", "\n{ \"");
+            let (quick, full) = (parse(&printed).unwrap(), parse(format!("\n{spaced}").replacen("\n{\"", "{ \"", 1).as_bytes()).unwrap());
+            prop_assert_eq!(quick.adds.rows(), full.adds.rows());
+            prop_assert_eq!(&quick.remove_rows, &full.remove_rows);
+        }
+
+        #[test]
         fn broken_commits_are_read_or_corrupt(
             actions in proptest::collection::vec(action(), 1..4),
             flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),

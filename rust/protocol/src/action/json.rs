@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
 use super::columns::{AddBuilder, KeyBuilder};
+use super::scan::{Kind, file_action};
 use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
 
@@ -75,12 +76,25 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
     let mut adds = AddBuilder::default();
     let mut removes = KeyBuilder::default();
     let mut rest = Rest::default();
-    for (index, line) in bytes.split(|b| *b == b'\n').enumerate() {
+    let mut scratch = String::new();
+    for (index, line) in lines(bytes).enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || (wanted == Wanted::NoFiles && is_file_action(line)) {
             continue;
         }
         let corrupt = || Error::corrupt(format!("line {} of the commit is not a readable action", index + 1));
+        let ordinary = std::str::from_utf8(line).ok().filter(|_| wanted == Wanted::All);
+        match ordinary.and_then(|line| file_action(line, &mut scratch)) {
+            Some((Kind::Add, add)) => {
+                adds.append(&add);
+                continue;
+            }
+            Some((Kind::Remove, remove)) => {
+                removes.append(&remove);
+                continue;
+            }
+            None => {}
+        }
         // An array would be taken for the members in their order.
         if !line.starts_with(b"{") {
             return Err(corrupt());
@@ -109,6 +123,16 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
         commit_info: rest.commit_info,
         sidecars: rest.sidecars,
         checkpoint_metadata: rest.checkpoint_metadata,
+    })
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(bytes);
+    std::iter::from_fn(move || {
+        let here = rest?;
+        let end = memchr::memchr(b'\n', here);
+        rest = end.and_then(|end| here.get(end + 1..));
+        here.get(..end.unwrap_or(here.len()))
     })
 }
 
@@ -144,7 +168,7 @@ struct Line<'a> {
 }
 
 /// `add` or `remove`.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileLine<'a> {
     #[serde(borrow)]

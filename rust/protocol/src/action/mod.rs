@@ -11,6 +11,7 @@ pub mod json;
 mod metadata;
 mod protocol;
 pub mod rows;
+mod scan;
 
 pub use checkpoint::{CheckpointMetadata, Sidecar};
 pub use commit::{CommitInfo, DomainMetadata, Txn};
