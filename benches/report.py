@@ -20,13 +20,14 @@ DASH, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 HOW = """\
 ## How this is measured
 
-    make bench          # all of this page; some 20 GB of tables the first time, hours
+    make bench          # all of this page: an hour or more, and some 10 GB of tables
     make bench-quick    # 100,000 files, a few minutes, prints its tables and writes nothing
     python benches/run.py --only plan-json,refresh --sizes 100k,1m --engines deltic,duckdb
 
 Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. A cell is
 the median of five runs after a warm-up, least and greatest in brackets, then the peak memory of the process above what
-it had after its imports. On 5,000,000 files the peers run once, and whoever needs more than a minute is cut off.
+it had after its imports. On 5,000,000 files the peers run once, on 1,000,000 the plain replay does, and whoever needs
+more than a minute is cut off.
 Every answer (files kept, their bytes where the engine tells, rows) is compared with that of a plain replay of the log
 in Python (`python/plain.py`), and a wrong one fails the bench.
 

@@ -1,7 +1,6 @@
 """The tables that benchmarks read, built by name into a folder and kept there: the same name is the same table."""
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,24 +28,24 @@ class UnavailableError(Exception):
 
 
 def _sidecars(uri: str, shape: logs.Shape) -> None:
-    """A V2 checkpoint as deltic writes it, and the hundred commits after it."""
+    """A V2 checkpoint as deltic writes it in place of the classic one, and the hundred commits after it."""
     import deltic
 
     logs.checkpointed(uri, shape)
     log = Path(uri, "_delta_log")
-    later = sorted(log.glob("*.json"))[1:]
     aside = log.with_name("later")
     aside.mkdir()
-    for commit in later:
+    for commit in sorted(log.glob("*.json"))[1:]:
         commit.rename(aside / commit.name)
+    (classic,) = log.glob("*.checkpoint.parquet")
+    written = classic.stat().st_mtime_ns
     deltic.Table(uri).checkpoint()
     if not list(log.glob("_sidecars/*.parquet")):
         raise UnavailableError("this deltic writes its V2 checkpoints without sidecars")
-    hint = json.loads((log / "_last_checkpoint").read_text())
-    if "sidecarFiles" not in hint.get("v2Checkpoint", {"sidecarFiles": []}):
-        raise UnavailableError("the checkpoint that was written has no sidecars")
-    for commit in later:
-        (aside / commit.name).rename(commit)
+    if classic.stat().st_mtime_ns == written:
+        classic.unlink()
+    for commit in sorted(aside.iterdir()):
+        commit.rename(log / commit.name)
     aside.rmdir()
 
 
@@ -98,6 +97,10 @@ def table(name: str) -> str:
         done.unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
         FOLDER.mkdir(parents=True, exist_ok=True)
-        _build(name, str(path))
+        try:
+            _build(name, str(path))
+        except UnavailableError:
+            shutil.rmtree(path)
+            raise
         done.write_text(recipe)
     return str(path)
