@@ -32,6 +32,11 @@ def plan(job: Job) -> Iterator[Answer | None]:
     yield _plan(deltic.Table(job.uri).snapshot(), job.question.sql)
 
 
+def plan_uncached(job: Job) -> Iterator[Answer | None]:
+    yield None
+    yield _plan(deltic.Table(job.uri, cache_bytes=0).snapshot(), job.question.sql)
+
+
 def plan_again(job: Job) -> Iterator[Answer | None]:
     snapshot = deltic.Table(job.uri).snapshot()
     _plan(snapshot, job.question.sql)
