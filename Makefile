@@ -64,7 +64,7 @@ test-python: $(VENV)/debug ## The Python, Spark and interoperability tests alone
 bench: $(VENV)/release ## Run the benchmarks and write benches/README.md
 	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py
 
-bench-quick: $(VENV)/release ## Run each benchmark once, on small inputs
+bench-quick: $(VENV)/release ## The same on 100,000 files, in a few minutes; writes nothing
 	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py --quick
 
 lint: $(VENV)/debug ## Check formatting, types, the stub and the house rules

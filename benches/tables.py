@@ -1,53 +1,52 @@
 """The tables that benchmarks read, built by name into a folder and kept there: the same name is the same table."""
 
-import json
+import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import logs
 import numpy as np
 import pyarrow as pa
 
-import deltic
+FOLDER = Path(__file__).resolve().parent / "tables"
+SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "5m": 5_000_000}
+SHAPES: dict[str, Callable[[int], logs.Shape]] = {
+    "json": logs.Shape,
+    "typed": lambda files: logs.Shape(files, "typed"),
+    "both": lambda files: logs.Shape(files, "both"),
+    "zstd": lambda files: logs.Shape(files, compression="zstd"),
+    "vectors": lambda files: logs.Shape(files, deletion_vectors=True),
+    "sidecars": lambda files: logs.Shape(files, "both", v2=True),
+}
+# Version and files of the table that has commits alone.
+COMMITS, FILES_OF_COMMITS = 1_000, 100_000
 
 
-def _log_of_files(uri: str, files: int) -> None:
-    """A table of `files` files that exist only in its log, in commits of 10,000, partitioned by day."""
+class UnavailableError(Exception):
+    """The table cannot be built with this deltic."""
+
+
+def _sidecars(uri: str, shape: logs.Shape) -> None:
+    """A V2 checkpoint as deltic writes it in place of the classic one, and the hundred commits after it."""
+    import deltic
+
+    logs.checkpointed(uri, shape)
     log = Path(uri, "_delta_log")
-    log.mkdir(parents=True)
-    fields = [("day", "date"), ("id", "long"), ("price", "decimal(12,2)"), ("note", "string")]
-    columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
-    metadata = {
-        "id": "00000000-0000-4000-8000-000000000000",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": columns}),
-        "partitionColumns": ["day"],
-        "configuration": {},
-        "createdTime": 0,
-    }
-    opening = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
-    for version, start in enumerate(range(0, files, 10_000)):
-        with (log / f"{version:020}.json").open("w") as commit:
-            for action in opening if version == 0 else []:
-                commit.write(json.dumps(action) + "\n")
-            for i in range(start, min(start + 10_000, files)):
-                day = f"2025-{i * 12 // files + 1:02}-{i % 28 + 1:02}"
-                stats = {
-                    "numRecords": 1000,
-                    "minValues": {"id": i * 1000, "price": i % 97, "note": f"note {i:09}"},
-                    "maxValues": {"id": i * 1000 + 999, "price": i % 97 + 100, "note": f"note {i:09} zzz"},
-                    "nullCount": {"id": 0, "price": i % 3, "note": 0},
-                }
-                add = {
-                    "path": f"day={day}/part-{i:09}-1b4e28ba-2fa1-41d2-883f-0016d3cca427.c000.snappy.parquet",
-                    "partitionValues": {"day": day},
-                    "size": 10_000_000 + i,
-                    "modificationTime": 0,
-                    "dataChange": True,
-                    "stats": json.dumps(stats),
-                }
-                commit.write(json.dumps({"add": add}) + "\n")
+    aside = log.with_name("later")
+    aside.mkdir()
+    for commit in sorted(log.glob("*.json"))[1:]:
+        commit.rename(aside / commit.name)
+    (classic,) = log.glob("*.checkpoint.parquet")
+    written = classic.stat().st_mtime_ns
     deltic.Table(uri).checkpoint()
+    if not list(log.glob("_sidecars/*.parquet")):
+        raise UnavailableError("this deltic writes its V2 checkpoints without sidecars")
+    if classic.stat().st_mtime_ns == written:
+        classic.unlink()
+    for commit in sorted(aside.iterdir()):
+        commit.rename(log / commit.name)
+    aside.rmdir()
 
 
 def rows(count: int) -> pa.Table:
@@ -63,28 +62,45 @@ def rows(count: int) -> pa.Table:
     )
 
 
-def _table_of_rows(uri: str, count: int) -> None:
+def _rows(uri: str, count: int) -> None:
+    import deltic
+
     table = rows(count)
     step = -(-count // 16)
     for start in range(0, count, step):
         deltic.write(uri, table.slice(start, step), partition_by=["part"])
 
 
-TABLES: dict[str, Callable[[str], None]] = {
-    "files_10k": lambda uri: _log_of_files(uri, 10_000),
-    "files_100k": lambda uri: _log_of_files(uri, 100_000),
-    "files_1m": lambda uri: _log_of_files(uri, 1_000_000),
-    "rows_100k": lambda uri: _table_of_rows(uri, 100_000),
-    "rows_5m": lambda uri: _table_of_rows(uri, 5_000_000),
-}
+def _build(name: str, uri: str) -> None:
+    kind, _, size = name.rpartition("_")
+    if name == "commits":
+        logs.commits_only(uri, logs.Shape(FILES_OF_COMMITS), COMMITS)
+    elif kind == "rows":
+        _rows(uri, {"100k": 100_000, "5m": 5_000_000}[size])
+    elif kind == "sidecars":
+        _sidecars(uri, SHAPES[kind](SIZES[size]))
+    else:
+        logs.checkpointed(uri, SHAPES[kind](SIZES[size]))
 
 
-def table(name: str, folder: Path) -> str:
-    """Location of a table, built if it is not there in full."""
-    path, done = folder / name, folder / f"{name}.built"
-    if not done.exists():
+def files(name: str) -> int:
+    """Live files of a table that has only a log; 0 for others."""
+    return FILES_OF_COMMITS if name == "commits" else 0 if name.startswith("rows") else SIZES[name.rpartition("_")[2]]
+
+
+def table(name: str) -> str:
+    """Location of a table, built if it is not there in full or was made by another recipe."""
+    path, done = FOLDER / name, FOLDER / f"{name}.built"
+    sources = Path(__file__).read_bytes() + Path(logs.__file__).read_bytes()
+    recipe = hashlib.sha256(sources).hexdigest()
+    if not done.exists() or done.read_text() != recipe:
+        done.unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        TABLES[name](str(path))
-        done.touch()
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        try:
+            _build(name, str(path))
+        except UnavailableError:
+            shutil.rmtree(path)
+            raise
+        done.write_text(recipe)
     return str(path)

@@ -1,111 +1,160 @@
-"""What is measured, for deltic and its peers: a function for each case and engine, given a table and a scratch folder.
+"""What is measured: for each case the table it needs, the function of an engine's module that does it, and its target.
 
-A case returns a number that every engine must agree on, so that no one is fast by doing less.
+The functions are generators: up to the first `yield` they prepare, then the clock runs until the second one; what they
+yield last is the answer, compared with that of the plain replay.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-Run = Callable[[str, Path], int]
+# Module of each engine, the package whose version is shown, and what it is called.
+ENGINES = {
+    "deltic": ("by_deltic", "deltic", "deltic"),
+    "deltalake": ("by_deltalake", "deltalake", "deltalake"),
+    "duckdb": ("by_duckdb", "duckdb-extension-delta", "DuckDB delta"),
+    "sql": ("by_sql", "duckdb", "SQL in DuckDB"),
+    "plain": ("by_plain", "pyarrow", "plain replay"),
+}
+
+
+# For variants whose curve says nothing new.
+TWO_SIZES = ("100k", "1m")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What deltic must reach on a million files: time, times as fast as a peer, memory, memory for each file."""
+
+    seconds: float | None = None
+    ratios: dict[str, float] = field(default_factory=dict)
+    peak: float | None = None
+    retained: float | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the results: what is done, to which table, by whom."""
+    """One line of the results. `table` is a kind, which every size has, or a table's whole name."""
 
     name: str
-    full: str
-    quick: str
-    engines: dict[str, Run]
+    title: str
+    does: str
+    table: str
+    quick_table: str = ""
+    by_day: bool = False
+    typed: bool = False
+    oracle: str | None = None
+    target: Target | None = None
+    # For rates: what is counted, and how many of it in one run (where the answer does not say how many were `done`).
+    unit: str = ""
+    count: int = 0
+    sizes: tuple[str, ...] = ("10k", "100k", "1m", "5m")
+
+    @property
+    def sized(self) -> bool:
+        return not self.quick_table
 
 
-def _open_deltic(uri: str, scratch: Path) -> int:
-    import deltic
+def _planning() -> list[Case]:
+    return [
+        Case("open", "Open: version and schema known", "open_table", "json", oracle="open_table", target=Target(0.010)),
+        Case(
+            *("list", "List all files with size and partition values", "list_files", "json"),
+            oracle="list_files",
+            target=Target(ratios={"deltalake": 15}),
+        ),
+        Case(
+            *("plan-day", "Plan, partition filter", "plan", "json"),
+            by_day=True,
+            oracle="plan",
+            target=Target(ratios={"duckdb": 20}),
+        ),
+        Case(
+            *("plan-day-typed", "Plan, partition filter, typed partition values", "plan", "typed"),
+            by_day=True,
+            typed=True,
+            oracle="plan",
+        ),
+        Case(
+            *("plan-json", "Plan, statistics filter, JSON statistics only", "plan", "json"),
+            oracle="plan",
+            target=Target(ratios={"duckdb": 5, "deltalake": 12}),
+        ),
+        Case(
+            *("plan-typed", "Plan, statistics filter, typed statistics", "plan", "typed"),
+            typed=True,
+            oracle="plan",
+            target=Target(ratios={"duckdb": 15, "deltalake": 100}),
+        ),
+        Case(
+            *("plan-both", "Plan, statistics filter, both kinds", "plan", "both"),
+            typed=True,
+            oracle="plan",
+            sizes=TWO_SIZES,
+        ),
+        Case(
+            *("plan-zstd", "Plan, statistics filter, JSON, checkpoint in zstd", "plan", "zstd"),
+            oracle="plan",
+            sizes=TWO_SIZES,
+        ),
+        Case(
+            *("plan-vectors", "Plan, statistics filter, JSON, deletion vectors on 10 %", "plan", "vectors"),
+            oracle="plan",
+            sizes=TWO_SIZES,
+        ),
+        Case("plan-sidecars", "Plan, statistics filter, V2 checkpoint by deltic", "plan", "sidecars", oracle="plan"),
+        Case(
+            *("plan-again", "Second plan on a snapshot, same column, other range", "plan_again", "json"),
+            oracle="plan_again",
+            target=Target(0.010),
+        ),
+        Case("refresh", "Refresh after one new commit", "refresh", "json", oracle="refresh", target=Target(0.005)),
+        Case(
+            *("checkpoint", "Write a checkpoint", "checkpoint", "json"),
+            oracle="list_files",
+            target=Target(ratios={"deltalake": 2}, peak=400e6),
+        ),
+        Case(
+            *("commits-day", "Plan 1,000 commits without checkpoint, partition filter", "plan", "commits", "commits"),
+            by_day=True,
+            oracle="plan",
+            target=Target(ratios={"duckdb": 8}),
+        ),
+        Case(
+            *("commits-json", "Plan 1,000 commits without checkpoint, statistics filter", "plan", "commits", "commits"),
+            oracle="plan",
+            target=Target(ratios={"duckdb": 8}),
+        ),
+        Case(
+            *("memory-none", "Plan, statistics filter, nothing kept in memory", "plan_uncached", "json"),
+            oracle="plan",
+            target=Target(peak=100e6),
+        ),
+        Case(
+            *("memory-all", "Plan on every column, and keep what was read", "every_column", "json"),
+            oracle="plan",
+            target=Target(retained=150),
+        ),
+    ]
 
-    return deltic.Table(uri).snapshot().version
+
+def _rows() -> list[Case]:
+    return [
+        Case("read-all", "Read all rows", "read_all", "rows_5m", "rows_100k"),
+        Case("read-some", "Read one column by filter", "read_some", "rows_5m", "rows_100k"),
+        Case("write-rows", "Write the rows as a new table", "write_rows", "rows_5m", "rows_100k"),
+    ]
 
 
-def _open_deltalake(uri: str, scratch: Path) -> int:
-    import deltalake
-
-    return deltalake.DeltaTable(uri, without_files=True).version()
-
-
-def _list_deltic(uri: str, scratch: Path) -> int:
-    import deltic
-
-    return deltic.Table(uri).files().read_all().num_rows
-
-
-def _list_deltalake(uri: str, scratch: Path) -> int:
-    import deltalake
-
-    return deltalake.DeltaTable(uri).get_add_actions(flatten=True).num_rows
+def _commits() -> list[Case]:
+    appends = {"unit": "commits/s", "count": 200}
+    return [
+        Case("append-path", "200 tiny appends, by path", "append_by_path", "rows_100k", "rows_100k", **appends),
+        Case("append-handle", "200 tiny appends, on a handle", "append_by_handle", "rows_100k", "rows_100k", **appends),
+        Case(
+            *("append-together", "4 processes of 50 appends at once", "append_together", "rows_100k", "rows_100k"),
+            unit="commits/s",
+        ),
+        Case("append-large", "Append to the large table, by path", "append_to_large", "json"),
+    ]
 
 
-def _plan_deltic(uri: str, scratch: Path) -> int:
-    import deltic
-
-    return deltic.Table(uri).plan(filter="day = DATE '2025-03-03' AND id < 2000000000").files_kept
-
-
-def _plan_deltalake(uri: str, scratch: Path) -> int:
-    import deltalake
-
-    return len(deltalake.DeltaTable(uri).file_uris([("day", "=", "2025-03-03")]))
-
-
-def _read_deltic(uri: str, scratch: Path) -> int:
-    import deltic
-
-    return sum(batch.num_rows for batch in deltic.Table(uri).scan().to_reader())
-
-
-def _read_deltalake(uri: str, scratch: Path) -> int:
-    import deltalake
-
-    return sum(batch.num_rows for batch in deltalake.DeltaTable(uri).to_pyarrow_dataset().to_batches())
-
-
-def _filter_deltic(uri: str, scratch: Path) -> int:
-    import deltic
-
-    scan = deltic.Table(uri).scan(columns=["price"], filter="part = 3 AND place = 'place 42'")
-    return scan.to_arrow().num_rows
-
-
-def _filter_deltalake(uri: str, scratch: Path) -> int:
-    import deltalake
-    import pyarrow.dataset as ds
-
-    chosen = (ds.field("part") == 3) & (ds.field("place") == "place 42")
-    return deltalake.DeltaTable(uri).to_pyarrow_dataset().to_table(columns=["price"], filter=chosen).num_rows
-
-
-def _append_deltic(uri: str, scratch: Path) -> int:
-    import deltic
-
-    rows = deltic.Table(uri).scan().to_arrow()
-    deltic.write(str(scratch / "copy"), rows, partition_by=["part"])
-    return rows.num_rows
-
-
-def _append_deltalake(uri: str, scratch: Path) -> int:
-    import deltalake
-
-    import deltic
-
-    rows = deltic.Table(uri).scan().to_arrow()
-    deltalake.write_deltalake(str(scratch / "copy"), rows, partition_by=["part"])
-    return rows.num_rows
-
-
-CASES = [
-    Case("open", "files_1m", "files_10k", {"deltic": _open_deltic, "deltalake": _open_deltalake}),
-    Case("list all files", "files_100k", "files_10k", {"deltic": _list_deltic, "deltalake": _list_deltalake}),
-    Case("plan one day", "files_1m", "files_10k", {"deltic": _plan_deltic, "deltalake": _plan_deltalake}),
-    Case("read all rows", "rows_5m", "rows_100k", {"deltic": _read_deltic, "deltalake": _read_deltalake}),
-    Case("read by filter", "rows_5m", "rows_100k", {"deltic": _filter_deltic, "deltalake": _filter_deltalake}),
-    Case("copy", "rows_5m", "rows_100k", {"deltic": _append_deltic, "deltalake": _append_deltalake}),
-]
+CASES = [*_planning(), *_rows(), *_commits()]

@@ -1,0 +1,82 @@
+"""What a case is given and gives back: the table, what is asked of it, and copies that it may write to."""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+Answer = dict[str, int]
+# What every engine that says it must say alike.
+COMPARED = ("version", "columns", "files", "bytes", "rows")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A range of one column, both ends included; dates are text."""
+
+    column: str
+    low: int | str
+    high: int | str
+
+    @property
+    def sql(self) -> str:
+        if isinstance(self.low, str):
+            return f"{self.column} = DATE '{self.low}'"
+        return f"{self.column} >= {self.low} AND {self.column} <= {self.high}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a case."""
+
+    uri: str
+    files: int
+    scratch: Path
+    by_day: bool = False
+    typed: bool = False
+
+    @property
+    def question(self) -> Question:
+        """A thousandth of the files: a day, or a range of events."""
+        return Question("p_date", "2022-05-16", "2022-05-16") if self.by_day else self._events(400)
+
+    @property
+    def other_question(self) -> Question:
+        """Another thousandth, by the same column."""
+        return Question("p_date", "2022-08-01", "2022-08-01") if self.by_day else self._events(600)
+
+    def _events(self, place: int) -> Question:
+        return Question("event_id", place * self.files, (place + 1) * self.files - 1)
+
+
+def copy_of_log(job: Job) -> str:
+    """A table with the same log. Its large files are links, for nobody writes into a file of a log."""
+    source, copy = Path(job.uri, "_delta_log"), job.scratch / "copy" / "_delta_log"
+    for path in sorted(source.rglob("*")):
+        target = copy / path.relative_to(source)
+        if path.is_dir():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".parquet":
+            os.link(path, target)
+        else:
+            shutil.copy2(path, target)
+    return str(copy.parent)
+
+
+def add_a_commit(uri: str, job: Job) -> None:
+    """Another writer's commit: one file added, which both questions ask for, and one removed."""
+    newest = max(Path(uri, "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    removed = next(action["add"] for action in actions if "add" in action)
+    events = {"event_id": job.question.low if not job.by_day else 0}
+    stats = {"numRecords": 1, "minValues": events, "maxValues": events, "nullCount": {"event_id": 0}}
+    added = {**removed, "path": removed["path"].replace("part-", "part-9"), "size": 77, "stats": json.dumps(stats)}
+    added.pop("deletionVector", None)
+    if job.by_day:
+        added["partitionValues"] = {"p_date": job.question.low}
+    gone = {name: removed[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in removed}
+    gone |= {"deletionTimestamp": 1_760_000_000_000, "dataChange": True, "extendedFileMetadata": True}
+    lines = [json.dumps(action) + "\n" for action in ({"commitInfo": {}}, {"add": added}, {"remove": gone})]
+    newest.with_name(f"{int(newest.stem) + 1:020}.json").write_text("".join(lines))

@@ -1,0 +1,100 @@
+"""What the cases that write have in common: the table they write to, what they append, and what must be there after."""
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import plain
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from job import Answer, Job
+
+APPENDS = 200
+WRITERS, APPENDS_EACH = 4, 50
+TINY = pa.table({"id": pa.array([1, 2, 3]), "name": pa.array(["one", "two", "three"])})
+AN_EVENT = pa.table(
+    {
+        "event_id": pa.array([1]),
+        "quantity": pa.array([2], pa.int32()),
+        "price": pa.array([3.5]),
+        "customer": pa.array(["customer 4"]),
+        "shipped": pa.array([18_993], pa.int32()).cast(pa.date32()),
+        "event_time": pa.array([1_640_000_000_000_000]).cast(pa.timestamp("us", "UTC")),
+        "amount": pa.array([Decimal(6)], pa.decimal128(12, 2)),
+        "device": pa.array(
+            [{"temperature": 7.5, "model": "eight"}], pa.struct({"temperature": pa.float64(), "model": pa.string()})
+        ),
+        "p_date": pa.array([18_993], pa.int32()).cast(pa.date32()),
+    }
+)
+# One filter for each column with statistics or partition values, none of which any file passes.
+NOTHING = [
+    "event_id < 0",
+    "quantity < 0",
+    "price < 0",
+    "customer < 'a'",
+    "shipped < DATE '1970-01-01'",
+    "event_time < TIMESTAMP '1970-01-01T00:00:00Z'",
+    "amount < 0",
+    "device.temperature < -300",
+    "p_date < DATE '1970-01-01'",
+]
+
+
+def small_table(job: Job) -> str:
+    """An empty table of `TINY`'s columns, the same whoever goes on."""
+    import deltic
+
+    uri = str(job.scratch / "small")
+    deltic.create(uri, TINY.schema)
+    return uri
+
+
+def files_of(uri: str) -> Answer:
+    table, tail = plain.replay(uri, [])
+    return {"files": table.num_rows + len(tail)}
+
+
+def rows_committed(uri: str) -> Answer:
+    """Rows of a table, counted in the footers of its live files."""
+    table, tail = plain.replay(uri, [])
+    paths = [*(table["path"].to_pylist() if table.num_rows else []), *(add["path"] for add in tail)]
+    return {"rows": sum(pq.read_metadata(Path(uri, path)).num_rows for path in paths)}
+
+
+def written_checkpoint(uri: str) -> Answer:
+    """What a checkpoint alone says, with no commit after it."""
+    log = Path(uri, "_delta_log")
+    version, paths = plain.last_checkpoint(log)
+    parts = [rows for path in paths if (rows := plain.checkpoint_rows(path, [])) is not None]
+    newest = max(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())
+    assert version == newest, f"the newest checkpoint is of version {version}, not {newest}"
+    sizes = [int(pc.sum(rows["size"]).as_py()) for rows in parts]
+    return {"files": sum(rows.num_rows for rows in parts), "bytes": sum(sizes)}
+
+
+def _writer(uri: str, append: Callable[[str], bool], ready: Any, told: Any) -> None:
+    ready.wait()
+    told.put(sum(not append(uri) for _ in range(APPENDS_EACH)))
+
+
+def contend(job: Job, append: Callable[[str], bool]) -> Iterator[Answer | None]:
+    """Processes that append to one table at once; an append that gives up is counted, not tried again."""
+    uri, spawn = small_table(job), get_context("spawn")
+    ready, told = spawn.Barrier(WRITERS + 1), spawn.Queue()
+    writers = [spawn.Process(target=_writer, args=(uri, append, ready, told), daemon=True) for _ in range(WRITERS)]
+    for writer in writers:
+        writer.start()
+    ready.wait(60)
+    yield None
+    failed = sum(told.get(timeout=120) for _ in writers)
+    yield None
+    for writer in writers:
+        writer.join()
+    rows = rows_committed(uri)["rows"]
+    landed = WRITERS * APPENDS_EACH - failed
+    assert rows == landed * TINY.num_rows, f"{landed} appends succeeded, but the table has {rows} rows"
+    yield {"done": landed, "failed": failed}
