@@ -10,7 +10,6 @@
 //! PROTOCOL.md: "Action Reconciliation".
 
 use std::borrow::Cow;
-use std::hash::BuildHasher;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use hashbrown::HashTable;
@@ -22,7 +21,7 @@ use crate::action::batch::KeyBatch;
 #[derive(Debug, Default)]
 pub struct Replay {
     /// Keyed with random state: paths are untrusted, and a known hash would let them collide on purpose.
-    state: std::hash::RandomState,
+    state: ahash::RandomState,
     seen: HashTable<Position>,
     batches: Vec<KeyBatch>,
 }
@@ -99,14 +98,14 @@ fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
     (canonical_path(keys.path(row)), keys.deletion_vector(row))
 }
 
-fn hash(state: &std::hash::RandomState, key: &Key<'_>) -> u64 {
+fn hash(state: &ahash::RandomState, key: &Key<'_>) -> u64 {
     state.hash_one(key)
 }
 
 /// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
     // Plain names, all but a few, have neither an escape nor a scheme.
-    if !path.bytes().any(|b| b == b'%' || b == b':') {
+    if memchr::memchr2(b'%', b':', path.as_bytes()).is_none() {
         return Cow::Borrowed(path);
     }
     let decode = |text| percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text));

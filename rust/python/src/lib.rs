@@ -11,7 +11,13 @@ mod runtime;
 mod table;
 mod write;
 
+use mimalloc::MiMalloc;
 use pyo3::prelude::*;
+
+/// Decoding takes and gives back large buffers all the time; the C library returns each to the system and has it cleared
+/// again.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule]
 fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {

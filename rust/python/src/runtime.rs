@@ -11,8 +11,10 @@
 //! Proved by the `fork`, `interrupt` and `gil` tests in `tests/python/test_bridge.py`.
 
 use std::mem;
+use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::process;
+use std::thread;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ use tokio::time::timeout;
 
 use crate::errors::{Failure, Result};
 
+/// Threads beyond the processors for reading local files. Each one more keeps memory of its own.
+const THREADS_FOR_FILES: usize = 6;
 /// How long Ctrl-C may go unnoticed.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -53,7 +57,10 @@ impl Runtime {
 
     /// A runtime of its own.
     pub(crate) fn start() -> std::result::Result<Self, Error> {
-        let tokio = Builder::new_multi_thread().thread_name("deltic-io").enable_all().build().map_err(|source| {
+        let mut builder = Builder::new_multi_thread();
+        let processors = thread::available_parallelism().map_or(2, NonZeroUsize::get);
+        builder.thread_name("deltic-io").enable_all().max_blocking_threads(processors + THREADS_FOR_FILES);
+        let tokio = builder.build().map_err(|source| {
             Error::storage(true, "cannot start the I/O threads; the limit on threads may be too low").caused_by(source)
         })?;
         Ok(Self { tokio: Arc::new(tokio), process: process::id() })

@@ -11,6 +11,7 @@ use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::snapshot::Snapshot as TableSnapshot;
 use deltic_table::storage::Storage;
+use futures::stream::{self, TryStreamExt};
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -197,7 +198,7 @@ impl Plan {
 
     #[getter]
     fn bytes_kept(&self, py: Python<'_>) -> Result<u64> {
-        Ok(run(py, self.0.totals())?.bytes_kept)
+        run(py, self.0.bytes_kept())
     }
 
     #[getter]
@@ -222,8 +223,12 @@ impl Plan {
 
     #[pyo3(signature = (batch_size = None))]
     fn read(&self, py: Python<'_>, batch_size: Option<NonZeroUsize>) -> Result<ArrowStream> {
-        let group = TaskGroup { spec: self.0.spec().clone(), tasks: run(py, self.0.tasks())? };
-        read_tasks(py, self.0.snapshot().storage().clone(), group, batch_size)
+        let reader = Reader::new(self.0.snapshot().storage().clone(), self.0.spec().clone())?;
+        let (plan, schema, options) = (self.0.clone(), reader.schema(), read_options(batch_size));
+        // What reading needs of the log is read when the first batch is asked for.
+        let rows = stream::once(async move { plan.tasks().await });
+        let rows = rows.map_ok(move |tasks| reader.read(tasks, options.clone())).try_flatten();
+        Ok(ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?))
     }
 }
 
@@ -248,11 +253,16 @@ fn read_tasks(
 ) -> Result<ArrowStream> {
     let reader = Reader::new(storage, group.spec)?;
     let schema = reader.schema();
+    let rows = reader.read(group.tasks, read_options(batch_size));
+    Ok(ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?))
+}
+
+fn read_options(batch_size: Option<NonZeroUsize>) -> ReadOptions {
     let mut options = ReadOptions::default();
     if let Some(rows) = batch_size {
         options.batch_rows = rows.get();
     }
-    Ok(ArrowStream::from_stream(schema, reader.read(group.tasks, options), Runtime::of_process(py)?))
+    options
 }
 
 /// JSON text of an action.

@@ -28,7 +28,7 @@ use crate::log_reader;
 use crate::storage::Storage;
 use crate::tail::Tail;
 
-/// Batches of a checkpoint replayed at once.
+/// Commits, or batches of a checkpoint, looked at once.
 const CONCURRENT_PARSES: usize = 4;
 /// Commits fetched and parsed at once.
 const CONCURRENT_LOADS: usize = 16;
@@ -74,15 +74,22 @@ impl Snapshot {
         let known = checksum.as_ref().map(|(version, _)| *version);
         let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
         let newer: Vec<LogFile> = newer.cloned().collect();
-        let fetched: Vec<_> = log_reader::fetch(storage, newer).try_collect().await?;
-
-        let (mut protocol, mut metadata) = (None, None);
-        for (file, bytes) in &fetched {
-            let actions = log_reader::parse(file, bytes, Wanted::NoFiles)?;
-            protocol = protocol.or(actions.protocol);
-            metadata = metadata.or(actions.metadata);
-            if protocol.is_some() && metadata.is_some() {
-                break;
+        let (mut protocol, mut metadata, mut fetched) = (None, None, Vec::new());
+        let parse = |(file, bytes): (LogFile, Bytes)| async move {
+            let parse = move || log_reader::parse(&file, &bytes, Wanted::NoFiles).map(|actions| (actions, file, bytes));
+            let parsed = tokio::task::spawn_blocking(parse).await;
+            parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
+        };
+        {
+            let parsed = log_reader::fetch(storage, newer).map_ok(parse).try_buffered(CONCURRENT_PARSES);
+            let mut newest_first = std::pin::pin!(parsed);
+            while let Some((actions, file, bytes)) = newest_first.try_next().await? {
+                fetched.push((file, bytes));
+                protocol = protocol.or(actions.protocol);
+                metadata = metadata.or(actions.metadata);
+                if protocol.is_some() && metadata.is_some() {
+                    break;
+                }
             }
         }
         if let Some((_, checksum)) = &checksum {

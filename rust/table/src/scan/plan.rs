@@ -73,8 +73,6 @@ pub struct Totals {
     pub files: u64,
     /// Bytes of the live files.
     pub bytes: u64,
-    /// Bytes of the files to read.
-    pub bytes_kept: u64,
     /// Files left out.
     pub skipped: Skipped,
 }
@@ -159,8 +157,19 @@ impl ScanPlan {
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
         totals.skipped.statistics = totals.files - totals.skipped.partition - self.files_kept;
-        totals.bytes_kept = self.adds().await?.iter().map(bytes).fold(0, u64::saturating_add);
         Ok(totals)
+    }
+
+    /// Bytes of the files to read.
+    pub async fn bytes_kept(&self) -> Result<u64> {
+        let mut sum = self.loose.iter().map(bytes).fold(0, u64::saturating_add);
+        for kept in self.groups.iter() {
+            let files = file_table(&self.snapshot).await?;
+            let sizes = files.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
+            let of_group = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total));
+            sum = sum.saturating_add(of_group.unwrap_or_default());
+        }
+        Ok(sum)
     }
 
     /// The files to read, with all that reading needs.
@@ -237,7 +246,6 @@ impl Totals {
         Self {
             files: self.files + other.files,
             bytes: self.bytes.saturating_add(other.bytes),
-            bytes_kept: self.bytes_kept.saturating_add(other.bytes_kept),
             skipped: Skipped {
                 partition: self.skipped.partition + other.skipped.partition,
                 statistics: self.skipped.statistics + other.skipped.statistics,
@@ -251,9 +259,9 @@ fn pruning(shape: &TableShape, filter: Option<&str>) -> Result<Pruning> {
     Pruning::of(shape, bound)
 }
 
-/// How many row groups to work on at once.
+/// How many row groups to work on at once: one for each processor, and one that is being fetched.
 fn parallelism() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZeroUsize::get).clamp(2, 16)
+    std::thread::available_parallelism().map_or(2, NonZeroUsize::get).clamp(2, 16) + 1
 }
 
 /// Runs on any thread of the runtime, so that several run at once; stops if nobody waits for it any more.
@@ -289,7 +297,7 @@ fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<
     let partition = files - adds.len() as u64;
     let kept = prune_batch(adds, pruning.statistics.as_ref(), shape, LogBounds::of_statistics)?;
     let skipped = Skipped { partition, statistics: files - partition - kept.len() as u64 };
-    Ok((Totals { files, bytes: all_bytes, bytes_kept: 0, skipped }, kept))
+    Ok((Totals { files, bytes: all_bytes, skipped }, kept))
 }
 
 fn prune_batch(
@@ -353,7 +361,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     let live_files = rows.count_set_bits() as u64;
     let kept_files = (&kept.rows & &rows).count_set_bits() as u64;
     let skipped = Skipped { partition: live_files - kept_files, statistics: 0 };
-    Ok(Totals { files: live_files, bytes, bytes_kept: 0, skipped })
+    Ok(Totals { files: live_files, bytes, skipped })
 }
 
 /// The files to read of a row group, with all that reading needs.
