@@ -35,7 +35,7 @@ endif
 RUST := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 JAVA_HOME_OR_STOP = home=$$(.ci/java-home '$(VENV)') && export JAVA_HOME="$$home"
 
-.PHONY: help demo test test-rust test-python bench bench-quick lint fmt wheel docs clean
+.PHONY: help demo test test-rust test-python fuzz coverage bench bench-quick lint fmt wheel docs clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || grep '##' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ test-python: $(VENV)/debug ## The Python, Spark and interoperability tests alone
 		$(PY) -m pytest "tests/$$suite" -rs || failed="$$failed tests/$$suite"; \
 	done; \
 	test -z "$$failed" || { echo "== Failed:$$failed" >&2; exit 1; }
+
+fuzz: ## Fuzz every target (FUZZ_SECONDS=600 each, FUZZ_JOBS=1 at a time); needs nightly Rust
+	@fuzz/run
+
+coverage: ## Measure which lines of rust/protocol its own tests run; fails under 90 %
+	@.ci/coverage
 
 bench: $(VENV)/release ## Run the benchmarks and write benches/README.md
 	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py

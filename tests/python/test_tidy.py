@@ -195,7 +195,7 @@ def test_files_are_small_and_open_with_what_they_are(path: Path) -> None:
 
 def test_names_that_say_nothing_are_not_used() -> None:
     banned = {"utils", "util", "common", "helpers", "helper", "models", "manager", "handler", "next", "v2", "misc"}
-    for folder in ("rust", "python", "tests", "benches", "examples", "docs"):
+    for folder in ("rust", "python", "tests", "benches", "examples", "docs", "fuzz/bin", "fuzz/targets"):
         for path in (ROOT / folder).rglob("*"):
             assert path.stem.lower() not in banned, path
     kind = re.compile(
@@ -207,9 +207,9 @@ def test_names_that_say_nothing_are_not_used() -> None:
 
 def texts() -> Iterator[Path]:
     suffixes = {".rs", ".py", ".pyi", ".md", ".toml", ".txt", ".yml", ".sh", ""}
-    for folder in ("rust", "python", "tests", "benches", "examples", "docs", ".ci"):
+    for folder in ("rust", "python", "tests", "benches", "examples", "docs", ".ci", "fuzz/bin", "fuzz/targets"):
         yield from (p for p in (ROOT / folder).rglob("*") if p.is_file() and p.suffix in suffixes)
-    yield from (ROOT / name for name in ("Makefile", "README.md", "Cargo.toml", "pyproject.toml"))
+    yield from (ROOT / name for name in ("Makefile", "README.md", "Cargo.toml", "pyproject.toml", "fuzz/run"))
 
 
 def test_nothing_is_left_to_do_and_no_machine_is_named() -> None:

@@ -210,7 +210,10 @@ fn old_checksums_are_completed() {
     assert_eq!((checksum.num_files, checksum.metadata), (2, metadata()));
     let whole = VersionChecksum::parse_old(self::checksum().to_string().as_bytes(), &metadata(), &state().protocol);
     assert_eq!(whole.unwrap(), VersionChecksum::parse(self::checksum().to_string().as_bytes()).unwrap());
-    for broken in ["", "[]", "{}", "{\"numFiles\": 1"] {
+    let bare = "{\"tableSizeBytes\": 1, \"numFiles\": 2, \"numMetadata\": 1, \"numProtocol\": 1";
+    let twice = format!("{bare}, \"numFiles\": 3}}");
+    let protocols = format!("{bare}, \"protocol\": {0}, \"protocol\": {0}}}", self::checksum()["protocol"]);
+    for broken in ["", "[]", "{}", "{\"numFiles\": 1", bare, &twice, &protocols] {
         assert!(VersionChecksum::parse_old(broken.as_bytes(), &metadata(), &state().protocol).is_err(), "{broken}");
     }
 }

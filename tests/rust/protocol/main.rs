@@ -4,6 +4,7 @@
 mod action;
 mod check;
 mod conflict;
+mod corpora;
 mod deletion_vector;
 mod feature;
 mod log;

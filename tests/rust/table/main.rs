@@ -3,6 +3,7 @@
 
 mod changes;
 mod checkpoint;
+mod corpora;
 mod corpus;
 mod history;
 mod job;

@@ -254,11 +254,45 @@ pub(crate) fn sidecar(actions: &[Value]) -> Vec<u8> {
 }
 
 fn parquet_of(actions: &[Value], columns: Vec<(&'static str, DataType)>) -> Vec<u8> {
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(3)).build();
+    encoded(actions, &columns, properties)
+}
+
+/// As small as can be: the columns are only those that the actions fill. Bounds in typed statistics are of `long`s.
+pub(crate) fn small_parquet(actions: &[Value], properties: WriterProperties) -> Vec<u8> {
+    let rows: Vec<Option<&Value>> = actions.iter().map(Some).collect();
+    let bounds = || structure(vec![("l", DataType::Int64)]);
+    let stats = structure(vec![
+        ("numRecords", DataType::Int64),
+        ("minValues", bounds()),
+        ("maxValues", bounds()),
+        ("nullCount", bounds()),
+    ]);
+    let mut columns = checkpoint_columns(Some(stats));
+    columns.retain_mut(|(name, data_type)| {
+        let values = members(&rows, name);
+        *data_type = filled(data_type, &values);
+        values.iter().any(Option::is_some)
+    });
+    encoded(actions, &columns, properties)
+}
+
+/// The type without the members that no value has.
+fn filled(data_type: &DataType, values: &[Option<&Value>]) -> DataType {
+    let DataType::Struct(fields) = data_type else { return data_type.clone() };
+    let kept = fields.iter().filter_map(|field| {
+        let values = members(values, field.name());
+        let field = field.as_ref().clone().with_data_type(filled(field.data_type(), &values));
+        values.iter().any(Option::is_some).then_some(field)
+    });
+    DataType::Struct(kept.collect())
+}
+
+fn encoded(actions: &[Value], columns: &[(&'static str, DataType)], properties: WriterProperties) -> Vec<u8> {
     let rows: Vec<Option<&Value>> = actions.iter().map(Some).collect();
     let fields: Fields = columns.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect();
     let arrays = fields.iter().map(|f| column(f.data_type(), &members(&rows, f.name()))).collect();
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap();
-    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(3)).build();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
     writer.write(&batch).unwrap();

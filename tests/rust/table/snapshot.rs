@@ -1,10 +1,15 @@
 //! Opening versions: which requests it takes, what survives a broken log, which files are live.
 
-use arrow_schema::DataType;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, new_null_array};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use deltic_protocol::error::{Error, Kind};
 use deltic_table::checkpoint::read::AddColumns;
 use deltic_table::snapshot::Snapshot;
 use futures::TryStreamExt;
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 
 use super::sample::{
@@ -410,4 +415,23 @@ async fn hostile_checkpoints_are_corrupt() {
         sample.put("00000000000000000002.checkpoint.parquet", &whole[..length]);
         assert_eq!(*sample.open().await.unwrap_err().kind(), Kind::Corrupt, "{length} bytes");
     }
+}
+
+#[tokio::test]
+async fn a_checkpoint_has_no_more_rows_than_its_bytes_can_hold() {
+    let sample = Sample::with_commits(&[vec![add("a")]]);
+    let members = Fields::from(vec![Field::new("appId", DataType::Utf8, true)]);
+    let schema = Arc::new(Schema::new(vec![Field::new("txn", DataType::Struct(members), true)]));
+    // Nulls take no room: a megabyte could hold billions.
+    let nulls = new_null_array(schema.field(0).data_type(), 1 << 20);
+    let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, schema.clone(), Some(properties)).unwrap();
+    writer.write(&RecordBatch::try_new(schema, vec![nulls]).unwrap()).unwrap();
+    writer.close().unwrap();
+    assert!(bytes.len() < 4096, "{}", bytes.len());
+    sample.put("00000000000000000001.checkpoint.parquet", &bytes);
+    sample.delete("00000000000000000000.json");
+    let error = sample.open().await.unwrap_err();
+    assert!(is_corrupt(&error, "more rows than a file of its size"), "{error}");
 }

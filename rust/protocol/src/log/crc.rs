@@ -8,8 +8,8 @@
 //!
 //! PROTOCOL.md: "Version Checksum File".
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, to_value};
 
 use crate::action::{Add, DomainMetadata, Metadata, Protocol, Txn};
 use crate::error::{Error, Result};
@@ -144,13 +144,31 @@ impl VersionChecksum {
 
     /// Reads a file that may come from a client too old to put metadata and protocol into it: these take their place.
     pub fn parse_old(bytes: &[u8], metadata: &Metadata, protocol: &Protocol) -> Result<Self> {
-        let mut members: Map<String, Value> = serde_json::from_slice(bytes)
-            .map_err(|e| Error::corrupt("the version checksum cannot be read").caused_by(e))?;
-        for (name, action) in [("metadata", to_value(metadata)), ("protocol", to_value(protocol))] {
-            let action = action.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))?;
-            members.entry(name).or_insert(action);
+        #[derive(Deserialize)]
+        struct Given {
+            metadata: Option<IgnoredAny>,
+            protocol: Option<IgnoredAny>,
         }
-        Self::parse(Value::Object(members).to_string().as_bytes())
+        let unreadable = |e| Error::corrupt("the version checksum cannot be read").caused_by(e);
+        let given: Given = serde_json::from_slice(bytes).map_err(unreadable)?;
+        let text = |action: serde_json::Result<String>| {
+            action.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))
+        };
+        let mut missing = Vec::new();
+        if given.metadata.is_none() {
+            missing.push(format!("\"metadata\":{}", text(serde_json::to_string(metadata))?));
+        }
+        if given.protocol.is_none() {
+            missing.push(format!("\"protocol\":{}", text(serde_json::to_string(protocol))?));
+        }
+        match bytes.trim_ascii_start().split_first() {
+            // Put in as text: in a tree of JSON values, a member that the file repeats would be there once.
+            Some((b'{', rest)) if !missing.is_empty() => {
+                let comma: &[u8] = if rest.trim_ascii_start().starts_with(b"}") { b"" } else { b"," };
+                Self::parse(&[b"{", missing.join(",").as_bytes(), comma, rest].concat())
+            }
+            Some(_) | None => Self::parse(bytes),
+        }
     }
 
     /// Prints the file.

@@ -15,7 +15,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::read::may_hold;
@@ -29,6 +29,10 @@ const FOOTER_GUESS: u64 = 64 * 1024;
 const CONCURRENT_FOOTERS: usize = 16;
 /// Rows decoded into one batch.
 const BATCH_ROWS: usize = 128 * 1024;
+/// Rows that a file of any size may have, and how many more for each of its bytes. Nulls and repeated values take next
+/// to no room in Parquet, but a row of a checkpoint is an action, and those differ: in their paths, at the very least.
+const FEW_ROWS: u64 = 64 * 1024;
+const ROWS_PER_BYTE: u64 = 4;
 
 /// One Parquet file with actions.
 #[derive(Debug)]
@@ -84,6 +88,9 @@ impl Part {
         let skip = usize::try_from(from.saturating_sub(start)).unwrap_or(usize::MAX);
         let stop = end.len().saturating_sub(footer::TRAILER as usize);
         let metadata = footer::parse(end.get(skip..stop).ok_or_else(cut)?).map_err(parquet)?;
+        check_rows(&metadata, size).ok_or_else(|| {
+            Error::corrupt("the footer of the Parquet file claims more rows than a file of its size has").in_file(&path)
+        })?;
         // What writers still put into INT96 are instants.
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let views = with_views(&metadata).map_err(parquet)?;
@@ -155,7 +162,15 @@ impl Part {
         let fetched = self.fetch(group, wanted).await?;
         self.blocking(move |part| {
             let reader = part.decode(fetched, Decode::default())?;
-            reader.map(|batch| batch.map_err(|e| corrupt_parquet(part.path(), e.into()))).collect()
+            let mut left = part.rows(group);
+            let mut within = |batch: RecordBatch| {
+                left = left.checked_sub(batch.num_rows()).ok_or_else(|| {
+                    Error::corrupt("a row group has more rows than the footer says").in_file(part.path())
+                })?;
+                Ok(batch)
+            };
+            let batches = reader.map(|batch| batch.map_err(|e| corrupt_parquet(part.path(), e.into())));
+            batches.map(|batch| within(batch?)).collect()
         })
         .await
     }
@@ -239,6 +254,13 @@ fn with_views(plain: &ArrowReaderMetadata) -> Result<ArrowReaderMetadata, Parque
     let fields: Fields = plain.schema().fields().iter().map(root).collect();
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(Schema::new(fields)));
     ArrowReaderMetadata::try_new(plain.metadata().clone(), options)
+}
+
+/// `None` if there are negative numbers of rows, or too many.
+fn check_rows(metadata: &ParquetMetaData, size: u64) -> Option<()> {
+    let groups = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).ok());
+    let rows = groups.into_iter().try_fold(0_u64, |sum, rows| sum.checked_add(rows?))?;
+    (rows <= size.saturating_mul(ROWS_PER_BYTE).saturating_add(FEW_ROWS)).then_some(())
 }
 
 /// The fetched column chunks of a file, by position.
