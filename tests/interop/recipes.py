@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from filters import quoted
 from recording import ROW_TRACKING, Maker, Unsupported
 
 COLUMNS = {
@@ -408,26 +409,9 @@ def partitions_of_every_type(maker: Maker) -> None:
 
 @recipe
 def partitions_of_odd_text(maker: Maker) -> None:
-    odd = [
-        "",
-        " ",
-        "a b",
-        "a/b",
-        "a%b",
-        "%2F",
-        "a=b",
-        "a:b",
-        "é🐎",
-        'say "so"',
-        "it\\'s",
-        "x\\ty",
-        "new\\nline",
-        "#?&+",
-        "null",
-        "..",
-        "~",
-    ]
-    texts = ", ".join("'" + text.replace("\\'", "'").replace("\\t", "\t").replace("\\n", "\n") + "'" for text in odd)
+    odd = ["", " ", "a b", "a/b", "a%b", "%2F", "a=b", "a:b", "é🐎", 'say "so"', "it's", "\\", "x\ty", "new\nline"]
+    odd += ["#?&+", "null", "..", "~"]
+    texts = ", ".join(quoted(text).theirs for text in odd)
     create(maker, "id BIGINT, text STRING, `ünï/:#` STRING, value DOUBLE", clause="PARTITIONED BY (text, `ünï/:#`)")
     text = f"element_at(array(null, {texts}), cast(id % {len(odd) + 1} + 1 as int))"
     source = f"SELECT id, {text}, if(id % 2 = 0, null, 'z'), id / 4e0"
