@@ -295,9 +295,12 @@ def clustering(maker: Maker) -> None:
     columns = ("int", "text", "day", "place")
     create(maker, ddl(*columns), "checkpointInterval=4", clause="CLUSTER BY (int, place.x)")
     grow(maker, 2, *columns)
+    maker.look_at_clustering()
     maker.run("OPTIMIZE @", "ALTER TABLE @ CLUSTER BY (day)")
+    maker.look_at_clustering()
     grow(maker, 1, *columns, start=60)
     maker.run("OPTIMIZE @ FULL", "ALTER TABLE @ CLUSTER BY NONE")
+    maker.look_at_clustering()
 
 
 @recipe

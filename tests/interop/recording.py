@@ -68,6 +68,8 @@ class Made:
     feeds: list[Feed] = field(default_factory=list)
     times: dict[int, pa.Table] = field(default_factory=dict)
     """Milliseconds since 1970, and the ids that Spark finds there."""
+    clustered: dict[int, list[str]] = field(default_factory=dict)
+    """By which columns a version is clustered, as Spark says."""
     columns: tuple[str, ...] = ()
     """Columns of row tracking, where they are asked for."""
     unfiltered: frozenset[str] = frozenset()
@@ -162,6 +164,10 @@ class Maker:
             text = datetime.fromtimestamp(at / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
             frame = self.spark.read.format("delta").option("timestampAsOf", text).load(self.made.uri)
             self.made.times[at] = frame.select("id").toArrow()
+
+    def look_at_clustering(self) -> None:
+        detail = self.spark.sql(f"DESCRIBE DETAIL {self.table}").collect()[0]
+        self.made.clustered[self.latest] = detail.clusteringColumns
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

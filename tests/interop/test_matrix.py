@@ -6,6 +6,7 @@ version, under every filter, and of every range of changes.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -124,3 +125,11 @@ def test_times(made: Made) -> None:
     for at, theirs in made.times.items():
         ours = table.snapshot(timestamp=datetime.fromtimestamp(at / 1000, timezone.utc)).scan(["id"]).to_arrow()
         check(made, f"{at} ms", None, rows(theirs), rows(ours))
+
+
+@pytest.mark.parametrize("name", ["clustering"])
+def test_domains(made: Made) -> None:
+    assert len(made.clustered) == 3
+    for version, columns in made.clustered.items():
+        domain = json.loads(deltic.Table(made.uri).snapshot(version).domains()["delta.clustering"])
+        assert [".".join(path) for path in domain["clusteringColumns"]] == columns, f"version {version}"
