@@ -118,10 +118,11 @@ fn with_own_times(count: u64, from: u64, properties: Value) -> Sample {
         let own = if version >= from { json!({"inCommitTimestamp": 1000 * version}) } else { json!({"timestamp": 7}) };
         let mut actions = vec![info(own), add("a")];
         if version == 0 {
-            actions.extend([protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
+            actions.push(protocol(1, 2));
         }
-        if version == from {
-            actions.push(metadata(&[("x", "long")], &[], properties.clone()));
+        if version == 0 || version == from {
+            let properties = if version == from { properties.clone() } else { json!({}) };
+            actions.push(metadata(&[("x", "long")], &[], properties));
         }
         sample.commit(version, &actions);
         // Files say something else.

@@ -107,7 +107,13 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
                 line.remove.iter().for_each(|remove| removes.append(remove));
             }
         }
-        rest.take(line);
+        rest.take(line).map_err(|name| {
+            let message = format!(
+                "line {} is a second `{name}` action that differs from the first; a file of the log has one",
+                index + 1
+            );
+            Error::corrupt(message)
+        })?;
     }
     let remove_rows = removes.finish()?;
     Ok(CommitActions {
@@ -314,16 +320,27 @@ struct Rest {
 }
 
 impl Rest {
-    fn take(&mut self, line: Line<'_>) {
+    /// Keeps what the line says; the name of its action if only one such may be there and it is another.
+    fn take(&mut self, line: Line<'_>) -> std::result::Result<(), &'static str> {
         self.cdc.extend(line.cdc);
         self.txns.extend(line.txn);
         self.domains.extend(line.domain_metadata);
         self.sidecars.extend(line.sidecar);
-        self.protocol = line.protocol.or(self.protocol.take());
-        self.metadata = line.meta_data.or(self.metadata.take());
-        self.checkpoint_metadata = line.checkpoint_metadata.or(self.checkpoint_metadata.take());
         self.commit_info = self.commit_info.take().or(line.commit_info.map(CommitInfo));
+        only(&mut self.protocol, line.protocol).ok_or("protocol")?;
+        only(&mut self.metadata, line.meta_data).ok_or("metaData")?;
+        only(&mut self.checkpoint_metadata, line.checkpoint_metadata).ok_or("checkpointMetadata")
     }
+}
+
+/// Keeps a value where there was none; `None` if there was another.
+fn only<T: PartialEq>(kept: &mut Option<T>, found: Option<T>) -> Option<()> {
+    match (&kept, found) {
+        (_, None) => {}
+        (None, found) => *kept = found,
+        (Some(kept), Some(found)) => return (*kept == found).then_some(()),
+    }
+    Some(())
 }
 
 /// Prints actions as the lines of a commit.

@@ -42,6 +42,12 @@ pub(super) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
 
 fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
     let lower = name.to_lowercase();
+    if parent.is_empty() && (lower == "_metadata" || lower.starts_with("_metadata.")) {
+        return Error::invalid(format!(
+            "there is no column `{name}`; what stands under `_metadata` can be read as a column and not filtered by: \
+             ask for it and filter the rows that come out"
+        ));
+    }
     let what = if parent.is_empty() {
         format!("there is no column `{name}`")
     } else {

@@ -119,28 +119,30 @@ pub(super) fn parse_name(name: &str, path: &str) -> Result<DataType> {
 fn parse_parametrised(name: &str, lower: &str) -> Option<PrimitiveType> {
     let (head, _) = lower.split_once('(').unwrap_or((lower, ""));
     let arguments = name.split_once('(').map(|(_, rest)| rest.strip_suffix(')')).unwrap_or(Some(""))?;
-    let mut arguments = arguments.split(',').map(str::trim);
     match head.trim() {
         "decimal" => {
-            let precision: u8 = arguments.next()?.parse().ok()?;
-            let scale: u8 = arguments.next().unwrap_or("0").parse().ok()?;
-            if arguments.next().is_some() {
+            let mut digits = arguments.split(',').map(str::trim);
+            let precision: u8 = digits.next()?.parse().ok()?;
+            let scale: u8 = digits.next().unwrap_or("0").parse().ok()?;
+            if digits.next().is_some() {
                 return None;
             }
             ((1..=38).contains(&precision) && scale <= precision).then_some(PrimitiveType::Decimal { precision, scale })
         }
         "char" | "varchar" => Some(PrimitiveType::String),
-        "geometry" => Some(PrimitiveType::Geometry { crs: or_crs84(arguments.next()) }),
-        "geography" => Some(PrimitiveType::Geography {
-            crs: or_crs84(arguments.next()),
-            algorithm: arguments.next().unwrap_or("spherical").to_owned(),
-        }),
+        // The name of a reference system may hold commas.
+        "geometry" => Some(PrimitiveType::Geometry { crs: or_crs84(arguments) }),
+        "geography" => {
+            let (crs, algorithm) = arguments.rsplit_once(',').unwrap_or((arguments, "spherical"));
+            Some(PrimitiveType::Geography { crs: or_crs84(crs), algorithm: algorithm.trim().to_owned() })
+        }
         _ => None,
     }
 }
 
-fn or_crs84(crs: Option<&str>) -> String {
-    crs.filter(|c| !c.is_empty()).unwrap_or("OGC:CRS84").to_owned()
+fn or_crs84(crs: &str) -> String {
+    let crs = crs.trim();
+    if crs.is_empty() { "OGC:CRS84".to_owned() } else { crs.to_owned() }
 }
 
 fn member<'a>(map: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a Value> {
