@@ -11,6 +11,7 @@ from conftest import ROOT
 # Lower first. Modules in one set are on the same step and do not import each other.
 PROTOCOL: list[set[str]] = [
     {"error"},
+    {"json"},
     {"schema"},
     {"scalar"},
     {"predicate"},

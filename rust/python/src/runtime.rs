@@ -14,8 +14,8 @@ use std::mem;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::process;
-use std::thread;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use deltic_protocol::error::Error;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
+use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_table::history;
 use deltic_table::scan::plan::{ScanPlan, files};
@@ -226,8 +227,8 @@ impl Plan {
         let reader = Reader::new(self.0.snapshot().storage().clone(), self.0.spec().clone())?;
         let (plan, schema, options) = (self.0.clone(), reader.schema(), read_options(batch_size));
         // What reading needs of the log is read when the first batch is asked for.
-        let rows = stream::once(async move { plan.tasks().await });
-        let rows = rows.map_ok(move |tasks| reader.read(tasks, options.clone())).try_flatten();
+        let rows = async move { Ok::<_, Error>(reader.read(plan.tasks().await?, options)) };
+        let rows = stream::once(rows).try_flatten();
         Ok(ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?))
     }
 }
@@ -268,5 +269,5 @@ fn read_options(batch_size: Option<NonZeroUsize>) -> ReadOptions {
 /// JSON text of an action.
 fn json_text(action: &impl serde::Serialize) -> Result<String> {
     let text = serde_json::to_string(action);
-    Ok(text.map_err(|e| deltic_protocol::error::Error::internal("an action has no JSON form").caused_by(e))?)
+    Ok(text.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))?)
 }

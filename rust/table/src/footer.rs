@@ -59,15 +59,14 @@ pub fn has_ordered_bounds(file: &ArrowReaderMetadata, leaf: usize) -> bool {
     let orders = file.metadata().file_metadata().column_orders();
     let defined = match orders.and_then(|orders| orders.get(leaf)) {
         Some(
-            ColumnOrder::TYPE_DEFINED_ORDER(_)
-            | ColumnOrder::IEEE_754_TOTAL_ORDER
-            | ColumnOrder::INT96_TIMESTAMP_ORDER,
+            ColumnOrder::TYPE_DEFINED_ORDER(_) | ColumnOrder::IEEE_754_TOTAL_ORDER | ColumnOrder::INT96_TIMESTAMP_ORDER,
         ) => true,
         Some(ColumnOrder::UNKNOWN) => return false,
         Some(ColumnOrder::UNDEFINED) | None => number,
     };
     let deprecated = || {
-        let statistics = file.metadata().row_groups().iter().filter_map(|group| group.columns().get(leaf)?.statistics());
+        let statistics =
+            file.metadata().row_groups().iter().filter_map(|group| group.columns().get(leaf)?.statistics());
         statistics.into_iter().any(|statistics| statistics.is_min_max_deprecated())
     };
     defined && (number || !deprecated())

@@ -210,7 +210,8 @@ impl Snapshot {
     async fn load_commits(&self, files: &[LogFile]) -> Result<Vec<CommitActions>> {
         // What opening had to fetch is used up here.
         let fetched = std::mem::take(&mut *self.0.fetched.lock().unwrap_or_else(PoisonError::into_inner));
-        let fetched: HashMap<String, Bytes> = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
+        let fetched: HashMap<String, Bytes> =
+            fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let load = |file: &LogFile| {
             let (file, known) = (file.clone(), fetched.get(&file.file_name).cloned());
             async move {

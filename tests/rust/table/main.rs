@@ -5,6 +5,7 @@ mod changes;
 mod checkpoint;
 mod corpora;
 mod corpus;
+mod file_table;
 mod history;
 mod job;
 mod plan;

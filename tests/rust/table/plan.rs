@@ -137,7 +137,10 @@ async fn columns_are_named_as_the_table_names_them() {
     let columns = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let found = ScanPlan::new(&snapshot, Some(&columns(&["Y", "p"])), Some("X < 5")).await.unwrap();
     assert_eq!(found.spec().columns, ["y", "p"]);
-    assert_eq!((found.spec().predicate.as_deref(), found.totals().await.unwrap().skipped.statistics), (Some("X < 5"), 2));
+    assert_eq!(
+        (found.spec().predicate.as_deref(), found.totals().await.unwrap().skipped.statistics),
+        (Some("X < 5"), 2)
+    );
     assert_eq!(ScanPlan::new(&snapshot, None, None).await.unwrap().spec().columns, ["p", "x", "y"]);
     assert!(ScanPlan::new(&snapshot, Some(&[]), None).await.unwrap().spec().columns.is_empty());
 

@@ -83,10 +83,7 @@ pub fn from_json<'a>(stats: impl IntoIterator<Item = Option<&'a str>>, leaves: &
 
 /// Reads JSON statistics no further than to the bounds, unless one is missing: where both are known, null counts and
 /// what else stands behind them may be left unknown.
-pub fn bounds_from_json<'a>(
-    stats: impl IntoIterator<Item = Option<&'a str>>,
-    leaves: &[Leaf],
-) -> Result<StatsColumns> {
+pub fn bounds_from_json<'a>(stats: impl IntoIterator<Item = Option<&'a str>>, leaves: &[Leaf]) -> Result<StatsColumns> {
     read_json(stats, leaves, Margin::Safe, false)
 }
 

@@ -300,7 +300,8 @@ pub(crate) fn action_rows(rows: &RecordBatch, action: &str, with_path: bool) -> 
     };
     let path = match with_path {
         true => {
-            let path = column.column_by_name("path").ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
+            let path =
+                column.column_by_name("path").ok_or_else(|| Error::corrupt(format!("`{action}` has no path")))?;
             path.logical_nulls()
         }
         false => None,

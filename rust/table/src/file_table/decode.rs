@@ -202,7 +202,7 @@ impl ColumnPlan {
     }
 
     fn batch(&self, add: &StructArray) -> Result<Vec<Values>> {
-        let mut from_text = self.from_text(add)?.into_iter();
+        let mut from_text = self.bounds_of_text(add)?.into_iter();
         let column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member(name), _) => Ok(Values::Array(conformed(name, &member(add, name)?)?)),
             (Source::TypedPartition, Column::Partition { leaf, .. }) => {
@@ -237,7 +237,7 @@ impl ColumnPlan {
     }
 
     /// All columns whose bounds come from JSON, read in one pass.
-    fn from_text(&self, add: &StructArray) -> Result<Vec<Values>> {
+    fn bounds_of_text(&self, add: &StructArray) -> Result<Vec<Values>> {
         let mut to_the_end = false;
         let leaf = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::StatsText, Column::Bounds { leaf, counted }) => {
@@ -252,8 +252,7 @@ impl ColumnPlan {
         }
         let StatsColumns { num_records, leaves, .. } = match add.column_by_name("stats") {
             Some(stats) => {
-                let stats =
-                    stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
+                let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
                 if to_the_end { from_json(stats, &leaves)? } else { bounds_from_json(stats, &leaves)? }
             }
             None => from_json((0..add.len()).map(|_| None), &leaves)?,
@@ -368,11 +367,7 @@ struct Known {
 
 impl KnownBounds {
     /// Of columns by logical path. With `one_row_each` every file counts as one row, since all its rows are alike.
-    pub(super) fn new(
-        files: usize,
-        columns: impl Iterator<Item = (Vec<String>, Values)>,
-        one_row_each: bool,
-    ) -> Self {
+    pub(super) fn new(files: usize, columns: impl Iterator<Item = (Vec<String>, Values)>, one_row_each: bool) -> Self {
         let columns: Vec<_> = columns.collect();
         let records = columns.iter().find_map(|(_, values)| match values {
             Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),

@@ -30,8 +30,8 @@ use deltic_protocol::stats::read::Leaf;
 use parquet::arrow::arrow_reader::RowSelection;
 use tokio::sync::OnceCell;
 
-pub use self::cache::DEFAULT_LIMIT;
 use self::cache::Cache;
+pub use self::cache::DEFAULT_LIMIT;
 use self::decode::{KnownBounds, Values};
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{OpenCheckpoint, action_rows};
@@ -188,10 +188,9 @@ impl FileTable {
     pub(crate) async fn groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
         let groups = self.groups().await?;
         let mut kept: Vec<usize> = (0..groups.len()).collect();
-        for (predicate, columns) in [
-            (&pruning.partition, &pruning.partition_columns),
-            (&pruning.statistics, &pruning.statistics_columns),
-        ] {
+        for (predicate, columns) in
+            [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)]
+        {
             if let Some(predicate) = predicate.as_ref().filter(|_| !columns.is_empty()) {
                 let bounds = groups::GroupBounds::new(groups, columns);
                 let possible = prune::keep(predicate, &bounds)?;
@@ -276,12 +275,7 @@ impl FileTable {
     }
 
     /// Columns with one value a file, of the files at `rows`, in their order.
-    pub(crate) async fn arrays(
-        &self,
-        group: usize,
-        columns: &[Column],
-        rows: &BooleanBuffer,
-    ) -> Result<Vec<ArrayRef>> {
+    pub(crate) async fn arrays(&self, group: usize, columns: &[Column], rows: &BooleanBuffer) -> Result<Vec<ArrayRef>> {
         let narrow = (!is_dense(rows)).then_some(rows);
         let (values, narrowed) = self.columns(group, columns, narrow).await?;
         let chosen = (!narrowed && rows.count_set_bits() < rows.len()).then(|| BooleanArray::new(rows.clone(), None));
@@ -422,5 +416,5 @@ fn with_paths(origin: Origin, members: &RecordBatch, paths: StringArray) -> Resu
     let path = Arc::new(Field::new("path", DataType::Utf8, false));
     let fields: Vec<_> = std::iter::once(path).chain(schema.fields().iter().cloned()).collect();
     let columns = std::iter::once(Arc::new(paths) as ArrayRef).chain(members.columns().iter().cloned()).collect();
-    Ok(AddBatch::new(origin, RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)?)
+    AddBatch::new(origin, RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }

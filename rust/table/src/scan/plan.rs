@@ -207,7 +207,7 @@ impl ScanPlan {
             }
         }
         let groups = groups.into_iter().filter(|tasks| !tasks.is_empty());
-        groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect::<Result<_, _>>().map_err(Into::into)
+        groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
     }
 
     /// The tasks as columns: path, size, modification_time, partition values, deletion vector's cardinality.
@@ -284,7 +284,7 @@ async fn loose_files(
     files: Option<&FileTable>,
 ) -> Result<Vec<(Totals, AddBatch)>> {
     let inline = files.and_then(|files| files.checkpoint().inline_adds());
-    let unseen = |adds: &AddBatch| Ok::<_, Error>(adds.filter(tail.unseen(&adds.keys()?))?);
+    let unseen = |adds: &AddBatch| adds.filter(tail.unseen(&adds.keys()?));
     let inline = inline.map(unseen).transpose()?;
     let batches: Vec<AddBatch> = tail.live.iter().cloned().chain(inline).collect();
     let (shape, pruning) = (snapshot.shape().clone(), pruning.clone());

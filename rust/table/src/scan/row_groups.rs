@@ -63,7 +63,9 @@ impl<'a> RowGroupBounds<'a> {
         if let Some(value) = self.constant(column) {
             return value.to_array(column.primitive()?, self.containers()).map(Some);
         }
-        let Some(leaf) = self.leaf(column).filter(|leaf| leaf.cast.keeps_order() && has_ordered_bounds(self.metadata, leaf.index)) else {
+        let Some(leaf) =
+            self.leaf(column).filter(|leaf| leaf.cast.keeps_order() && has_ordered_bounds(self.metadata, leaf.index))
+        else {
             return Ok(None);
         };
         let file = self.metadata.metadata().file_metadata();
