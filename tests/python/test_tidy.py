@@ -17,7 +17,7 @@ PROTOCOL: list[set[str]] = [
     {"action"},
     {"property"},
     {"log", "deletion_vector", "stats"},
-    {"feature"},
+    {"feature", "legality"},
     {"replay", "prune"},
     {"log_bounds"},
     {"conflict", "check"},
@@ -33,12 +33,23 @@ TABLE: list[set[str]] = [
     {"history", "check", "scan", "write", "checkpoint/write"},
     {"commit", "changes"},
     {"transaction"},
+    {"after_commit"},
     {"job"},
+    {"draft"},
 ]
-BINDING: list[set[str]] = [{"errors"}, {"runtime", "clock"}, {"arrow", "check"}, {"changes"}, {"table"}, {"write"}]
+BINDING: list[set[str]] = [
+    {"errors"},
+    {"runtime", "clock"},
+    {"arrow", "check"},
+    {"changes"},
+    {"table"},
+    {"transaction"},
+    {"write"},
+]
 PYTHON: list[set[str]] = [
     {"errors", "_deltic"},
     {"scan", "check"},
+    {"transaction"},
     {"table"},
     {"write", "cli"},
     {"spark/schema", "spark/filter"},

@@ -36,6 +36,13 @@ pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Re
     Ok(Storage::open(uri, &options.unwrap_or_default())?)
 }
 
+impl Table {
+    /// Where it is.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}
+
 #[pymethods]
 impl Table {
     #[new]
@@ -108,6 +115,14 @@ impl Table {
         run(py, deltic_table::checkpoint::write::checkpoint(&self.storage, Clock::now()))
     }
 
+    fn write_checksum(&self, py: Python<'_>) -> Result<u64> {
+        let write = async {
+            let snapshot = TableSnapshot::open(&self.storage, None).await?;
+            deltic_table::after_commit::write_checksum(&snapshot).await
+        };
+        run(py, write)
+    }
+
     fn request_counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = self.storage.counts();
         BTreeMap::from([
@@ -124,7 +139,7 @@ impl Table {
 
 /// One version of a table.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Snapshot(TableSnapshot);
+pub(crate) struct Snapshot(pub(crate) TableSnapshot);
 
 #[pymethods]
 impl Snapshot {
@@ -245,7 +260,7 @@ pub(crate) fn read_task_group(
     read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, batch_size)
 }
 
-fn read_tasks(
+pub(crate) fn read_tasks(
     py: Python<'_>,
     storage: Storage,
     group: TaskGroup,

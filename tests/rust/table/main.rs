@@ -5,6 +5,7 @@ mod changes;
 mod checkpoint;
 mod corpora;
 mod corpus;
+mod draft;
 mod history;
 mod job;
 mod plan;

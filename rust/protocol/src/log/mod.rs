@@ -2,6 +2,7 @@
 
 pub mod crc;
 pub mod hint;
+pub mod increment;
 pub mod name;
 pub mod segment;
 
