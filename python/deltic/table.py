@@ -365,6 +365,15 @@ class Table:
         """
         return self._core.write_checksum()
 
+    def clean_log(self) -> int:
+        """Delete log files older than `delta.logRetentionDuration` (30 days) and return how many.
+
+        Only what a checkpoint stands in for goes: versions before it can no longer be read, the others can. Commits of
+        deltic do this by themselves now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
+        "Metadata Cleanup").
+        """
+        return self._core.clean_log()
+
     def request_counts(self) -> dict[str, int]:
         """How many requests of each kind this object has sent to its store, for tests and measurements."""
         return self._core.request_counts()

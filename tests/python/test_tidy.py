@@ -31,7 +31,7 @@ TABLE: list[set[str]] = [
     {"file_table"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint/write"},
-    {"commit", "changes"},
+    {"commit", "changes", "cleanup"},
     {"transaction"},
     {"after_commit"},
     {"job"},

@@ -6,6 +6,7 @@
 //! PROTOCOL.md: "Change Metadata", "Schema Serialization Format", "Column Mapping", "Add CDC File".
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::property::Properties;
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME, field_id};
-use crate::schema::{DataType, StructField, StructType};
+use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
 
 /// Columns that a change feed has beside the table's own.
 const CHANGE_COLUMNS: [&str; 3] = ["_change_type", "_commit_version", "_commit_timestamp"];
@@ -78,6 +79,38 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
         return Err(Error::invalid(format!("`{key}` cannot become smaller: old ids would be given out again")));
     }
     if modes.0 == ColumnMapping::None { keep_columns(&before.schema()?, &schema, "") } else { Ok(()) }
+}
+
+/// A new schema with what the old one says of the columns that stay, comments and type changes among it, where the new
+/// one says nothing of it.
+pub fn with_column_metadata(before: &StructType, after: &StructType) -> StructType {
+    let keep = |field: &StructField| {
+        let mut field = field.clone();
+        if let Some(old) = before.fields.iter().find(|old| old.name == field.name) {
+            for (key, value) in &old.metadata {
+                field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            field.data_type = inside(&old.data_type, &field.data_type);
+        }
+        field
+    };
+    StructType::new(after.fields.iter().map(keep).collect())
+}
+
+fn inside(before: &DataType, after: &DataType) -> DataType {
+    match (before, after) {
+        (DataType::Struct(old), DataType::Struct(new)) => DataType::Struct(Arc::new(with_column_metadata(old, new))),
+        (DataType::Array(old), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
+            element: inside(&old.element, &new.element),
+            contains_null: new.contains_null,
+        })),
+        (DataType::Map(old), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
+            key: inside(&old.key, &new.key),
+            value: inside(&old.value, &new.value),
+            value_contains_null: new.value_contains_null,
+        })),
+        (_, new) => new.clone(),
+    }
 }
 
 /// Names at any depth. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).

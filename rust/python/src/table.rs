@@ -41,6 +41,11 @@ impl Table {
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
     }
+
+    /// The newest version that was opened through it.
+    pub(crate) fn latest(&self) -> Option<TableSnapshot> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 #[pymethods]
@@ -69,7 +74,7 @@ impl Table {
 
     #[pyo3(signature = (version = None, timestamp_ms = None))]
     fn snapshot(&self, py: Python<'_>, version: Option<u64>, timestamp_ms: Option<i64>) -> Result<Snapshot> {
-        let known = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.latest();
         let opened = run(py, async {
             let snapshot = match (timestamp_ms, version, known) {
                 (Some(time), _, _) => history::snapshot_at(&self.storage, time).await?,
@@ -121,6 +126,10 @@ impl Table {
             deltic_table::after_commit::write_checksum(&snapshot).await
         };
         run(py, write)
+    }
+
+    fn clean_log(&self, py: Python<'_>) -> Result<u64> {
+        run(py, deltic_table::cleanup::clean_log(&self.storage, Clock::now()))
     }
 
     fn request_counts(&self) -> BTreeMap<&'static str, u64> {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
@@ -26,9 +27,13 @@ use crate::errors::{Failure, Result};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, read_tasks};
 
-/// What a handle knows of its table after a commit of its own.
+/// How long what a commit left may be built on unasked. A table that was deleted and made anew in the meantime would get a
+/// commit far beyond its end; no transaction that reads first is safe from that either while it runs.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What a handle knows of its table after a commit of its own, and since when.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Base(TableBase);
+pub(crate) struct Base(TableBase, Instant);
 
 #[pymethods]
 impl Base {
@@ -65,8 +70,9 @@ impl Transaction {
     fn new(py: Python<'_>, table: &Table, options_json: &str, base: Option<&Base>) -> Result<Self> {
         let options: DraftOptions = serde_json::from_str(options_json)
             .map_err(|e| Error::invalid("the options of the transaction are not readable").caused_by(e))?;
-        let (clock, known) = (Clock::default(), base.map(|base| base.0.clone()));
-        let draft = run(py, Draft::begin(table.storage(), known, options, &clock))?;
+        let (clock, known) =
+            (Clock::default(), base.filter(|base| base.1.elapsed() < FRESH).map(|base| base.0.clone()));
+        let draft = run(py, Draft::begin(table.storage(), (known, table.latest()), options, &clock))?;
         Ok(Self(Mutex::new(Some(draft))))
     }
 
@@ -169,7 +175,7 @@ impl Transaction {
         let added = committed.actions.iter().filter(|a| matches!(a, deltic_protocol::action::Action::Add(_))).count();
         let told = json!({"version": committed.version, "attempts": committed.attempts, "num_added_files": added,
             "metrics": metrics});
-        Ok(Some((told.to_string(), PyBytes::new(py, &committed.lines), Base(after.base))))
+        Ok(Some((told.to_string(), PyBytes::new(py, &committed.lines), Base(after.base, Instant::now()))))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {

@@ -1,4 +1,5 @@
-//! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due.
+//! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, and now and then
+//! a look for log files that have expired.
 //!
 //! The commit stands whatever happens here: failures are reported, never raised.
 //!
@@ -17,6 +18,7 @@ use futures::TryStreamExt;
 
 use crate::checkpoint;
 use crate::checkpoint::read::AddColumns;
+use crate::cleanup::clean_log;
 use crate::error::{Error, Result};
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
@@ -25,6 +27,9 @@ use crate::transaction::{Committed, state_of};
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;
+
+/// Checkpoints between looks for log files that have expired, which list the whole log.
+const CHECKPOINTS_PER_CLEANUP: u64 = 10;
 
 /// What a handle knows of the table after a commit of its own: enough for the next one to begin without asking.
 #[derive(Debug, Clone)]
@@ -67,6 +72,12 @@ impl AfterCommit {
         };
         if let Some(error) = checkpoint::write::when_due(storage, version, interval, now_ms).await {
             failed.push(("checkpointError", error));
+        }
+        let cleans = Properties::of(metadata).expired_log_cleanup().unwrap_or(false);
+        let every = interval.saturating_mul(CHECKPOINTS_PER_CLEANUP);
+        if cleans && version > 0 && version.checked_rem(every) == Some(0) {
+            let cleaned = clean_log(storage, now_ms).await;
+            failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
         Self { base: Base { state: committed.state.clone(), checksum }, failed }
     }

@@ -77,6 +77,8 @@ pub struct Draft {
     isolation: Option<IsolationLevel>,
     base: Base,
     snapshot: Option<Snapshot>,
+    /// A version that was open already, to be refreshed rather than opened anew.
+    latest: Option<Snapshot>,
     read: ReadSet,
     removed: BTreeMap<String, Remove>,
     added: Vec<DataFile>,
@@ -100,11 +102,17 @@ pub struct Outcome {
 }
 
 impl Draft {
-    /// Begins a transaction on what a handle knows, or on the newest version.
+    /// Begins a transaction on what a handle knows: of its last commit, which spares asking, or of the version it has
+    /// open, which is refreshed.
     ///
     /// # Errors
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
-    pub async fn begin(storage: &Storage, known: Option<Base>, options: DraftOptions, ids: &dyn Ids) -> Result<Self> {
+    pub async fn begin(
+        storage: &Storage,
+        (known, latest): (Option<Base>, Option<Snapshot>),
+        options: DraftOptions,
+        ids: &dyn Ids,
+    ) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
         let isolation = options.isolation.as_deref().map(IsolationLevel::parse).transpose().map_err(in_table)?;
         if options.app_id.is_some() != options.app_version.is_some() {
@@ -115,7 +123,7 @@ impl Draft {
         let (base, snapshot) = match known {
             Some(base) => (base, None),
             None => {
-                let snapshot = Snapshot::open(storage, None).await?;
+                let snapshot = newest(storage, latest.as_ref()).await?;
                 (Base::of(&snapshot).await?, Some(snapshot))
             }
         };
@@ -129,6 +137,7 @@ impl Draft {
             isolation,
             base,
             snapshot,
+            latest,
             read: ReadSet::Nothing,
             removed: BTreeMap::new(),
             added: Vec::new(),
@@ -158,7 +167,7 @@ impl Draft {
         if let Some(snapshot) = &self.snapshot {
             return Ok(snapshot.clone());
         }
-        let snapshot = Snapshot::open(&self.storage, None).await?;
+        let snapshot = newest(&self.storage, self.latest.as_ref()).await?;
         let base = Base::of(&snapshot).await?;
         let untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();
         let (old, new) = (&self.base.state, &base.state);
@@ -179,7 +188,7 @@ impl Draft {
         self.refuse_after_metadata("read rows")?;
         let snapshot = self.snapshot().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
-        let mut tasks = plan.tasks()?;
+        let mut tasks = plan.tasks().await?;
         let files = tasks.iter().map(|task| canonical_path(&task.path).into_owned()).collect();
         self.read.extend(match filter {
             Some(filter) => self.predicates_read(&snapshot, filter, files)?,
@@ -332,7 +341,8 @@ impl Draft {
         after.name = change.name.or(after.name);
         after.description = change.description.or(after.description);
         if let Some(schema) = &change.schema {
-            after.schema_string = json::print(schema);
+            let known = before.schema().map_err(place)?;
+            after.schema_string = json::print(&legality::with_column_metadata(&known, schema));
         }
         for key in &change.unset {
             if is_instruction(key) || after.configuration.remove(key).is_none() {
@@ -477,6 +487,13 @@ impl Draft {
 
     fn placed(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
+    }
+}
+
+async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {
+    match latest {
+        Some(known) => known.refresh().await,
+        None => Snapshot::open(storage, None).await,
     }
 }
 

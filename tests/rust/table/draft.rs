@@ -62,7 +62,7 @@ fn sample() -> Sample {
 }
 
 async fn begin(sample: &Sample) -> Draft {
-    Draft::begin(&sample.storage, None, DraftOptions::default(), &World).await.unwrap()
+    Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap()
 }
 
 async fn commit(draft: Draft) -> Result<Option<Outcome>> {
@@ -84,7 +84,7 @@ async fn a_handle_commits_on_what_it_knows() {
     let sample = sample();
     let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
-    let mut draft = Draft::begin(&sample.storage, Some(known), DraftOptions::default(), &World).await.unwrap();
+    let mut draft = Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap();
     draft.append(vec![file("c1")]);
     let outcome = commit(draft).await.unwrap().unwrap();
     let counts = sample.storage.counts().since(&before);
@@ -187,9 +187,9 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let mut features = protocol(1, 7);
     features["protocol"]["writerFeatures"] = json!(["zebra"]);
     sample.commit(0, &[features, metadata(&[("x", "long")], &[], json!({}))]);
-    let refused = Draft::begin(&sample.storage, None, DraftOptions::default(), &World).await.unwrap_err();
+    let refused = Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap_err();
     assert_eq!(refused.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
     let options: HashMap<&str, &str> = [("isolation", "loose")].into();
     let options: DraftOptions = serde_json::from_value(json!(options)).unwrap();
-    assert_eq!(Draft::begin(&sample.storage, None, options, &World).await.unwrap_err().kind(), &Kind::Invalid);
+    assert_eq!(Draft::begin(&sample.storage, (None, None), options, &World).await.unwrap_err().kind(), &Kind::Invalid);
 }

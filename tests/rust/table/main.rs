@@ -3,6 +3,7 @@
 
 mod changes;
 mod checkpoint;
+mod cleanup;
 mod corpora;
 mod corpus;
 mod draft;
