@@ -35,7 +35,8 @@ from deltic.errors import (
 )
 from deltic.scan import Changes, Plan, Scan
 from deltic.table import Snapshot, Table
-from deltic.write import Commit, create, write
+from deltic.transaction import Commit, Transaction, TransactionScan
+from deltic.write import create, write
 
 try:
     __version__ = _version("deltic")
@@ -63,6 +64,8 @@ __all__ = [
     "StorageError",
     "Table",
     "TableNotFoundError",
+    "Transaction",
+    "TransactionScan",
     "UnsupportedFeatureError",
     "create",
     "write",

@@ -109,7 +109,7 @@ class Rows:
     Anything that takes `__arrow_c_stream__` takes them: DuckDB, polars, pandas, pyarrow, `deltic.write`.
     """
 
-    _core: _deltic.Plan | _deltic.Changes
+    _core: _deltic.Plan | _deltic.Changes | _deltic.TransactionScan
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -20,6 +20,7 @@ from deltic import _deltic
 from deltic.check import Check
 from deltic.errors import InvalidInputError
 from deltic.scan import Changes, Plan, Scan, reader
+from deltic.transaction import Transaction
 
 __all__ = ["Snapshot", "Table"]
 
@@ -208,6 +209,8 @@ class Table:
         self._options = settings(storage_options)
         self._cache_bytes = cache_bytes
         self._core = _deltic.Table(location(uri), self._options, cache_bytes)
+        # What the last commit through this handle left, for the next one to build on.
+        self._base: _deltic.Base | None = None
 
     @property
     def uri(self) -> str:
@@ -308,6 +311,68 @@ class Table:
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
         return self._core.checkpoint()
+
+    def transaction(
+        self,
+        operation: str = "TRANSACTION",
+        isolation: str | None = None,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        max_attempts: int | None = None,
+        commit_empty: bool = False,
+    ) -> Transaction:
+        """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
+
+        `operation`: its name in the history. `isolation`: "Serializable", "WriteSerializable" or "SnapshotIsolation"
+        instead of the table's `delta.isolationLevel`. `user_metadata`: text, or an object to be stored as JSON, for the
+        commit's `userMetadata`. `app_id` and `app_version`: a transaction of an application that must happen once; if
+        the table has it or a later one already, nothing is written (`Transaction.replayed`). `max_attempts`: how often
+        to try before giving up, when other writers keep winning. `commit_empty`: commit even if nothing was done.
+        """
+        if user_metadata is not None and not isinstance(user_metadata, str):
+            user_metadata = json.dumps(dict(user_metadata))
+        if max_attempts is not None and max_attempts < 1:
+            raise InvalidInputError(f"max_attempts must be at least 1, not {max_attempts}")
+        options = {
+            "operation": operation,
+            "isolation": isolation,
+            "user_metadata": user_metadata,
+            "app_id": app_id,
+            "app_version": app_version,
+            "commit_empty": commit_empty,
+        }
+        return Transaction(
+            lambda text: _deltic.Transaction(self._core, text, self._base),
+            self._remember,
+            lambda core: Snapshot(core, self),
+            options,
+            max_attempts,
+        )
+
+    def is_known(self) -> bool:
+        """Whether this object knows of a table there: it has committed, or the store says so."""
+        return self._base is not None or self.exists()
+
+    def _remember(self, base: _deltic.Base | None) -> None:
+        self._base = base
+
+    def write_checksum(self) -> int:
+        """Write the checksum of the latest version, if it has none, and return that version.
+
+        Commits of deltic write theirs by themselves as long as the version before has one; this begins anew by counting
+        all files (PROTOCOL.md: "Version Checksum File").
+        """
+        return self._core.write_checksum()
+
+    def clean_log(self) -> int:
+        """Delete log files older than `delta.logRetentionDuration` (30 days) and return how many.
+
+        Only what a checkpoint stands in for goes: versions before it can no longer be read, the others can. Commits of
+        deltic do this by themselves now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
+        "Metadata Cleanup").
+        """
+        return self._core.clean_log()
 
     def request_counts(self) -> dict[str, int]:
         """How many requests of each kind this object has sent to its store, for tests and measurements."""

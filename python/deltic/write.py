@@ -8,58 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-
-import pyarrow as pa
 
 from deltic import _deltic
 from deltic.errors import CommitConflictError, InvalidInputError
 from deltic.table import Table, location, names, settings
+from deltic.transaction import Commit, stream
 
 __all__ = ["Commit", "create", "write"]
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit that has landed.
-
-    `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met.
-    `num_added_files`: data files added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and
-    `numOutputBytes`.
-    """
-
-    version: int
-    attempts: int
-    num_added_files: int
-    metrics: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, text: str) -> Commit:
-        """Parse what the core says of a commit."""
-        told = json.loads(text)
-        metrics = {name: int(value) for name, value in told["metrics"].items()}
-        return cls(told["version"], told["attempts"], told["num_added_files"], metrics)
-
-
-def stream(data: Any) -> pa.RecordBatchReader:
-    """Any Arrow data as a stream. A pandas index is dropped: it is a row label, not a column of the table."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
-        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
-    raise InvalidInputError(
-        f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
-        "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
-    )
 
 
 def spec(
@@ -125,7 +82,7 @@ def create(
 
 
 def write(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Table,
     data: Any,
     mode: str = "append",
     partition_by: Sequence[str] | None = None,
@@ -142,6 +99,8 @@ def write(
 ) -> Commit:
     """Write rows as one commit, creating the table if there is none.
 
+    `uri`: a location, or a `Table`, whose settings and connections are used. Appending through the same `Table` again
+    asks the store for nothing: the commit is one request, and the log is only read when another writer was met.
     `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose
     index is dropped. It is streamed: memory holds a few batches and the open files. Columns are found by name; a
     nullable one that is missing becomes null. `mode`: `"append"`, `"overwrite"` to replace all rows, or `"error"` if
@@ -166,6 +125,15 @@ def write(
     'second day'
     """
     rows = stream(data)
+    if isinstance(uri, Table):
+        plain = not (properties or name or description or partition_by or target_file_size or compression)
+        if plain and mode == "append" and storage_options is None and app_id is None and uri.is_known():
+            with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
+                transaction.append(rows)
+            if transaction.committed is not None:
+                return transaction.committed
+        storage_options = uri.storage_options if storage_options is None else storage_options
+        uri = uri.uri
     options = {
         "properties": None if properties is None else dict(properties),
         "name": name,

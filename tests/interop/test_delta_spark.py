@@ -134,3 +134,78 @@ def test_delta_spark_overwrites_what_deltic_wrote_and_the_other_way_round(
     deltic.write(uri, flights.slice(0, 3), mode="overwrite")
     assert rows(theirs(spark, uri)) == rows(flights.slice(0, 3))
     assert rows(theirs(spark, uri, version=0)) == rows(flights)
+
+
+def check_checksum(spark: SparkSession, uri: str) -> None:
+    """delta-spark's own comparison of the newest version's checksum with the state that it computes."""
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
+    none = jvm.scala.Option.empty()
+    snapshot = log.update(False, none, none)
+    assert snapshot.checksumOpt().isDefined(), f"version {snapshot.version()} has no checksum"
+    assert snapshot.validateChecksum(jvm.scala.Predef.Map().empty())
+
+
+def test_delta_spark_accepts_our_checksums(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    for start in range(0, 120, 40):
+        deltic.write(uri, flights.slice(start, 40), partition_by=["month"])
+        check_checksum(spark, uri)
+    table = deltic.Table(uri)
+    with table.transaction(app_id="job", app_version=7) as tx:
+        tx.add_feature("domainMetadata")
+        tx.set_domain("app.x", "text")
+        tx.remove("month = 1")
+    check_checksum(spark, uri)
+    # Theirs has more members, which ours keep up to date.
+    append(spark, uri, flights.slice(0, 10), "month")
+    check_checksum(spark, uri)
+    with table.transaction() as tx:
+        tx.append(flights.slice(10, 10))
+        tx.remove("month = 2")
+        tx.set_domain("app.x", None)
+    check_checksum(spark, uri)
+    for start in range(8):
+        deltic.write(table, flights.slice(start, 1))
+        check_checksum(spark, uri)
+    assert table.check().ok
+    assert rows(theirs(spark, uri)) == rows(table.scan().to_arrow())
+
+
+def test_row_ids_and_times_go_on_both_ways(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    asked = {"delta.enableRowTracking": "true", "delta.enableInCommitTimestamps": "true"}
+    deltic.write(uri, flights.slice(0, 30), properties=asked)
+    append(spark, uri, flights.slice(30, 30))
+    deltic.write(uri, flights.slice(60, 30))
+    append(spark, uri, flights.slice(90, 30))
+    check_checksum(spark, uri)
+    ours = deltic.Table(uri).scan(columns=["id", "_metadata.row_id", "_metadata.row_commit_version"]).to_arrow()
+    frame = spark.read.format("delta").load(uri).selectExpr("id", "_metadata.row_id", "_metadata.row_commit_version")
+    assert sorted(map(tuple, ours.to_pandas().itertuples(index=False))) == sorted(map(tuple, frame.collect()))
+    assert len(set(ours["_metadata.row_id"].to_pylist())) == 120
+    assert [entry["version"] for entry in deltic.Table(uri).history()] == [3, 2, 1, 0]
+
+
+def test_delta_spark_meets_our_commits(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    """What each reads of the other's commits: blind appends, and transactions that were decided on older versions."""
+    deltic.write(uri, flights.slice(0, 60), partition_by=["month"])
+    table = deltic.Table(uri)
+    with table.transaction() as tx:
+        tx.scan(filter="month = 0").to_arrow()
+        tx.append(flights.slice(60, 10))
+        spark.sql(f"DELETE FROM delta.`{uri}` WHERE month = 1")
+        spark.sql(f"OPTIMIZE delta.`{uri}` WHERE month = 2")
+    assert tx.committed is not None
+    with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
+        tx.scan(filter="month = 0").to_arrow()
+        tx.append(flights.slice(70, 10))
+        spark.sql(f"UPDATE delta.`{uri}` SET integer = -1 WHERE month = 0")
+    with table.transaction() as tx:
+        tx.append(flights.slice(80, 10))
+        spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.checkpointInterval' = '50')")
+    check_checksum(spark, uri)
+    with pytest.raises(deltic.MetadataChangedError), table.transaction() as tx:
+        tx.append(flights.slice(80, 10))
+        spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN (extra STRING)")
+    assert rows(theirs(spark, uri)) == rows(table.scan().to_arrow())

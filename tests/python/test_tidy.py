@@ -18,7 +18,7 @@ PROTOCOL: list[set[str]] = [
     {"action"},
     {"property"},
     {"log", "deletion_vector", "stats"},
-    {"feature"},
+    {"feature", "legality"},
     {"replay", "prune"},
     {"log_bounds"},
     {"conflict", "check"},
@@ -32,14 +32,25 @@ TABLE: list[set[str]] = [
     {"file_table"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint/write"},
-    {"commit", "changes"},
+    {"commit", "changes", "cleanup"},
     {"transaction"},
+    {"after_commit"},
     {"job"},
+    {"draft"},
 ]
-BINDING: list[set[str]] = [{"errors"}, {"runtime", "clock"}, {"arrow", "check"}, {"changes"}, {"table"}, {"write"}]
+BINDING: list[set[str]] = [
+    {"errors"},
+    {"runtime", "clock"},
+    {"arrow", "check"},
+    {"changes"},
+    {"table"},
+    {"transaction"},
+    {"write"},
+]
 PYTHON: list[set[str]] = [
     {"errors", "_deltic"},
     {"scan", "check"},
+    {"transaction"},
     {"table"},
     {"write", "cli"},
     {"spark/schema", "spark/filter"},

@@ -1,70 +1,563 @@
-//! May this commit follow that one?
+//! May this commit follow that one, and what becomes of it?
 //!
-//! A commit was prepared on some version; meanwhile another won the next one. [`check`] says whether the first may still
-//! be written after it. Judged per winner, in order, on what was read and what is written: no I/O, no clock.
+//! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
+//! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
+//! [`rebase`] then says the commit anew on that state. No I/O, no clock.
 //!
-//! Stricter than it must be, never laxer: whoever read something conflicts with every change of files.
+//! The checks are delta-spark's, in its order and with its exception names; where one is finer, its `argument` says why
+//! that is safe. Invariant: what is let through gives the table that running one after the other gives
+//! (`conflict::oracle::what_is_let_through_is_serialisable`); cases in `tests/data/text/conflict.txt`.
 //!
-//! PROTOCOL.md: "Commit Protocol"; the reasons carry delta-spark's exception names.
+//! PROTOCOL.md: "Commit Protocol".
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use arrow_array::{Array, cast::AsArray};
+use arrow_array::{Array, BooleanArray, cast::AsArray};
+use arrow_buffer::BooleanBuffer;
 
-use crate::action::Action;
+use serde::{Deserialize, Serialize};
+
+use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
+use crate::action::{Action, Metadata, Protocol};
 pub use crate::error::Conflict;
+use crate::error::{Error, Kind, Result};
+use crate::feature;
+use crate::log_bounds::{LogBounds, TableShape};
+use crate::predicate::BoundPredicate;
+use crate::property::IsolationLevel;
+use crate::prune;
 use crate::replay::canonical_path;
 
+mod matrix;
+mod metadata;
+pub mod rebase;
+
+pub use matrix::{docs_checks, docs_matrix};
+pub use metadata::{COMPATIBLE, MAINTENANCE};
+
+/// The domain that keeps the highest row id.
+pub const ROW_TRACKING_DOMAIN: &str = "delta.rowTracking";
+
 /// What a commit has read of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub enum ReadSet {
-    /// No file: a blind append.
+    /// No file: a blind append, if nothing is removed either.
+    #[default]
     Nothing,
+    /// These files by [`canonical_path`], whatever else there is.
+    Files(HashSet<String>),
+    /// The rows that make one of some predicates TRUE.
+    Predicates(PredicatesRead),
     /// All of it.
     WholeTable,
 }
 
-/// Whether `actions`, having read `read`, may follow `winner`.
-pub fn check(read: ReadSet, actions: &[Action], winner: &CommitActions) -> Result<(), Conflict> {
-    if winner.protocol.is_some() {
-        return Err(Conflict::ProtocolChanged);
-    }
-    if winner.metadata.is_some() {
-        return Err(Conflict::MetadataChanged);
-    }
-    for action in actions {
-        let clash = match action {
-            Action::Txn(own) => winner.txns.iter().any(|t| t.app_id == own.app_id),
-            Action::DomainMetadata(own) => winner.domains.iter().any(|d| d.domain == own.domain),
-            Action::CommitInfo(_)
-            | Action::Protocol(_)
-            | Action::Metadata(_)
-            | Action::Add(_)
-            | Action::Remove(_)
-            | Action::Cdc(_) => false,
-        };
-        if clash {
-            return Err(Conflict::ConcurrentTransaction);
-        }
-    }
-    if read == ReadSet::WholeTable && changes_rows(winner) {
-        return Err(Conflict::ConcurrentAppend);
-    }
-    if read == ReadSet::WholeTable && !winner.removes.is_empty() {
-        return Err(Conflict::ConcurrentDeleteRead);
-    }
-    let removed = (0..winner.removes.len()).map(|row| canonical_path(winner.removes.path(row)));
-    let removed: HashSet<Cow<'_, str>> = removed.collect();
-    if actions.iter().any(|a| matches!(a, Action::Remove(own) if removed.contains(&canonical_path(&own.path)))) {
-        return Err(Conflict::ConcurrentDeleteDelete);
-    }
-    Ok(())
+/// Rows that were looked for, and where they were found.
+#[derive(Debug, Clone)]
+pub struct PredicatesRead {
+    /// The columns at the time of reading.
+    pub shape: TableShape,
+    /// What was asked for; each was asked of the whole table.
+    pub predicates: Vec<BoundPredicate>,
+    /// The files that were read, by [`canonical_path`].
+    pub files: HashSet<String>,
 }
 
-/// Whether any added file changes rows rather than rearranging them; unknown counts as yes.
-fn changes_rows(commit: &CommitActions) -> bool {
-    let data_change = commit.adds.rows().column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
-    (0..commit.adds.len()).any(|row| data_change.is_none_or(|c| c.is_null(row) || c.value(row)))
+impl ReadSet {
+    /// Adds another read of the same version.
+    pub fn extend(&mut self, other: Self) {
+        *self = match (std::mem::take(self), other) {
+            (Self::WholeTable, _) | (_, Self::WholeTable) => Self::WholeTable,
+            (Self::Nothing, read) | (read, Self::Nothing) => read,
+            (Self::Files(mut files), Self::Files(more)) => {
+                files.extend(more);
+                Self::Files(files)
+            }
+            (Self::Predicates(mut read), Self::Files(files)) | (Self::Files(files), Self::Predicates(mut read)) => {
+                read.files.extend(files);
+                Self::Predicates(read)
+            }
+            (Self::Predicates(mut read), Self::Predicates(more)) => {
+                read.files.extend(more.files);
+                read.predicates.extend(more.predicates);
+                Self::Predicates(read)
+            }
+        };
+    }
+
+    /// Whether nothing was read.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+}
+
+/// The table as far as commits depend on it; moves on with every winner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TableState {
+    /// The version.
+    pub version: u64,
+    /// Which clients may read and write.
+    pub protocol: Protocol,
+    /// Identity, schema, partitioning, properties.
+    pub metadata: Metadata,
+    /// Highest row id that was given out, if any.
+    pub row_id_watermark: Option<i64>,
+    /// Time of the version: its own where commits carry one, else the best that is known.
+    pub timestamp: Option<i64>,
+}
+
+/// A commit that is to be made.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// The table it builds on; `None` creates it.
+    pub state: Option<TableState>,
+    /// What it has read.
+    pub read: ReadSet,
+    /// Applications whose progress it has looked at, besides those it advances.
+    pub read_apps: BTreeSet<String>,
+    /// The isolation asked for.
+    pub isolation: IsolationLevel,
+    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`].
+    pub actions: Vec<Action>,
+}
+
+/// One check of [`CHECKS`].
+#[derive(Debug)]
+pub struct Check {
+    /// What is looked at.
+    pub name: &'static str,
+    /// When it refuses.
+    pub refuses: &'static str,
+    /// With what.
+    pub conflict: &'static str,
+    /// What it changes in the commit or the state it builds on, when it does not refuse.
+    pub rebases: &'static str,
+    /// Where it refuses less than delta-spark's, and why that is safe.
+    pub argument: &'static str,
+    run: fn(&mut Case<'_>) -> Result<()>,
+}
+
+/// Every check, in order.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "protocol",
+        refuses: "the winner created the table, dropped a feature, or both change the protocol; or the new protocol asks \
+                  for what deltic does not do",
+        conflict: "ProtocolChanged, or the missing feature by name",
+        rebases: "the winner's protocol holds",
+        argument: "",
+        run: |case| case.protocol(),
+    },
+    Check {
+        name: "metadata",
+        refuses: "both change the metadata, or the winner changes anything but what the lists below allow",
+        conflict: "MetadataChanged",
+        rebases: "the winner's metadata holds",
+        argument: "Properties that only cleaning, checkpoints and file sizes depend on, the name and the description bind no \
+                   row and no file that a commit adds or removes.",
+        run: |case| case.metadata(),
+    },
+    Check {
+        name: "domain metadata",
+        refuses: "both set or remove one domain, `delta.rowTracking` apart",
+        conflict: "ConcurrentTransaction",
+        rebases: "",
+        argument: "",
+        run: |case| case.domains(),
+    },
+    Check {
+        name: "application transactions",
+        refuses: "the winner advances an application that this commit advances or has looked up",
+        conflict: "ConcurrentTransaction",
+        rebases: "",
+        argument: "",
+        run: |case| case.transactions(),
+    },
+    Check {
+        name: "row-tracking backfill",
+        refuses: "",
+        conflict: "",
+        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over",
+        argument: "",
+        run: |case| case.backfill(),
+    },
+    Check {
+        name: "row ids",
+        refuses: "",
+        conflict: "",
+        rebases: "new files get ids above the winner's high watermark",
+        argument: "",
+        run: |case| case.row_ids(),
+    },
+    Check {
+        name: "row commit versions",
+        refuses: "",
+        conflict: "",
+        rebases: "new files get the version of the attempt",
+        argument: "",
+        run: |case| case.derived(),
+    },
+    Check {
+        name: "type changes",
+        refuses: "",
+        conflict: "",
+        rebases: "type changes of this commit get the version of the attempt",
+        argument: "",
+        run: |case| case.derived(),
+    },
+    Check {
+        name: "added files",
+        refuses: "the winner added a file that may hold rows which this commit was to read; under WriteSerializable a \
+                  winner that was a blind append is passed over, unless this commit changes metadata; under \
+                  SnapshotIsolation all are",
+        conflict: "ConcurrentAppend",
+        rebases: "",
+        argument: "Files are tested against the whole predicate, with partition values and statistics: bounds rule a file out \
+                   only if no row of it can make the predicate TRUE, so reading after the winner would have given the \
+                   same rows. A file with `dataChange` = false holds rows that were there before: had one matched, its \
+                   old file would have been read, and the next check decides.",
+        run: |case| case.added_files(),
+    },
+    Check {
+        name: "removed files, read",
+        refuses: "the winner removed a file that this commit has read",
+        conflict: "ConcurrentDeleteRead",
+        rebases: "",
+        argument: "A remove with `dataChange` = false only moved the rows: reading after the winner would have given the same \
+                   rows. The files they went to count as read from then on, for the next winners. Who removes the file \
+                   too is stopped by the next check.",
+        run: |case| case.removed_files_read(),
+    },
+    Check {
+        name: "removed files, removed",
+        refuses: "both remove a file of one path",
+        conflict: "ConcurrentDeleteDelete",
+        rebases: "",
+        argument: "",
+        run: |case| case.removed_files_removed(),
+    },
+    Check {
+        name: "in-commit timestamp",
+        refuses: "",
+        conflict: "",
+        rebases: "the time of the attempt is later than the winner's; properties that say since when follow it",
+        argument: "",
+        run: |case| case.timestamp(),
+    },
+    Check {
+        name: "duplicate actions",
+        refuses: "after all this the commit would add or remove a logical file twice",
+        conflict: "a defect",
+        rebases: "",
+        argument: "",
+        run: |case| case.duplicates(),
+    },
+];
+
+impl Pending {
+    /// Whether it may stand after `winner`, which is version `version`; if so, builds on it from now on.
+    ///
+    /// # Errors
+    /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`
+    /// if the winner's actions are.
+    pub fn follow(&mut self, winner: &CommitActions, version: u64) -> Result<()> {
+        let isolation = self.effective_isolation();
+        let mut case = Case { pending: self, winner, isolation };
+        CHECKS.iter().try_for_each(|check| (check.run)(&mut case)).map_err(|e| e.at_version(version))?;
+        if let Some(state) = &mut self.state {
+            state.version = version;
+        }
+        Ok(())
+    }
+
+    /// The version that the next attempt makes.
+    pub fn version(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.version.saturating_add(1))
+    }
+
+    /// Whether it only adds files, and has read none.
+    pub fn is_blind_append(&self) -> bool {
+        self.read.is_nothing() && self.actions.iter().all(|a| !matches!(a, Action::Remove(_) | Action::Cdc(_)))
+    }
+
+    /// The protocol after it.
+    pub fn protocol(&self) -> Option<&Protocol> {
+        let own = self.actions.iter().find_map(|a| if let Action::Protocol(own) = a { Some(own) } else { None });
+        own.or(self.state.as_ref().map(|state| &state.protocol))
+    }
+
+    /// The metadata after it.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.own_metadata().or(self.state.as_ref().map(|state| &state.metadata))
+    }
+
+    fn own_metadata(&self) -> Option<&Metadata> {
+        self.actions.iter().find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
+    }
+
+    /// The isolation that holds for it: what neither changes rows nor anything but files needs only that its files are
+    /// still there.
+    pub fn effective_isolation(&self) -> IsolationLevel {
+        let rearranges = self.actions.iter().all(|action| match action {
+            Action::Add(add) => !add.data_change,
+            Action::Remove(remove) => !remove.data_change,
+            Action::Cdc(_) | Action::CommitInfo(_) => true,
+            Action::DomainMetadata(own) => own.domain == ROW_TRACKING_DOMAIN,
+            Action::Protocol(_) | Action::Metadata(_) | Action::Txn(_) => false,
+        });
+        if rearranges { IsolationLevel::SnapshotIsolation } else { self.isolation }
+    }
+
+    /// Refuses a commit that mentions a logical file twice in one role.
+    pub fn check_duplicates(&self) -> Result<()> {
+        let (mut added, mut removed) = (HashSet::new(), HashSet::new());
+        for action in &self.actions {
+            let (path, vector, seen) = match action {
+                Action::Add(add) => (&add.path, &add.deletion_vector, &mut added),
+                Action::Remove(remove) => (&remove.path, &remove.deletion_vector, &mut removed),
+                _ => continue,
+            };
+            if !seen.insert((canonical_path(path), vector.as_ref().map(|v| v.unique_id()))) {
+                return Err(Error::invalid("the commit adds or removes this file twice").in_file(path));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One commit and one winner.
+struct Case<'a> {
+    pending: &'a mut Pending,
+    winner: &'a CommitActions,
+    isolation: IsolationLevel,
+}
+
+fn refuse(conflict: Conflict, detail: &str) -> Error {
+    let separator = if detail.is_empty() { "" } else { " (" };
+    let end = if detail.is_empty() { "" } else { ")" };
+    Error::new(Kind::Conflict(conflict), format!("{conflict}: {}{separator}{detail}{end}", conflict.explanation()))
+}
+
+impl Case<'_> {
+    fn protocol(&mut self) -> Result<()> {
+        let Some(state) = &mut self.pending.state else {
+            return Err(refuse(Conflict::ProtocolChanged, "the table was created meanwhile"));
+        };
+        let Some(protocol) = &self.winner.protocol else { return Ok(()) };
+        feature::check_readable(protocol)?;
+        if self.pending.actions.iter().any(|a| matches!(a, Action::Protocol(_))) {
+            return Err(refuse(Conflict::ProtocolChanged, "both change it"));
+        }
+        let (before, after) = (feature::supported(&state.protocol), feature::supported(protocol));
+        if let Some(dropped) = before.difference(&after).next() {
+            return Err(refuse(Conflict::ProtocolChanged, &format!("the feature `{dropped}` was dropped")));
+        }
+        state.protocol = protocol.clone();
+        self.check_writable()
+    }
+
+    fn metadata(&mut self) -> Result<()> {
+        let Some(metadata) = &self.winner.metadata else { return Ok(()) };
+        if self.pending.own_metadata().is_some() {
+            return Err(refuse(Conflict::MetadataChanged, "both change it"));
+        }
+        if let Some(state) = &mut self.pending.state {
+            if let Some(change) = metadata::incompatible(&state.metadata, metadata, &state.protocol)? {
+                return Err(refuse(Conflict::MetadataChanged, &change));
+            }
+            state.metadata = metadata.clone();
+        }
+        self.check_writable()
+    }
+
+    /// What the winner made of the table must still be one that deltic writes, with this commit's own metadata if any.
+    fn check_writable(&self) -> Result<()> {
+        match (self.pending.protocol(), self.pending.metadata()) {
+            (Some(protocol), Some(metadata)) => feature::check_writable(protocol, metadata, &metadata.schema()?),
+            (None, _) | (_, None) => Ok(()),
+        }
+    }
+
+    fn domains(&mut self) -> Result<()> {
+        for action in &self.pending.actions {
+            if let Action::DomainMetadata(own) = action
+                && own.domain != ROW_TRACKING_DOMAIN
+                && self.winner.domains.iter().any(|d| d.domain == own.domain)
+            {
+                let detail = format!("both set the metadata domain `{}`", own.domain);
+                return Err(refuse(Conflict::ConcurrentTransaction, &detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn transactions(&mut self) -> Result<()> {
+        let own = self.pending.actions.iter().filter_map(|a| match a {
+            Action::Txn(own) => Some(&own.app_id),
+            _ => None,
+        });
+        for app_id in own.chain(&self.pending.read_apps) {
+            if self.winner.txns.iter().any(|t| &t.app_id == app_id) {
+                return Err(refuse(Conflict::ConcurrentTransaction, &format!("application `{app_id}`")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the winner only gave ids to rows that were there, or took them away.
+    fn is_backfill(&self) -> bool {
+        let operation =
+            self.winner.commit_info.as_ref().and_then(|info| info.0.get("operation")).and_then(|o| o.as_str());
+        matches!(operation, Some("ROW TRACKING BACKFILL" | "ROW TRACKING UNBACKFILL"))
+    }
+
+    fn backfill(&mut self) -> Result<()> {
+        if !self.is_backfill() || self.winner.adds.is_empty() {
+            return Ok(());
+        }
+        let adds = &self.winner.adds;
+        let rows = (0..adds.len()).map(|row| (canonical_path(adds.path().value(row)), row));
+        let rows: std::collections::HashMap<Cow<'_, str>, usize> = rows.collect();
+        let number = |name: &str, row: usize| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
+        for action in &mut self.pending.actions {
+            let (path, base_row_id, commit_version) = match action {
+                Action::Add(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
+                Action::Remove(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
+                _ => continue,
+            };
+            if let Some(row) = rows.get(&canonical_path(path)) {
+                *base_row_id = number("baseRowId", *row);
+                *commit_version = number("defaultRowCommitVersion", *row);
+            }
+        }
+        Ok(())
+    }
+
+    fn row_ids(&mut self) -> Result<()> {
+        let Some(domain) = self.winner.domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN) else { return Ok(()) };
+        let watermark = if domain.removed { None } else { Some(rebase::watermark(&domain.configuration)?) };
+        if let Some(state) = &mut self.pending.state {
+            state.row_id_watermark = watermark;
+        }
+        Ok(())
+    }
+
+    /// Follows from the version alone when the attempt is printed ([`rebase`]).
+    #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
+    fn derived(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn added_files(&mut self) -> Result<()> {
+        let only_not_blind = match self.isolation {
+            IsolationLevel::SnapshotIsolation => return Ok(()),
+            IsolationLevel::Serializable => false,
+            IsolationLevel::WriteSerializable => self.pending.own_metadata().is_none(),
+        };
+        let is_blind = self.winner.commit_info.as_ref().is_some_and(|info| info.is_blind_append());
+        if (only_not_blind && is_blind) || self.is_backfill() || self.winner.adds.is_empty() {
+            return Ok(());
+        }
+        let changing = data_changing(self.winner.adds.rows(), self.winner.adds.len());
+        let candidates = match &self.pending.read {
+            ReadSet::Nothing | ReadSet::Files(_) => return Ok(()),
+            ReadSet::WholeTable => self.winner.adds.filter(changing)?,
+            ReadSet::Predicates(read) => matching(&self.winner.adds.filter(changing)?, read)?,
+        };
+        match candidates.path().iter().flatten().next() {
+            Some(path) => Err(refuse(Conflict::ConcurrentAppend, &format!("such as {path}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn removed_files_read(&mut self) -> Result<()> {
+        let removes = &self.winner.removes;
+        let changing = data_changing(&self.winner.remove_rows, removes.len());
+        let mut removed = (0..removes.len()).filter(|row| changing.value(*row)).map(|row| removes.path(row));
+        let clash = match &self.pending.read {
+            ReadSet::Nothing => None,
+            ReadSet::WholeTable => removed.next(),
+            ReadSet::Files(files) | ReadSet::Predicates(PredicatesRead { files, .. }) => {
+                removed.find(|path| files.contains(canonical_path(path).as_ref()))
+            }
+        };
+        if let Some(path) = clash {
+            return Err(refuse(Conflict::ConcurrentDeleteRead, &format!("such as {path}")));
+        }
+        self.follow_moved_rows()
+    }
+
+    /// Rows that were read may stand in other files now, which later winners may remove.
+    fn follow_moved_rows(&mut self) -> Result<()> {
+        let adds = &self.winner.adds;
+        if adds.is_empty() {
+            return Ok(());
+        }
+        let moved = adds.filter(!&data_changing(adds.rows(), adds.len()))?;
+        let removes = &self.winner.removes;
+        match &mut self.pending.read {
+            ReadSet::Nothing | ReadSet::WholeTable => {}
+            ReadSet::Files(files) => {
+                if (0..removes.len()).any(|row| files.contains(canonical_path(removes.path(row)).as_ref())) {
+                    files.extend(moved.path().iter().flatten().map(|path| canonical_path(path).into_owned()));
+                }
+            }
+            ReadSet::Predicates(read) => {
+                let found = matching(&moved, read)?;
+                read.files.extend(found.path().iter().flatten().map(|path| canonical_path(path).into_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn removed_files_removed(&mut self) -> Result<()> {
+        let removes = &self.winner.removes;
+        if removes.is_empty() {
+            return Ok(());
+        }
+        let removed: HashSet<_> = (0..removes.len()).map(|row| canonical_path(removes.path(row))).collect();
+        for action in &self.pending.actions {
+            if let Action::Remove(own) = action
+                && removed.contains(&canonical_path(&own.path))
+            {
+                return Err(refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {}", own.path)));
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
+    fn timestamp(&mut self) -> Result<()> {
+        let info = self.winner.commit_info.as_ref();
+        let time = info.and_then(|info| info.in_commit_timestamp().or(info.timestamp()));
+        if let Some(state) = &mut self.pending.state {
+            state.timestamp = state.timestamp.max(time);
+        }
+        Ok(())
+    }
+
+    fn duplicates(&mut self) -> Result<()> {
+        // Only a backfill changes actions, and no path.
+        let broken =
+            |e: Error| Error::internal("rebasing made a commit that adds or removes a file twice").caused_by(e);
+        if self.is_backfill() { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
+    }
+}
+
+/// The files that may hold a row which makes one of the predicates TRUE.
+fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
+    let mut kept = BooleanBuffer::new_unset(adds.len());
+    for predicate in &read.predicates {
+        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns())?;
+        kept = &kept | &prune::keep(predicate, &bounds)?;
+    }
+    adds.filter(kept)
+}
+
+/// The file actions that change rows rather than rearrange them; unknown counts as yes.
+fn data_changing(rows: &arrow_array::RecordBatch, len: usize) -> BooleanBuffer {
+    let column: Option<&BooleanArray> = rows.column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
+    BooleanBuffer::collect_bool(len, |row| column.is_none_or(|c| c.is_null(row) || c.value(row)))
 }

@@ -36,10 +36,14 @@ const FEATURE_PREFIX: &str = "delta.feature.";
 
 /// Properties that bind every writer in a way deltic cannot follow, beside the rules in [`FEATURES`].
 const REFUSED: &[(&str, &str)] = &[
-    ("delta.enableRowTracking", "rowTracking"),
     ("delta.enableIcebergWriterCompatV1", "icebergWriterCompatV1"),
     ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
 ];
+
+/// Properties that mean something only with their feature. True without it is a mistake that some writer made, and what
+/// the table's rows have is anybody's guess.
+const NEED_FEATURE: &[(&str, &str)] =
+    &[("delta.enableRowTracking", "rowTracking"), ("delta.enableInCommitTimestamps", "inCommitTimestamp")];
 
 /// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
 const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] = &[
@@ -132,7 +136,7 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
 
 /// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
 const CHECKPOINTED: &[&str] =
-    &["rowTracking", "clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking"];
+    &["clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking"];
 
 /// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
 ///
@@ -159,6 +163,19 @@ pub fn check_checkpointable(protocol: &Protocol, metadata: &Metadata, version: u
     refusal.verdict("write a checkpoint of")
 }
 
+/// The features that a protocol has, listed or implied by its versions, under the names that it has for them.
+pub fn supported(protocol: &Protocol) -> BTreeSet<String> {
+    let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();
+    let mut supported: BTreeSet<String> = names.cloned().collect();
+    let writer = if protocol.min_writer_version < WRITER_VERSION { protocol.min_writer_version } else { 0 };
+    let reader = if protocol.min_reader_version < READER_VERSION { protocol.min_reader_version } else { 0 };
+    let implied = FEATURES
+        .iter()
+        .filter(|f| f.writer_version.is_some_and(|v| v <= writer) && f.reader_version.is_none_or(|v| v <= reader));
+    supported.extend(implied.map(|f| f.name.to_owned()));
+    supported
+}
+
 /// Features that the protocol lists for writers or readers, under the names of [`FEATURES`].
 fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();
@@ -181,6 +198,14 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
         if let Some(reason) = rule.find(table)? {
             refusal.add(feature.name, reason);
         }
+    }
+    for (key, feature) in NEED_FEATURE {
+        if table.properties.is_true(key)? && !listed.contains(feature) {
+            refusal.add(feature, format!("`{key}` is true, and the protocol does not list it"));
+        }
+    }
+    if listed.contains("rowTracking") && !listed.contains("domainMetadata") {
+        refusal.add("rowTracking", "the protocol does not list `domainMetadata`, which it needs");
     }
     refuse_properties(table.properties, REFUSED, refusal)
 }
@@ -227,6 +252,12 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
     if view.checkpoint_policy()? == property::CheckpointPolicy::TwoLevel {
         names.insert("v2Checkpoint");
     }
+    if view.is_true("delta.enableInCommitTimestamps")? {
+        names.insert("inCommitTimestamp");
+    }
+    if view.is_true("delta.enableRowTracking")? {
+        names.insert("rowTracking");
+    }
     for (key, value) in properties {
         let Some(name) = key.strip_prefix(FEATURE_PREFIX) else { continue };
         if !matches!(value.to_ascii_lowercase().as_str(), "supported" | "enabled") {
@@ -236,6 +267,10 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
             Some(feature) => drop(names.insert(feature.name)),
             None => return Err(Error::invalid(format!("`{key}` names a feature that does not exist"))),
         }
+    }
+    if names.contains("rowTracking") {
+        // The highest row id is kept in a metadata domain.
+        names.insert("domainMetadata");
     }
     for name in &names {
         if let Some((Reading::Refused(why), _) | (_, Writing::Refused(why))) =
@@ -256,6 +291,31 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
     let reader = requested(view, "delta.minReaderVersion", READER_VERSION)?;
     let writer = requested(view, "delta.minWriterVersion", WRITER_VERSION)?;
     Ok(protocol_with(names, reader, writer))
+}
+
+/// The protocol of a table that is given properties (`delta.feature.…` among them) and perhaps a new schema; `None` if
+/// it has all that they need.
+///
+/// # Errors
+/// As [`protocol_for`].
+pub fn upgraded(
+    protocol: &Protocol,
+    schema: &StructType,
+    properties: &BTreeMap<String, String>,
+) -> Result<Option<Protocol>> {
+    let needed = supported(&protocol_for(schema, properties)?);
+    let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
+    // What new tables have anyway was not asked for.
+    let missing = needed.iter().any(|name| !before.contains(name) && !plain.contains(name));
+    if !missing {
+        return Ok(None);
+    }
+    let known = before.union(&needed).map(|name| find(name).map(|f| f.name).ok_or(name));
+    let names = known.collect::<std::result::Result<BTreeSet<_>, _>>();
+    let names = names.map_err(|name| Error::unsupported(name, format!("deltic does not know the feature `{name}`")))?;
+    // Lists take the place of what the versions implied, all of which is in `before`.
+    let reader = if protocol.min_reader_version == READER_VERSION { READER_VERSION } else { 1 };
+    Ok(Some(protocol_with(names, reader, WRITER_VERSION)))
 }
 
 /// A version that a caller asks for.

@@ -28,7 +28,7 @@ pub use table::{PROPERTIES, Property, check_settable, docs_table, is_instruction
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// How much a commit may ignore of what happened since it read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum IsolationLevel {
     /// As if all commits had happened one after the other.
     #[default]
@@ -37,6 +37,22 @@ pub enum IsolationLevel {
     WriteSerializable,
     /// Only commits that touch the same files collide.
     SnapshotIsolation,
+}
+
+impl IsolationLevel {
+    /// Reads a level's name, in any spelling.
+    pub fn parse(text: &str) -> Result<Self> {
+        isolation_level(text).map_err(|why| Error::invalid(format!("`{}` is no isolation level: {why}", excerpt(text))))
+    }
+
+    /// The name that commits are given.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Serializable => "Serializable",
+            Self::WriteSerializable => "WriteSerializable",
+            Self::SnapshotIsolation => "SnapshotIsolation",
+        }
+    }
 }
 
 /// Which checkpoints a writer should make.
@@ -346,7 +362,9 @@ fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> {
 }
 
 fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
-    match text.trim().to_ascii_lowercase().as_str() {
+    // Writers differ in case and in what stands between the words.
+    let letters: String = text.trim().chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
+    match letters.to_ascii_lowercase().as_str() {
         "serializable" => Ok(IsolationLevel::Serializable),
         "writeserializable" => Ok(IsolationLevel::WriteSerializable),
         "snapshotisolation" => Ok(IsolationLevel::SnapshotIsolation),

@@ -9,6 +9,7 @@ mod clock;
 mod errors;
 mod runtime;
 mod table;
+mod transaction;
 mod write;
 
 use mimalloc::MiMalloc;
@@ -29,6 +30,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Snapshot>()?;
     module.add_class::<table::Plan>()?;
     module.add_class::<changes::Changes>()?;
+    module.add_class::<transaction::Base>()?;
+    module.add_class::<transaction::Transaction>()?;
+    module.add_class::<transaction::TransactionScan>()?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_spec, module)?)?;

@@ -111,6 +111,38 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// [`Runtime::block_on`] for a future that must not be dropped half-way: the first signal calls `interrupt`, upon
+    /// which the future should end soon, and its exception is given back beside the output. A second one drops it.
+    pub(crate) fn block_on_to_end<F>(
+        &self,
+        py: Python<'_>,
+        future: F,
+        interrupt: impl Fn(),
+    ) -> PyResult<(F::Output, Option<PyErr>)>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        let _entered = self.enter();
+        let mut future = pin!(future);
+        let mut interrupted = None;
+        loop {
+            match py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await })) {
+                Ok(output) => return Ok((output, interrupted)),
+                Err(_elapsed) => match (py.check_signals(), &interrupted) {
+                    (Ok(()), _) => {}
+                    (Err(signal), None) => {
+                        interrupt();
+                        interrupted = Some(signal);
+                    }
+                    (Err(signal), Some(_)) => return Err(signal),
+                },
+            }
+        }
+    }
+}
+
 /// Waits for `future` on this process's runtime, without the GIL; Ctrl-C drops it and raises.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> Result<F::Output>
 where

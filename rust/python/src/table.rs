@@ -37,6 +37,18 @@ pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Re
     Ok(Storage::open(uri, &options.unwrap_or_default())?)
 }
 
+impl Table {
+    /// Where it is.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The newest version that was opened through it.
+    pub(crate) fn latest(&self) -> Option<TableSnapshot> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 #[pymethods]
 impl Table {
     #[new]
@@ -63,7 +75,7 @@ impl Table {
 
     #[pyo3(signature = (version = None, timestamp_ms = None))]
     fn snapshot(&self, py: Python<'_>, version: Option<u64>, timestamp_ms: Option<i64>) -> Result<Snapshot> {
-        let known = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.latest();
         let opened = run(py, async {
             let snapshot = match (timestamp_ms, version, known) {
                 (Some(time), _, _) => history::snapshot_at(&self.storage, time).await?,
@@ -109,6 +121,18 @@ impl Table {
         run(py, deltic_table::checkpoint::write::checkpoint(&self.storage, Clock::now()))
     }
 
+    fn write_checksum(&self, py: Python<'_>) -> Result<u64> {
+        let write = async {
+            let snapshot = TableSnapshot::open(&self.storage, None).await?;
+            deltic_table::after_commit::write_checksum(&snapshot).await
+        };
+        run(py, write)
+    }
+
+    fn clean_log(&self, py: Python<'_>) -> Result<u64> {
+        run(py, deltic_table::cleanup::clean_log(&self.storage, Clock::now()))
+    }
+
     fn request_counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = self.storage.counts();
         BTreeMap::from([
@@ -125,7 +149,7 @@ impl Table {
 
 /// One version of a table.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Snapshot(TableSnapshot);
+pub(crate) struct Snapshot(pub(crate) TableSnapshot);
 
 #[pymethods]
 impl Snapshot {
@@ -246,7 +270,7 @@ pub(crate) fn read_task_group(
     read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, batch_size)
 }
 
-fn read_tasks(
+pub(crate) fn read_tasks(
     py: Python<'_>,
     storage: Storage,
     group: TaskGroup,

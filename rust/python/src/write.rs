@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
 use crate::table::storage;
+use crate::transaction::run_to_end;
 
 type Options = Option<HashMap<String, String>>;
 
@@ -121,7 +122,9 @@ pub(crate) fn commit_files(
 ) -> Result<String> {
     let (job, storage) = open(spec, storage_options)?;
     let files = data_files(&files)?;
-    let outcome = run(py, job.commit(&storage, files, &Clock::default()))?;
+    let clock = Clock::default();
+    let commit = job.commit(&storage, files, (&clock, None));
+    let outcome = run_to_end(py, commit, &clock, |outcome| (outcome.attempts > 0).then_some(outcome.version))?;
     let text = serde_json::to_string(&outcome);
     Ok(text.map_err(|e| Error::internal("a commit's outcome has no JSON form").caused_by(e))?)
 }

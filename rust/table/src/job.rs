@@ -5,37 +5,35 @@
 //!
 //! PROTOCOL.md: "Commit Protocol", "Table Properties".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
-use deltic_protocol::conflict::ReadSet;
-use deltic_protocol::feature;
-use deltic_protocol::property::{Properties, stored};
+use deltic_protocol::conflict::{Pending, ReadSet, TableState};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::{IsolationLevel, Properties, stored};
 use deltic_protocol::schema::arrow::from_arrow_schema;
-use deltic_protocol::schema::{DataType, StructType, json};
+use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
+use deltic_protocol::{feature, legality};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint;
+use crate::after_commit::{AfterCommit, Base};
 use crate::checkpoint::read::AddColumns;
 use crate::commit::LogCommitter;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
-use crate::transaction::{Committed, Pace, Transaction};
+use crate::transaction::{Pace, Transaction, state_of};
 use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
 /// Layout of the byte form; another one is refused.
-const FORM: u32 = 1;
-
-/// Commits between checkpoints of a table whose property cannot be read.
-const CHECKPOINT_INTERVAL: u64 = 10;
+const FORM: u32 = 2;
 
 /// What happens to the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,13 +76,11 @@ pub struct WriteJob {
     /// Where the table is.
     pub location: String,
     mode: Mode,
-    base: Option<u64>,
+    base: Option<TableState>,
     created: Option<(Protocol, Metadata)>,
     spec: WriteSpec,
     options: WriteOptions,
     txn_id: String,
-    /// Commits between checkpoints.
-    checkpoint_interval: u64,
 }
 
 /// What a committed write did.
@@ -98,6 +94,9 @@ pub struct WriteOutcome {
     pub num_added_files: u64,
     /// Counters, as in the commit's `operationMetrics`.
     pub metrics: Map<String, Value>,
+    /// What the next commit through the same handle may build on; none if nothing was committed.
+    #[serde(skip)]
+    pub base: Option<Base>,
 }
 
 /// What identifies a new table and a new transaction; passed in, since neither may come from hidden randomness.
@@ -124,19 +123,13 @@ impl WriteJob {
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
-        let (base, created, metadata) = match Snapshot::open(storage, None).await {
+        match Snapshot::open(storage, None).await {
             Ok(_) if mode == Mode::Error => {
-                return Err(in_table(Error::invalid(
-                    "there is a table already; append to it, or choose another place",
-                )));
+                Err(in_table(Error::invalid("there is a table already; append to it, or choose another place")))
             }
             Ok(snapshot) => {
-                check_existing(&snapshot, mode, partition_by, &options).map_err(in_table)?;
-                let shape = snapshot.shape();
-                let conformer = Conformer::new(&shape.schema, shape.mapping).map_err(in_table)?;
-                // No row yet, but what can be said of the columns is said before any file is written.
-                conformer.conform(&RecordBatch::new_empty(Arc::new(schema.clone()))).map_err(in_table)?;
-                (Some(snapshot.version()), None, snapshot.metadata().clone())
+                let state = state_of(&snapshot).await?;
+                Self::plan_on(storage, state, schema, mode, partition_by, (options, ids))
             }
             Err(e) if e.is_not_found() => {
                 let table = NewTable {
@@ -147,16 +140,40 @@ impl WriteJob {
                     description: options.description.clone(),
                 };
                 let (protocol, metadata) = table.actions(ids, pace).map_err(in_table)?;
-                (None, Some((protocol, metadata.clone())), metadata)
+                let spec = write_spec(&metadata, &options).map_err(in_table)?;
+                Ok(Self::new(storage, (mode, None, Some((protocol, metadata))), spec, (options, ids)))
             }
-            Err(e) => return Err(e),
-        };
-        let spec = write_spec(&metadata, &options).map_err(in_table)?;
-        let location = storage.location().to_owned();
-        // A property that only checkpoints depend on must not stop the write.
-        let checkpoint_interval = Properties::of(&metadata).checkpoint_interval().unwrap_or(CHECKPOINT_INTERVAL);
-        let txn_id = ids.unique();
-        Ok(Self { form: FORM, location, mode, base, created, spec, options, txn_id, checkpoint_interval })
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Plans a write into a table that is known already, without asking the store: for handles that have committed.
+    ///
+    /// # Errors
+    /// As [`WriteJob::plan`].
+    pub fn plan_on(
+        storage: &Storage,
+        state: TableState,
+        schema: &Schema,
+        mode: Mode,
+        partition_by: Option<&[String]>,
+        (options, ids): (WriteOptions, &dyn Ids),
+    ) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(storage.location());
+        check_existing(&state, mode, partition_by, &options).map_err(in_table)?;
+        check_columns(&state, schema).map_err(in_table)?;
+        let spec = write_spec(&state.metadata, &options).map_err(in_table)?;
+        Ok(Self::new(storage, (mode, Some(state), None), spec, (options, ids)))
+    }
+
+    fn new(
+        storage: &Storage,
+        (mode, base, created): (Mode, Option<TableState>, Option<(Protocol, Metadata)>),
+        spec: WriteSpec,
+        (options, ids): (WriteOptions, &dyn Ids),
+    ) -> Self {
+        let (location, txn_id) = (storage.location().to_owned(), ids.unique());
+        Self { form: FORM, location, mode, base, created, spec, options, txn_id }
     }
 
     /// The byte form.
@@ -180,18 +197,24 @@ impl WriteJob {
         &self.spec
     }
 
-    /// Commits written files. A checkpoint follows when one is due; its failure is reported in the metrics.
+    /// Commits written files. A checksum follows, and a checkpoint when one is due; a failure of that is reported in the
+    /// metrics. `known` is what the handle's last commit left.
     ///
     /// If the application's write is in the table already, nothing is committed, with no attempt, and the files are
     /// removed. A job that was committed can be committed again and gives the same version.
     ///
     /// # Errors
     /// As [`Transaction::commit`]; `Conflict` also if two writers create the table at once.
-    pub async fn commit(&self, storage: &Storage, files: Vec<DataFile>, pace: &dyn Pace) -> Result<WriteOutcome> {
+    pub async fn commit(
+        &self,
+        storage: &Storage,
+        files: Vec<DataFile>,
+        (pace, known): (&dyn Pace, Option<&Base>),
+    ) -> Result<WriteOutcome> {
         let in_table = |e: Error| e.in_table(storage.location());
         if let Some(version) = self.committed_before(storage).await? {
             self.abort(storage, files).await;
-            return Ok(WriteOutcome { version, attempts: 0, num_added_files: 0, metrics: Map::new() });
+            return Ok(WriteOutcome { version, attempts: 0, num_added_files: 0, metrics: Map::new(), base: None });
         }
         let rows: u64 = files.iter().map(|f| f.rows).sum();
         let bytes: i64 = files.iter().map(|f| f.add.size).sum();
@@ -211,41 +234,42 @@ impl WriteJob {
             actions.push(Action::Txn(Txn { app_id: app_id.clone(), version, last_updated: Some(pace.now_ms()) }));
         }
         let mut read = ReadSet::Nothing;
-        if let (Mode::Overwrite, Some(base)) = (self.mode, self.base) {
+        if let (Mode::Overwrite, Some(base)) = (self.mode, &self.base) {
             read = ReadSet::WholeTable;
-            let removes = remove_all(storage, base, pace.now_ms()).await?;
+            let removes = remove_all(storage, base.version, pace.now_ms()).await?;
             metrics.insert("numRemovedFiles".to_owned(), json!(removes.len().to_string()));
             actions.extend(removes.into_iter().map(Action::Remove));
         }
         actions.extend(adds.into_iter().map(Action::Add));
 
+        let isolation = match &self.base {
+            Some(base) => Properties::of(&base.metadata).isolation_level().map_err(in_table)?,
+            None => IsolationLevel::default(),
+        };
+        let pending = Pending { state: self.base.clone(), read, read_apps: BTreeSet::new(), isolation, actions };
         let transaction = Transaction {
-            base: self.base,
-            read,
-            actions,
+            pending,
             operation: if self.created.is_some() { "CREATE TABLE AS SELECT" } else { "WRITE" }.to_owned(),
             parameters: self.parameters(),
             metrics: metrics.clone(),
             user_metadata: self.options.user_metadata.clone(),
             txn_id: self.txn_id.clone(),
         };
-        let Committed { version, attempts } =
-            transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
-        let interval = self.checkpoint_interval;
-        if let Some(error) = checkpoint::write::when_due(storage, version, interval, pace.now_ms()).await {
-            metrics.insert("checkpointError".to_owned(), json!(error.to_string()));
-        }
-        Ok(WriteOutcome { version, attempts, num_added_files, metrics })
+        let committed = transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
+        let (version, attempts) = (committed.version, committed.attempts);
+        let AfterCommit { base, failed } = AfterCommit::run(storage, &committed, known, pace.now_ms()).await;
+        metrics.extend(failed.into_iter().map(|(what, error)| (what.to_owned(), json!(error.to_string()))));
+        Ok(WriteOutcome { version, attempts, num_added_files, metrics, base: Some(base) })
     }
 
     /// The version that the job was planned on, if the application's write (or a later one) is in it.
     async fn committed_before(&self, storage: &Storage) -> Result<Option<u64>> {
-        let (Some(app_id), Some(version), Some(base)) = (&self.options.app_id, self.options.app_version, self.base)
+        let (Some(app_id), Some(version), Some(base)) = (&self.options.app_id, self.options.app_version, &self.base)
         else {
             return Ok(None);
         };
-        let txns = Snapshot::open(storage, Some(base)).await?.txns().await?;
-        Ok(txns.iter().any(|t| &t.app_id == app_id && t.version >= version).then_some(base))
+        let txns = Snapshot::open(storage, Some(base.version)).await?.txns().await?;
+        Ok(txns.iter().any(|t| &t.app_id == app_id && t.version >= version).then_some(base.version))
     }
 
     /// Removes written files that will not be committed, as far as the store lets it.
@@ -273,25 +297,26 @@ impl WriteJob {
 }
 
 fn check_existing(
-    snapshot: &Snapshot,
+    state: &TableState,
     mode: Mode,
     partition_by: Option<&[String]>,
     options: &WriteOptions,
 ) -> Result<()> {
-    let shape = snapshot.shape();
-    feature::check_writable(snapshot.protocol(), snapshot.metadata(), &shape.schema)?;
-    if mode == Mode::Overwrite && Properties::of(snapshot.metadata()).append_only()? {
+    let schema = state.metadata.schema()?;
+    let partitions = &state.metadata.partition_columns;
+    feature::check_writable(&state.protocol, &state.metadata, &schema)?;
+    if mode == Mode::Overwrite && Properties::of(&state.metadata).append_only()? {
         return Err(Error::invalid("the table is append-only (`delta.appendOnly`), so its rows cannot be replaced"));
     }
     // In the schema's spelling, which new tables get as well.
     let is_same = |columns: &&[String]| {
-        let spelled = columns.iter().map(|name| shape.schema.field(name).map_or(name, |field| &field.name));
-        spelled.eq(&shape.partition_columns)
+        let spelled = columns.iter().map(|name| schema.field(name).map_or(name, |field| &field.name));
+        spelled.eq(partitions)
     };
     if let Some(columns) = partition_by.filter(|columns| !is_same(columns)) {
         return Err(Error::invalid(format!(
             "the table is partitioned by [{}], not by [{}]; leave partition_by out, or write to another table",
-            shape.partition_columns.join(", "),
+            partitions.join(", "),
             columns.join(", ")
         )));
     }
@@ -303,7 +328,22 @@ fn check_existing(
     Ok(())
 }
 
-fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> {
+/// No row yet, but what can be said of the columns is said before any file is written.
+pub(crate) fn check_columns(state: &TableState, rows: &Schema) -> Result<()> {
+    let shape = TableShape {
+        schema: state.metadata.schema()?,
+        partition_columns: state.metadata.partition_columns.clone(),
+        mapping: Properties::of(&state.metadata).column_mapping(&state.protocol)?,
+    };
+    let conformer = Conformer::new(&shape.schema, shape.mapping)?;
+    conformer.conform(&RecordBatch::new_empty(Arc::new(rows.clone()))).map(drop)
+}
+
+/// How files are written for a table with this metadata.
+///
+/// # Errors
+/// `Invalid` for an option, `Corrupt` for a property that cannot be read.
+pub fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(metadata.schema_string.clone(), metadata.partition_columns.clone());
     if let Some(mode) = properties.get("delta.columnMapping.mode") {
@@ -335,22 +375,26 @@ async fn remove_all(storage: &Storage, version: u64, now_ms: i64) -> Result<Vec<
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     while let Some(adds) = live.try_next().await? {
         for row in 0..adds.len() {
-            let add = adds.add(row)?;
-            removes.push(Remove {
-                path: add.path,
-                deletion_timestamp: Some(now_ms),
-                data_change: true,
-                extended_file_metadata: Some(true),
-                partition_values: Some(add.partition_values),
-                size: Some(add.size),
-                deletion_vector: add.deletion_vector,
-                base_row_id: add.base_row_id,
-                default_row_commit_version: add.default_row_commit_version,
-                ..Remove::default()
-            });
+            removes.push(remove_of(adds.add(row)?, now_ms));
         }
     }
     Ok(removes)
+}
+
+/// Takes a file out of the table.
+pub(crate) fn remove_of(add: Add, now_ms: i64) -> Remove {
+    Remove {
+        path: add.path,
+        deletion_timestamp: Some(now_ms),
+        data_change: true,
+        extended_file_metadata: Some(true),
+        partition_values: Some(add.partition_values),
+        size: Some(add.size),
+        deletion_vector: add.deletion_vector,
+        base_row_id: add.base_row_id,
+        default_row_commit_version: add.default_row_commit_version,
+        ..Remove::default()
+    }
 }
 
 /// A table to be.
@@ -392,9 +436,13 @@ impl NewTable {
             ("properties", properties),
         ];
         let transaction = Transaction {
-            base: None,
-            read: ReadSet::Nothing,
-            actions: vec![Action::Protocol(protocol), Action::Metadata(metadata)],
+            pending: Pending {
+                state: None,
+                read: ReadSet::Nothing,
+                read_apps: BTreeSet::new(),
+                isolation: IsolationLevel::default(),
+                actions: vec![Action::Protocol(protocol), Action::Metadata(metadata)],
+            },
             operation: "CREATE TABLE".to_owned(),
             parameters: parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
             metrics: Map::new(),
@@ -402,21 +450,16 @@ impl NewTable {
             txn_id: ids.unique(),
         };
         let committed = transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
+        // Best effort: the table is there with or without a checksum.
+        let _after = AfterCommit::run(storage, &committed, None, pace.now_ms()).await;
         Ok(committed.version)
     }
 
     fn actions(mut self, ids: &dyn Ids, pace: &dyn Pace) -> Result<(Protocol, Metadata)> {
-        check_schema(&self.schema)?;
-        check_partitioning(&self.schema, &mut self.partition_by)?;
-        if Properties::new(&self.properties).change_data_feed()?
-            && let Some(field) = self.schema.fields.iter().find(|f| is_change_column(&f.name))
-        {
-            return Err(Error::invalid(format!(
-                "the column name `{}` is taken where changes are recorded (`delta.enableChangeDataFeed`); rename it",
-                field.name
-            )));
-        }
         let protocol = feature::protocol_for(&self.schema, &self.properties)?;
+        let mut configuration = stored(&self.properties);
+        legality::check_new(&self.schema, &mut self.partition_by, &configuration)?;
+        name_row_tracking_columns(&mut configuration, ids)?;
         let metadata = Metadata {
             id: ids.unique(),
             name: self.name,
@@ -425,78 +468,21 @@ impl NewTable {
             schema_string: json::print(&self.schema),
             partition_columns: self.partition_by,
             created_time: Some(pace.now_ms()),
-            configuration: stored(&self.properties),
+            configuration,
         };
         Ok((protocol, metadata))
     }
 }
 
-/// Columns that a change feed has beside the table's own.
-fn is_change_column(name: &str) -> bool {
-    ["_change_type", "_commit_version", "_commit_timestamp"].iter().any(|taken| name.eq_ignore_ascii_case(taken))
-}
-
-fn check_schema(schema: &StructType) -> Result<()> {
-    if schema.fields.is_empty() {
-        return Err(Error::invalid("a table needs at least one column"));
-    }
-    check_names(schema, "")
-}
-
-/// Names at any depth. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
-fn check_names(schema: &StructType, above: &str) -> Result<()> {
-    let mut seen = std::collections::HashSet::new();
-    for field in &schema.fields {
-        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
-        if !seen.insert(field.name.to_lowercase()) {
-            return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
+/// Where row tracking is enabled, rewritten files keep ids in columns whose names no other column has.
+pub(crate) fn name_row_tracking_columns(configuration: &mut BTreeMap<String, String>, ids: &dyn Ids) -> Result<()> {
+    if Properties::new(configuration).is_true("delta.enableRowTracking")? {
+        for (key, prefix) in [
+            ("delta.rowTracking.materializedRowIdColumnName", "_row-id-col-"),
+            ("delta.rowTracking.materializedRowCommitVersionColumnName", "_row-commit-version-col-"),
+        ] {
+            configuration.entry(key.to_owned()).or_insert_with(|| format!("{prefix}{}", ids.unique()));
         }
-        if field.name.is_empty() {
-            return Err(Error::invalid(format!("a column has no name (`{path}`); give it one")));
-        }
-        if let Some(bad) = field.name.chars().find(|c| " ,;{}()\n\t=".contains(*c)) {
-            return Err(Error::invalid(format!(
-                "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; \
-                 rename it"
-            )));
-        }
-        check_names_inside(&field.data_type, &path)?;
-    }
-    Ok(())
-}
-
-fn check_names_inside(data_type: &DataType, path: &str) -> Result<()> {
-    match data_type {
-        DataType::Struct(inner) => check_names(inner, path),
-        DataType::Array(array) => check_names_inside(&array.element, path),
-        DataType::Map(map) => {
-            check_names_inside(&map.key, path)?;
-            check_names_inside(&map.value, path)
-        }
-        DataType::Primitive(_) | DataType::Variant => Ok(()),
-    }
-}
-
-/// Partition columns are given the schema's spelling.
-fn check_partitioning(schema: &StructType, partition_by: &mut [String]) -> Result<()> {
-    let mut chosen = std::collections::HashSet::new();
-    for name in partition_by.iter_mut() {
-        let Some(field) = schema.field(name) else {
-            return Err(Error::invalid(format!("the partition column `{name}` is not in the schema")));
-        };
-        if field.data_type.as_primitive().is_none() {
-            return Err(Error::invalid(format!(
-                "the column `{name}` has the type {}; a table is partitioned by columns without children",
-                field.data_type
-            )));
-        }
-        if !chosen.insert(field.name.clone()) {
-            return Err(Error::invalid(format!("the partition column `{name}` is there twice")));
-        }
-        name.clone_from(&field.name);
-    }
-    if chosen.len() == schema.fields.len() {
-        return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
     }
     Ok(())
 }

@@ -4,13 +4,17 @@
 //! to `deltic-protocol`.
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
-//! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint::write`, then
-//! `changes` and `commit`, then `transaction`, `job`. A test reads the imports.
+//! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
+//! `checkpoint::write`, then `changes`, `cleanup` and `commit`, then `transaction`, `after_commit`, `job`, `draft`. A test reads
+//! the imports.
 
+pub mod after_commit;
 pub mod changes;
 pub mod check;
 pub mod checkpoint;
+pub mod cleanup;
 pub mod commit;
+pub mod draft;
 pub mod error;
 pub mod file_table;
 pub mod footer;

@@ -2,9 +2,10 @@
 //!
 //! The loop: put the next version if it is absent. Created: done. Exists, or unknown: read the commits from there on. One
 //! carries our transaction id: it was ours. None is there: the same version again. Otherwise each winner is judged in
-//! order, and the version after the last one is tried. A version is never tried before the one below it was read.
+//! order, the actions are said anew on what it left, and the version after the last one is tried. A version is never tried
+//! before the one below it was read.
 //!
-//! Clock and back-off are passed in, so that a simulation can drive the loop.
+//! Clock, back-off and cancellation are passed in, so that a simulation can drive the loop.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Commit Provenance Information".
 
@@ -12,29 +13,36 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
-use deltic_protocol::action::{Action, CommitInfo};
-use deltic_protocol::conflict::{ReadSet, check};
-use deltic_protocol::log::name::commit_name;
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_action};
+use deltic_protocol::action::{Action, CommitInfo, Metadata};
+use deltic_protocol::conflict::rebase::{Attempt, watermark};
+use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
+use deltic_protocol::feature;
+use deltic_protocol::log::name::{LogName, commit_name};
+use deltic_protocol::property::Properties;
+use futures::stream::{self, StreamExt};
 use serde_json::{Map, Value, json};
 
 use crate::commit::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::log_reader::log_path;
+use crate::snapshot::Snapshot;
 use crate::storage::Put;
 
 /// What is recorded as the writer of a commit.
 pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
 
+/// Missed commits that are read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// How long a cancellation may go unnoticed while waiting.
+const NOTICE: Duration = Duration::from_millis(50);
+
 /// Everything that one commit will say.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// Version that the transaction was prepared on; `None` creates the table.
-    pub base: Option<u64>,
-    /// What it has read.
-    pub read: ReadSet,
-    /// What it does, without the commit info.
-    pub actions: Vec<Action>,
+    /// What it has read and does, and the table it builds on.
+    pub pending: Pending,
     /// Name of the operation, e.g. `WRITE`.
     pub operation: String,
     /// Parameters of the operation.
@@ -48,12 +56,22 @@ pub struct Transaction {
 }
 
 /// A commit that is in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Committed {
     /// Its version.
     pub version: u64,
     /// How many puts it took.
     pub attempts: u32,
+    /// What stands in the log.
+    pub lines: Bytes,
+    /// The table after it.
+    pub state: TableState,
+    /// The commit's time, where commits carry one.
+    pub in_commit_timestamp: Option<i64>,
+    /// What it does, as it was prepared.
+    pub actions: Vec<Action>,
+    /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
+    pub follows_base: bool,
 }
 
 /// Time, as the loop sees it.
@@ -63,64 +81,150 @@ pub trait Pace: Send + Sync {
 
     /// How long to wait after this many attempts; `None` gives up.
     fn back_off(&self, attempts: u32) -> Option<Duration>;
+
+    /// Whether the caller wants no further attempt. One that is under way is finished.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 impl Transaction {
-    /// Commits, after whatever was committed since the base.
+    /// Commits, after whatever was committed since the version it builds on.
     ///
     /// # Errors
-    /// `Conflict` if a winner does not allow it, `Storage` if the store fails or the pace gives up. After a `Storage`
-    /// error whose message says so the outcome is unknown: the log tells, by the transaction id.
-    pub async fn commit(&self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed> {
-        let actions = print_commit(&self.actions)?;
-        let mut version = self.base.map_or(0, |base| base.saturating_add(1));
+    /// `Conflict` if a winner does not allow it, `Storage` if the store fails, the pace gives up or is cancelled. After a
+    /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id. After any
+    /// other error nothing was committed.
+    pub async fn commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed> {
+        self.pending.check_duplicates()?;
+        let first = self.pending.version();
+        let tracked = self.tracks_rows()?;
         let mut attempts = 0;
         // Why it is not known whether an earlier put of `version` landed, or still will.
         let mut unknown = None;
         loop {
+            if pace.is_cancelled() {
+                return Err(self.failed(attempts, unknown, interrupted(attempts)));
+            }
             attempts += 1;
-            let mut lines = print_commit(&[Action::CommitInfo(self.commit_info(pace.now_ms()))])?;
-            lines.extend_from_slice(&actions);
-            match committer.commit(version, Bytes::from(lines)).await {
-                Ok(Put::Created) => return Ok(Committed { version, attempts }),
+            let version = self.pending.version();
+            let mut attempt = Attempt::new(&self.pending, first, pace.now_ms())?;
+            let lines = self.print(&mut attempt, (first, tracked), pace.now_ms())?;
+            match committer.commit(version, lines.clone()).await {
+                Ok(Put::Created) => return self.landed(&lines, None, attempts, version == first),
                 Ok(Put::Exists) => {}
                 Ok(Put::Unknown(lost)) => unknown = Some(lost),
                 Err(error) => return Err(self.failed(attempts, unknown, error)),
             }
-            let tried = version;
-            match self.follow(committer, &mut version).await {
-                Ok(true) => return Ok(Committed { version, attempts }),
-                Ok(false) if version == tried => {}
+            match self.follow(committer).await {
+                Ok(Some((lines, found))) => {
+                    let follows_base = self.pending.version() == first;
+                    return self.landed(&lines, Some(&found), attempts, follows_base);
+                }
+                Ok(None) if self.pending.version() == version => {}
                 // Whoever has the version keeps it: a put of ours that is still under way cannot land any more.
-                Ok(false) => unknown = None,
-                Err(error) if version == tried && matches!(error.kind(), Kind::Storage { .. }) => {
+                Ok(None) => unknown = None,
+                Err(error) if self.pending.version() == version && matches!(error.kind(), Kind::Storage { .. }) => {
                     return Err(self.failed(attempts, unknown, error));
                 }
                 Err(error) => return Err(error),
             }
             match pace.back_off(attempts) {
-                Some(wait) => tokio::time::sleep(wait).await,
+                Some(wait) => sleep(wait, pace).await,
                 None => return Err(self.failed(attempts, unknown, race_lost(attempts))),
             }
         }
     }
 
-    /// Reads and judges the winners from `version` on, moving it to the first version that is not there. True if a
-    /// winner is this very transaction; then `version` is where it stands.
-    async fn follow(&self, committer: &dyn Committer, version: &mut u64) -> Result<bool> {
-        while let Some(lines) = committer.read(*version).await? {
-            let at = *version;
-            let place = |e: Error| e.at_version(at).in_file(log_path(&commit_name(at)));
-            let winner = parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place)?;
-            if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.txn_id.as_str()) {
-                return Ok(true);
+    /// Reads and judges the winners from the version that was tried on, until one is not there. A winner that is this
+    /// very transaction is given back.
+    async fn follow(&mut self, committer: &dyn Committer) -> Result<Option<(Bytes, CommitActions)>> {
+        let mut seen = 0_usize;
+        loop {
+            let from = self.pending.version();
+            // As many at once as there were already: few are missed as a rule, and many are not read one by one.
+            let ahead = seen.clamp(1, CONCURRENT_READS);
+            let versions = (0..ahead as u64).map(|more| from.saturating_add(more));
+            let mut reads = stream::iter(versions).map(|version| committer.read(version)).buffered(ahead);
+            while let Some(read) = reads.next().await {
+                let at = self.pending.version();
+                let Some(lines) = read? else { return Ok(None) };
+                let place = |e: Error| e.at_version(at).in_file(log_path(&commit_name(at)));
+                let winner = parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place)?;
+                if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.txn_id.as_str()) {
+                    return Ok(Some((lines, winner)));
+                }
+                self.pending.follow(&winner, at)?;
+                seen += 1;
             }
-            check(self.read, &self.actions, &winner).map_err(|conflict| {
-                Error::new(Kind::Conflict(conflict), format!("{conflict}: {}", conflict.explanation())).at_version(at)
-            })?;
-            *version = at.saturating_add(1);
         }
-        Ok(false)
+    }
+
+    /// Whether rows are tracked, as far as this transaction knew when it was prepared.
+    fn tracks_rows(&self) -> Result<bool> {
+        match (self.pending.protocol(), self.pending.metadata()) {
+            (Some(protocol), Some(metadata)) => Ok(Properties::of(metadata).row_tracking(protocol)?.is_some()),
+            (None, _) | (_, None) => Ok(false),
+        }
+    }
+
+    /// The lines of one attempt.
+    fn print(&self, attempt: &mut Attempt, (first, tracked): (u64, bool), now_ms: i64) -> Result<Bytes> {
+        let mut info = self.commit_info(first, now_ms);
+        if self.tracks_rows()? {
+            // Files that were written before row tracking was enabled could not carry ids along.
+            let tags = json!({ "delta.rowTracking.preserved": tracked.to_string() });
+            info.0.insert("tags".to_owned(), tags);
+        }
+        let mut lines = Vec::new();
+        print_action(&Action::CommitInfo(attempt.commit_info(info)), &mut lines)?;
+        for action in &self.pending.actions {
+            print_action(&*attempt.action(action)?, &mut lines)?;
+        }
+        if let Some(action) = attempt.closing() {
+            print_action(&action, &mut lines)?;
+        }
+        Ok(Bytes::from(lines))
+    }
+
+    /// What is to be said of a commit that is in the log.
+    fn landed(
+        self,
+        lines: &Bytes,
+        found: Option<&CommitActions>,
+        attempts: u32,
+        follows_base: bool,
+    ) -> Result<Committed> {
+        let version = self.pending.version();
+        let parsed;
+        let said = match found {
+            Some(found) => found,
+            // What is not of files is little; the attempt's own words are the ones that count.
+            None => {
+                parsed = parse_commit(lines, Origin::Commit(version), Wanted::NoFiles)?;
+                &parsed
+            }
+        };
+        let in_commit_timestamp = said.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
+        let (Some(protocol), Some(metadata)) = (
+            said.protocol.clone().or_else(|| self.pending.protocol().cloned()),
+            said.metadata.clone().or_else(|| self.pending.metadata().cloned()),
+        ) else {
+            return Err(Error::internal("a table was created without protocol or metadata"));
+        };
+        let domain = said.domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN);
+        let given = domain.map(|d| watermark(&d.configuration)).transpose()?;
+        let before = self.pending.state.as_ref();
+        let time = in_commit_timestamp.or_else(|| said.commit_info.as_ref().and_then(CommitInfo::timestamp));
+        let state = TableState {
+            version,
+            protocol,
+            metadata,
+            row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
+            timestamp: time.max(before.and_then(|state| state.timestamp)),
+        };
+        let (lines, actions) = (lines.clone(), self.pending.actions);
+        Ok(Committed { version, attempts, lines, state, in_commit_timestamp, actions, follows_base })
     }
 
     /// `error`, unless there is worse to say. An unknown outcome is never retryable: whoever runs the write again may do
@@ -135,17 +239,16 @@ impl Transaction {
         Error::storage(false, message).caused_by(lost)
     }
 
-    fn commit_info(&self, now_ms: i64) -> CommitInfo {
-        let only_adds = self.actions.iter().all(|a| !matches!(a, Action::Remove(_) | Action::Cdc(_)));
+    fn commit_info(&self, first: u64, now_ms: i64) -> CommitInfo {
         let mut info = Map::new();
         info.insert("timestamp".to_owned(), json!(now_ms));
         info.insert("operation".to_owned(), json!(self.operation));
         info.insert("operationParameters".to_owned(), Value::Object(self.parameters.clone()));
-        if let Some(base) = self.base {
-            info.insert("readVersion".to_owned(), json!(base));
+        if self.pending.state.is_some() {
+            info.insert("readVersion".to_owned(), json!(first.saturating_sub(1)));
         }
-        info.insert("isolationLevel".to_owned(), json!("Serializable"));
-        info.insert("isBlindAppend".to_owned(), json!(self.read == ReadSet::Nothing && only_adds));
+        info.insert("isolationLevel".to_owned(), json!(self.pending.effective_isolation().as_str()));
+        info.insert("isBlindAppend".to_owned(), json!(self.pending.is_blind_append()));
         info.insert("operationMetrics".to_owned(), Value::Object(self.metrics.clone()));
         info.insert("engineInfo".to_owned(), json!(ENGINE_INFO));
         if let Some(text) = &self.user_metadata {
@@ -156,10 +259,71 @@ impl Transaction {
     }
 }
 
+/// The table at a snapshot, as far as commits depend on it. Reads protocol and metadata only, unless commits must carry
+/// times or rows are tracked.
+///
+/// # Errors
+/// Those of reading the log.
+pub async fn state_of(snapshot: &Snapshot) -> Result<TableState> {
+    let (protocol, metadata) = (snapshot.protocol().clone(), snapshot.metadata().clone());
+    let row_id_watermark = match feature::supported(&protocol).contains("rowTracking") {
+        true => row_id_watermark(snapshot).await?,
+        false => None,
+    };
+    let timestamp = timestamp(snapshot, &metadata).await?;
+    Ok(TableState { version: snapshot.version(), protocol, metadata, row_id_watermark, timestamp })
+}
+
+async fn row_id_watermark(snapshot: &Snapshot) -> Result<Option<i64>> {
+    let domains = match snapshot.checksum().and_then(|checksum| checksum.domain_metadata.clone()) {
+        Some(domains) => domains,
+        None => snapshot.domains().await?,
+    };
+    let domain = domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN && !d.removed);
+    domain.map(|d| watermark(&d.configuration)).transpose().map_err(|e| e.in_table(snapshot.storage().location()))
+}
+
+async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i64>> {
+    let version = snapshot.version();
+    let listed = snapshot.segment().tail.iter().rev().find(|f| f.name == LogName::Commit { version });
+    if Properties::of(metadata).in_commit_timestamps()?.is_none() {
+        return Ok(listed.map(|file| file.modified_ms));
+    }
+    if let Some(time) = snapshot.checksum().and_then(|checksum| checksum.in_commit_timestamp_opt) {
+        return Ok(Some(time));
+    }
+    let path = log_path(&commit_name(version));
+    match snapshot.storage().get(&path).await {
+        Ok(lines) => {
+            let place = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());
+            let info = parse_commit(&lines, Origin::Commit(version), Wanted::NoFiles).map_err(place)?.commit_info;
+            let time = info.and_then(|info| info.in_commit_timestamp());
+            time.map(Some)
+                .ok_or_else(|| place(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for")))
+        }
+        // Cleaned up behind a checkpoint: a clock that runs is later than what is that old.
+        Err(e) if e.is_not_found() => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Waits, in pieces, so that a cancellation is noticed.
+async fn sleep(mut wait: Duration, pace: &dyn Pace) {
+    while !wait.is_zero() && !pace.is_cancelled() {
+        let piece = wait.min(NOTICE);
+        tokio::time::sleep(piece).await;
+        wait = wait.saturating_sub(piece);
+    }
+}
+
 fn race_lost(attempts: u32) -> Error {
     let message = format!(
         "the commit lost the race to other writers and was not made (attempts: {attempts}); \
          write again, or allow more attempts"
     );
     Error::storage(true, message)
+}
+
+fn interrupted(attempts: u32) -> Error {
+    Error::storage(true, format!("interrupted: nothing was committed (attempts: {attempts})"))
 }

@@ -1,109 +1,336 @@
-//! Which commit may follow which: what was read, what is written, what won in between.
+//! Which commit may follow which, and what becomes of it: cases in text, and a referee that runs both for real.
+
+mod oracle;
 
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_action};
 use deltic_protocol::action::{Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn};
-use deltic_protocol::conflict::{Conflict, ReadSet, check};
+use deltic_protocol::conflict::rebase::{Attempt, num_records, watermark};
+use deltic_protocol::conflict::{
+    CHECKS, Conflict, Pending, PredicatesRead, ReadSet, TableState, docs_checks, docs_matrix,
+};
 use deltic_protocol::error::{Error, Kind};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate::parse;
+use deltic_protocol::property::{IsolationLevel, Properties};
+use deltic_protocol::replay::canonical_path;
+use serde_json::{Value, json};
 
-const INFO: &str = r#"{"commitInfo":{"operation":"WRITE","isBlindAppend":true}}"#;
-const ADD: &str = r#"{"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}"#;
-const MOVED: &str = r#"{"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1,"dataChange":false}}"#;
-const UNSAID: &str = r#"{"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1}}"#;
-const REMOVE: &str = r#"{"remove":{"path":"p=a%20b/f","dataChange":true}}"#;
-const REMOVE_MOVED: &str = r#"{"remove":{"path":"p=a%20b/f","dataChange":false}}"#;
-const CDC: &str = r#"{"cdc":{"path":"c","partitionValues":{},"size":1,"dataChange":false}}"#;
-const TXN: &str = r#"{"txn":{"appId":"app","version":5}}"#;
-const DOMAIN: &str = r#"{"domainMetadata":{"domain":"d","configuration":"","removed":false}}"#;
-const METADATA: &str = r#"{"metaData":{"id":"i","schemaString":"{}"}}"#;
-const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
+use super::predicate::check_cases;
 
-fn winner(lines: &[&str]) -> CommitActions {
-    parse_commit(lines.join("\n").as_bytes(), Origin::Commit(8), Wanted::All).unwrap()
+pub(super) fn parsed(lines: &str, version: u64) -> CommitActions {
+    parse_commit(lines.as_bytes(), Origin::Commit(version), Wanted::All).unwrap()
 }
 
-fn add() -> Action {
-    Action::Add(Add { path: "own".to_owned(), ..Add::default() })
+/// Own actions from the lines of a commit.
+fn actions(lines: &str) -> Vec<Action> {
+    lines.lines().map(action).collect()
 }
 
-fn remove(path: &str) -> Action {
-    Action::Remove(Remove { path: path.to_owned(), data_change: true, ..Remove::default() })
-}
-
-fn txn(app_id: &str) -> Action {
-    Action::Txn(Txn { app_id: app_id.to_owned(), version: 1, last_updated: None })
-}
-
-fn domain(name: &str) -> Action {
-    Action::DomainMetadata(DomainMetadata { domain: name.to_owned(), configuration: String::new(), removed: false })
-}
-
-#[track_caller]
-fn judge(read: ReadSet, own: &[Action], lines: &[&str], expected: Result<(), Conflict>) {
-    assert_eq!(check(read, own, &winner(lines)), expected, "{read:?} {own:?} after {lines:?}");
-}
-
-#[test]
-fn a_blind_append_follows_everything_but_a_change_of_the_table() {
-    for lines in [&[INFO, ADD][..], &[MOVED], &[REMOVE], &[REMOVE_MOVED, MOVED], &[CDC], &[TXN], &[DOMAIN], &[INFO]] {
-        judge(ReadSet::Nothing, &[add()], lines, Ok(()));
-    }
-    judge(ReadSet::Nothing, &[add()], &[METADATA], Err(Conflict::MetadataChanged));
-    judge(ReadSet::Nothing, &[add()], &[PROTOCOL], Err(Conflict::ProtocolChanged));
-    judge(ReadSet::Nothing, &[add()], &[INFO, METADATA, PROTOCOL, ADD], Err(Conflict::ProtocolChanged));
-}
-
-#[test]
-fn who_read_the_table_follows_no_change_of_its_files() {
-    let own = [remove("f"), add()];
-    judge(ReadSet::WholeTable, &own, &[INFO, ADD], Err(Conflict::ConcurrentAppend));
-    judge(ReadSet::WholeTable, &own, &[UNSAID], Err(Conflict::ConcurrentAppend));
-    judge(ReadSet::WholeTable, &own, &[REMOVE], Err(Conflict::ConcurrentDeleteRead));
-    judge(ReadSet::WholeTable, &own, &[REMOVE_MOVED, MOVED], Err(Conflict::ConcurrentDeleteRead));
-    judge(ReadSet::WholeTable, &own, &[REMOVE, ADD], Err(Conflict::ConcurrentAppend));
-    // Files that are only described anew change no row.
-    judge(ReadSet::WholeTable, &own, &[MOVED], Ok(()));
-    for lines in [&[INFO][..], &[TXN], &[DOMAIN]] {
-        judge(ReadSet::WholeTable, &own, lines, Ok(()));
+fn action(line: &str) -> Action {
+    let value: Value = serde_json::from_str(line).unwrap();
+    let (key, member) = value.as_object().unwrap().iter().next().unwrap();
+    let of = member.clone();
+    match key.as_str() {
+        "commitInfo" => Action::CommitInfo(CommitInfo(of.as_object().unwrap().clone())),
+        "protocol" => Action::Protocol(serde_json::from_value(of).unwrap()),
+        "metaData" => Action::Metadata(serde_json::from_value(of).unwrap()),
+        "txn" => Action::Txn(serde_json::from_value(of).unwrap()),
+        "domainMetadata" => Action::DomainMetadata(serde_json::from_value(of).unwrap()),
+        "add" => Action::Add(serde_json::from_value(of).unwrap()),
+        "remove" => Action::Remove(serde_json::from_value(of).unwrap()),
+        other => panic!("{other}"),
     }
 }
 
-#[test]
-fn a_file_is_removed_once_however_its_path_is_spelled() {
-    for path in ["p=a%20b/f", "p=a b/f", "%70=a%20b/f"] {
-        judge(ReadSet::Nothing, &[remove(path)], &[REMOVE], Err(Conflict::ConcurrentDeleteDelete));
-    }
-    judge(ReadSet::Nothing, &[remove("p=a/f")], &[REMOVE], Ok(()));
-    judge(ReadSet::Nothing, &[remove("w")], &[ADD], Ok(()));
+/// A table partitioned by the text `p`, with the numbers `x` and `y`.
+pub(super) fn metadata() -> Metadata {
+    let field =
+        |name: &str, data_type: &str| json!({"name": name, "type": data_type, "nullable": true, "metadata": {}});
+    let fields = [field("p", "string"), field("x", "long"), field("y", "long")];
+    let schema = json!({"type": "struct", "fields": fields});
+    serde_json::from_value(json!({"id": "t", "schemaString": schema.to_string(), "partitionColumns": ["p"]})).unwrap()
 }
 
-#[test]
-fn applications_and_domains_are_told_apart_by_name() {
-    for read in [ReadSet::Nothing, ReadSet::WholeTable] {
-        judge(read, &[txn("app")], &[TXN], Err(Conflict::ConcurrentTransaction));
-        judge(read, &[txn("other")], &[TXN], Ok(()));
-        judge(read, &[domain("d")], &[DOMAIN], Err(Conflict::ConcurrentTransaction));
-        judge(read, &[domain("other")], &[DOMAIN], Ok(()));
-    }
-}
-
-#[test]
-fn two_creators_of_one_table_conflict() {
-    let protocol =
-        Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
-    let metadata = Metadata {
-        id: "x".to_owned(),
-        name: None,
-        description: None,
-        format: deltic_protocol::action::Format::default(),
-        schema_string: "{}".to_owned(),
-        partition_columns: Vec::new(),
-        created_time: None,
-        configuration: std::collections::BTreeMap::new(),
+pub(super) fn state(protocol: &str) -> TableState {
+    let (versions, features) = protocol.split_once(' ').unwrap_or((protocol, ""));
+    let (reader, writer) = versions.split_once(',').unwrap();
+    let list = |least: i32, version: i32| {
+        (version == least).then(|| features.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     };
-    let own =
-        [Action::CommitInfo(CommitInfo::default()), Action::Protocol(protocol), Action::Metadata(metadata), add()];
-    judge(ReadSet::Nothing, &own, &[INFO, PROTOCOL, METADATA, ADD], Err(Conflict::ProtocolChanged));
+    let (reader, writer): (i32, i32) = (reader.parse().unwrap(), writer.parse().unwrap());
+    let protocol = Protocol {
+        min_reader_version: reader,
+        min_writer_version: writer,
+        reader_features: list(3, reader),
+        writer_features: list(7, writer),
+    };
+    TableState { version: 4, protocol, metadata: metadata(), row_id_watermark: None, timestamp: Some(100) }
+}
+
+pub(super) fn shape() -> TableShape {
+    let metadata = metadata();
+    TableShape {
+        schema: metadata.schema().unwrap(),
+        partition_columns: metadata.partition_columns.clone(),
+        mapping: Properties::of(&metadata).column_mapping_mode().unwrap(),
+    }
+}
+
+pub(super) fn predicates(predicates: &[&str], files: &[&str]) -> ReadSet {
+    let shape = shape();
+    let predicates = predicates.iter().map(|p| parse(p).unwrap().bind(&shape.schema).unwrap()).collect();
+    ReadSet::Predicates(PredicatesRead { shape, predicates, files: paths(files) })
+}
+
+fn paths(files: &[&str]) -> std::collections::HashSet<String> {
+    files.iter().map(|f| canonical_path(f).into_owned()).collect()
+}
+
+/// `f` with `p = a` and `x` from 1 to 9, however much of it is said: `add path [p=…] [x=low..high] [moved] [rows=…]`.
+fn file_line(words: &[&str]) -> Value {
+    let mut members = json!({"path": words[1], "partitionValues": {"p": "a"}, "size": 1, "dataChange": true});
+    let is_add = words[0] == "add";
+    if is_add {
+        members["modificationTime"] = json!(1);
+    }
+    for word in &words[2..] {
+        match word.split_once('=') {
+            Some(("p", value)) => members["partitionValues"] = json!({"p": value}),
+            Some(("x", range)) => {
+                let (low, high) = range.split_once("..").unwrap();
+                let (low, high): (i64, i64) = (low.parse().unwrap(), high.parse().unwrap());
+                let stats = json!({"numRecords": 5, "minValues": {"x": low}, "maxValues": {"x": high},
+                    "nullCount": {"x": 0}});
+                members["stats"] = json!(stats.to_string());
+            }
+            Some(("rows", rows)) => members["stats"] = json!(format!("{{\"numRecords\":{rows}}}")),
+            Some(("id", id)) => members["baseRowId"] = json!(id.parse::<i64>().unwrap()),
+            None if *word == "moved" => members["dataChange"] = json!(false),
+            None if *word == "unsaid" => drop(members.as_object_mut().unwrap().remove("dataChange")),
+            other => panic!("{other:?}"),
+        }
+    }
+    json!({ words[0]: members })
+}
+
+/// An action in short form, or as it stands in a log.
+fn line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.as_slice() {
+        ["add" | "remove", ..] => file_line(&words).to_string(),
+        ["txn", app] => json!({"txn": {"appId": app, "version": 1}}).to_string(),
+        ["domain", name, rest @ ..] => {
+            json!({"domainMetadata": {"domain": name, "configuration": rest.join(" "), "removed": false}}).to_string()
+        }
+        ["blind"] => json!({"commitInfo": {"isBlindAppend": true}}).to_string(),
+        ["operation", rest @ ..] => json!({"commitInfo": {"operation": rest.join(" ")}}).to_string(),
+        ["time", ms] => json!({"commitInfo": {"inCommitTimestamp": ms.parse::<i64>().unwrap()}}).to_string(),
+        ["protocol", versions, features @ ..] => {
+            let protocol = state(&format!("{versions} {}", features.join(" "))).protocol;
+            json!({ "protocol": protocol }).to_string()
+        }
+        ["set", settings @ ..] => {
+            let mut metadata = metadata();
+            for (key, value) in settings.iter().map(|s| s.split_once('=').unwrap()) {
+                match key {
+                    "name" => metadata.name = Some(value.to_owned()),
+                    "id" => metadata.id = value.to_owned(),
+                    "partitionColumns" => metadata.partition_columns = vec![value.to_owned()],
+                    "column" => {
+                        let mut schema: Value = serde_json::from_str(&metadata.schema_string).unwrap();
+                        let column = json!({"name": value, "type": "long", "nullable": true, "metadata": {}});
+                        schema["fields"].as_array_mut().unwrap().push(column);
+                        metadata.schema_string = schema.to_string();
+                    }
+                    "physical" => {
+                        let mut schema: Value = serde_json::from_str(&metadata.schema_string).unwrap();
+                        for (id, field) in schema["fields"].as_array_mut().unwrap().iter_mut().enumerate() {
+                            let name = field["name"].clone();
+                            field["metadata"] = json!({"delta.columnMapping.id": id + 1,
+                                "delta.columnMapping.physicalName": name});
+                        }
+                        metadata.schema_string = schema.to_string();
+                    }
+                    _ => drop(metadata.configuration.insert(key.to_owned(), value.to_owned())),
+                }
+            }
+            json!({ "metaData": metadata }).to_string()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Reads `base`, `isolation`, `read`, `files`, `app`, `own` and `winner` lines (a further `winner:` line begins another
+/// commit) and says what comes of it.
+fn run_case(input: &str) -> String {
+    let mut pending = Pending {
+        state: Some(state("1,2")),
+        read: ReadSet::Nothing,
+        read_apps: Default::default(),
+        isolation: IsolationLevel::Serializable,
+        actions: Vec::new(),
+    };
+    let (mut asked, mut files, mut winners) = (Vec::new(), Vec::new(), vec![String::new()]);
+    let mut whole = false;
+    for text in input.lines() {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match word {
+            "base" => pending.state = Some(state(rest)),
+            "creates" => pending.state = None,
+            "has" => {
+                let Action::Metadata(metadata) = action(&line(&format!("set {rest}"))) else { panic!() };
+                pending.state.as_mut().unwrap().metadata = metadata;
+            }
+            "watermark" => pending.state.as_mut().unwrap().row_id_watermark = Some(rest.parse().unwrap()),
+            "isolation" => pending.isolation = IsolationLevel::parse(rest).unwrap(),
+            "read" if rest == "all" => whole = true,
+            "read" => asked.push(rest),
+            "files" => files.extend(rest.split_whitespace()),
+            "app" => drop(pending.read_apps.insert(rest.to_owned())),
+            "own" => pending.actions.extend(actions(&line(rest))),
+            "winner" => {
+                let current = winners.last_mut().unwrap();
+                current.push_str(&line(rest));
+                current.push('\n');
+            }
+            "then" => winners.push(format!("{}\n", line(rest))),
+            other => panic!("{other}"),
+        }
+    }
+    pending.read = match (whole, asked.is_empty(), files.is_empty()) {
+        (true, ..) => ReadSet::WholeTable,
+        (_, true, true) => ReadSet::Nothing,
+        (_, true, false) => ReadSet::Files(paths(&files)),
+        _ => predicates(&asked, &files),
+    };
+    let first = pending.version();
+    for (at, lines) in winners.iter().filter(|w| !w.is_empty()).enumerate() {
+        if let Err(error) = pending.follow(&parsed(lines, 5 + at as u64), 5 + at as u64) {
+            let kind = match error.kind() {
+                Kind::Conflict(conflict) => conflict.to_string(),
+                Kind::Unsupported { features } => format!("Unsupported {}", features.join(" ")),
+                other => format!("{other:?}"),
+            };
+            let detail = error.message().rsplit_once(" (").map_or("", |(_, detail)| detail.trim_end_matches(')'));
+            return format!("{kind}: {detail}").trim_end_matches([':', ' ']).to_owned();
+        }
+    }
+    let mut said = format!("version {}", pending.version());
+    let mut attempt = Attempt::new(&pending, first, 50).unwrap();
+    let mut printed = Vec::new();
+    for action in &pending.actions {
+        match attempt.action(action) {
+            Ok(action) => print_action(&action, &mut printed).unwrap(),
+            Err(error) => return format!("{:?}: {}", error.kind(), error.message()),
+        }
+    }
+    if let Some(closing) = attempt.closing() {
+        print_action(&closing, &mut printed).unwrap();
+    }
+    if let Some(time) = attempt.in_commit_timestamp {
+        said += &format!(", time {time}");
+    }
+    for text in String::from_utf8(printed).unwrap().lines() {
+        let value: Value = serde_json::from_str(text).unwrap();
+        if let Some(add) = value.get("add")
+            && add.get("baseRowId").is_some()
+        {
+            said +=
+                &format!(", {} {}@{}", add["path"].as_str().unwrap(), add["baseRowId"], add["defaultRowCommitVersion"]);
+        }
+        if let Some(remove) = value.get("remove")
+            && remove.get("baseRowId").is_some()
+        {
+            said += &format!(", -{} {}", remove["path"].as_str().unwrap(), remove["baseRowId"]);
+        }
+        if let Some(domain) = value.get("domainMetadata").filter(|d| d["domain"] == "delta.rowTracking") {
+            said += &format!(", watermark {}", watermark(domain["configuration"].as_str().unwrap()).unwrap());
+        }
+        if let Some(since) = value["metaData"]["configuration"].get("delta.inCommitTimestampEnablementVersion") {
+            let at = &value["metaData"]["configuration"]["delta.inCommitTimestampEnablementTimestamp"];
+            said += &format!(", since {} {}", since.as_str().unwrap(), at.as_str().unwrap());
+        }
+        if let Some(schema) = value["metaData"]["schemaString"].as_str().filter(|s| s.contains("tableVersion")) {
+            let at: Vec<&str> = schema.split("\"tableVersion\":").skip(1).collect();
+            let at: Vec<&str> = at.iter().map(|s| s.split(['}', ',']).next().unwrap()).collect();
+            said += &format!(", types {}", at.join(" "));
+        }
+    }
+    said
+}
+
+#[test]
+fn cases() {
+    check_cases("conflict", run_case);
+}
+
+#[test]
+fn the_checks_are_those_of_the_reference_in_its_order() {
+    let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+    let expected = [
+        "protocol",
+        "metadata",
+        "domain metadata",
+        "application transactions",
+        "row-tracking backfill",
+        "row ids",
+        "row commit versions",
+        "type changes",
+        "added files",
+        "removed files, read",
+        "removed files, removed",
+        "in-commit timestamp",
+        "duplicate actions",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn a_commit_says_each_logical_file_once() {
+    let pending = |actions: Vec<Action>| Pending {
+        state: Some(state("1,2")),
+        read: ReadSet::Nothing,
+        read_apps: Default::default(),
+        isolation: IsolationLevel::Serializable,
+        actions,
+    };
+    let add = |path: &str| Action::Add(Add { path: path.to_owned(), ..Add::default() });
+    let remove = |path: &str| Action::Remove(Remove { path: path.to_owned(), ..Remove::default() });
+    assert!(pending(vec![add("a b"), remove("a%20b"), add("c")]).check_duplicates().is_ok());
+    assert!(pending(vec![add("a b"), add("a%20b")]).check_duplicates().is_err());
+    assert!(pending(vec![remove("x"), remove("x")]).check_duplicates().is_err());
+}
+
+#[test]
+fn reads_add_up() {
+    let mut read = ReadSet::Nothing;
+    read.extend(ReadSet::Files(paths(&["a"])));
+    read.extend(predicates(&["x = 1"], &["b"]));
+    read.extend(ReadSet::Nothing);
+    read.extend(predicates(&["x = 2"], &["c"]));
+    let ReadSet::Predicates(sum) = &read else { panic!("{read:?}") };
+    assert_eq!((sum.predicates.len(), &sum.files), (2, &paths(&["a", "b", "c"])));
+    read.extend(ReadSet::WholeTable);
+    read.extend(ReadSet::Files(paths(&["a"])));
+    assert!(matches!(read, ReadSet::WholeTable));
+}
+
+#[test]
+fn statistics_tell_the_number_of_rows() {
+    let cases = [("{\"numRecords\":3}", Some(3)), ("{\"numRecords\":-3}", None), ("{}", None), ("x", None)];
+    cases.iter().for_each(|(stats, rows)| assert_eq!(num_records(stats), *rows, "{stats}"));
+}
+
+#[test]
+fn isolation_levels_are_spelled_in_many_ways() {
+    for text in
+        ["WriteSerializable", "writeSerializable", "WRITE_SERIALIZABLE", " write serializable ", "write-serializable"]
+    {
+        assert_eq!(IsolationLevel::parse(text).unwrap(), IsolationLevel::WriteSerializable, "{text}");
+    }
+    assert_eq!(IsolationLevel::parse("snapshotIsolation").unwrap(), IsolationLevel::SnapshotIsolation);
+    assert_eq!(IsolationLevel::parse("ReadCommitted").unwrap_err().kind(), &Kind::Invalid);
 }
 
 #[test]
@@ -121,4 +348,37 @@ fn every_reason_explains_itself() {
         assert!(conflict.explanation().contains("another"), "{name}");
         assert_eq!(Error::new(Kind::Conflict(conflict), "x").kind(), &Kind::Conflict(conflict));
     }
+}
+
+#[test]
+fn the_documentation_says_what_the_rules_do() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commit-protocol.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let mut expected = page.clone();
+    for (block, table) in [("matrix", docs_matrix().unwrap()), ("checks", docs_checks())] {
+        let (before, rest) = expected.split_once(&format!("<!-- {block}: generated -->\n")).unwrap();
+        let (_, after) = rest.split_once(&format!("<!-- {block}: end -->")).unwrap();
+        expected = format!("{before}<!-- {block}: generated -->\n{table}<!-- {block}: end -->{after}");
+    }
+    if std::env::var_os("DELTIC_UPDATE_DOCS").is_some() {
+        std::fs::write(path, expected).unwrap();
+    } else {
+        assert!(page == expected, "docs/commit-protocol.md is out of date; run this test with DELTIC_UPDATE_DOCS=1");
+    }
+}
+
+#[test]
+fn unused_kinds_of_actions_are_judged_too() {
+    let txn = Txn { app_id: "app".to_owned(), version: 1, last_updated: None };
+    let domain = DomainMetadata { domain: "d".to_owned(), configuration: String::new(), removed: true };
+    let lines = "{\"txn\":{\"appId\":\"other\",\"version\":1}}";
+    let mut pending = Pending {
+        state: Some(state("1,2")),
+        read: ReadSet::WholeTable,
+        read_apps: ["mine".to_owned()].into(),
+        isolation: IsolationLevel::Serializable,
+        actions: vec![Action::Txn(txn), Action::DomainMetadata(domain)],
+    };
+    pending.follow(&parsed(lines, 5), 5).unwrap();
+    assert_eq!(pending.version(), 6);
 }

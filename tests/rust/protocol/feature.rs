@@ -197,7 +197,8 @@ const WRITABLE: &str = "
 3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = typeWidening
 3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = typeWidening-preview
 1,7 w:allowColumnDefaults | CURRENT_DEFAULT |                    = allowColumnDefaults
-1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=true  = inCommitTimestamp
+1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=true  = ok
+1,7 w: | | delta.enableInCommitTimestamps=true                   = inCommitTimestamp
 1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=yes   = Corrupt true or false
 1,7 w:icebergCompatV1 | | delta.enableIcebergCompatV1=true       = icebergCompatV1
 1,7 w:icebergCompatV2 | | delta.enableIcebergCompatV2=true       = icebergCompatV2
@@ -208,7 +209,9 @@ const WRITABLE: &str = "
 1,7 w:materializePartitionColumns | |                            = ok
 1,7 w:materializePartitionColumns | | partitioned=a              = materializePartitionColumns
 1,7 w:appendOnly | | partitioned=a                               = ok
-1,7 w:rowTracking,domainMetadata | |                             = rowTracking
+1,7 w:rowTracking,domainMetadata | |                             = ok
+1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true = ok
+1,7 w:rowTracking | |                                            = rowTracking
 1,7 w:clustering,domainMetadata | |                              = clustering
 1,7 w:collations | |                                             = collations
 1,7 w:coordinatedCommits-preview,redirectWriterOnly-preview | |  = coordinatedCommits-preview redirectWriterOnly-preview
@@ -235,9 +238,40 @@ fn a_refusal_gives_every_reason() {
     assert_eq!(
         error.message(),
         "deltic cannot write to this table because of `checkConstraints` (the table has the constraint `positive`), \
-         `invariants` (column `a.a` has an invariant), `rowTracking` (deltic does not have it yet), \
+         `invariants` (column `a.a` has an invariant), `rowTracking` (the protocol does not list `domainMetadata`, which it \
+         needs), \
          `zebra` (not known to this version of deltic; upgrade it)"
     );
+}
+
+/// Protocol `|` properties to set `=` the protocol then, `-` if it stays.
+const UPGRADES: &str = "
+1,2 | delta.appendOnly=true; my.own=1 = -
+1,2 | delta.enableDeletionVectors=true = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
+1,2 | delta.enableChangeDataFeed=true = 1,7 w:appendOnly,changeDataFeed,invariants
+1,4 | delta.enableChangeDataFeed=true = -
+1,4 | delta.checkpointPolicy=v2 = 3,7 r:v2Checkpoint w:appendOnly,changeDataFeed,checkConstraints,generatedColumns,invariants,v2Checkpoint
+1,7 w: | delta.logRetentionDuration=1 day = -
+1,7 w: | delta.feature.rowTracking=supported = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
+1,7 w:appendOnly | delta.enableInCommitTimestamps=true = 1,7 w:appendOnly,inCommitTimestamp,invariants
+3,7 r:deletionVectors w:deletionVectors | delta.feature.domainMetadata=supported = 3,7 r:deletionVectors w:appendOnly,deletionVectors,domainMetadata,invariants
+2,5 | delta.enableDeletionVectors=true = 3,7 r:columnMapping,deletionVectors w:appendOnly,changeDataFeed,checkConstraints,columnMapping,deletionVectors,generatedColumns,invariants
+1,2 | delta.feature.zebra=supported = Invalid does not exist
+1,2 | delta.feature.clustering=supported = clustering
+";
+
+#[test]
+fn upgrades() {
+    for (case, expected) in lines(UPGRADES) {
+        let (before, properties) = case.split_once('|').unwrap();
+        let schema = json::parse(&schema_string("")).unwrap();
+        let actual = match feature::upgraded(&protocol(before.trim()), &schema, &configuration(properties)) {
+            Ok(Some(protocol)) => print(&protocol),
+            Ok(None) => "-".to_owned(),
+            Err(error) => outcome(Err(error)),
+        };
+        assert!(matches(&actual, expected), "{case}: {actual}");
+    }
 }
 
 /// Column `|` properties `=` protocol of a new table, or outcome.
@@ -265,11 +299,11 @@ geometry | = geospatial
 | delta.feature.domainMetadata=enabled                           = 1,7 w:appendOnly,domainMetadata,invariants
 | delta.feature.domainMetadata=no                                = Invalid may only be `supported`
 | delta.feature.zebra=supported                                  = Invalid does not exist
-| delta.feature.rowTracking=supported                            = rowTracking
+| delta.feature.rowTracking=supported                            = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
 | delta.feature.catalogManaged=supported                         = catalogManaged
 | delta.feature.variantShredding=supported                       = variantShredding
-| delta.enableRowTracking=true                                   = rowTracking
-| delta.enableInCommitTimestamps=true                            = inCommitTimestamp
+| delta.enableRowTracking=true                                   = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
+| delta.enableInCommitTimestamps=true                            = 1,7 w:appendOnly,inCommitTimestamp,invariants
 | delta.enableTypeWidening=true                                  = typeWidening
 | delta.enableVariantShredding=true                              = variantShredding
 | delta.columnMapping.mode=name                                  = columnMapping

@@ -7,6 +7,7 @@ mod conflict;
 mod corpora;
 mod deletion_vector;
 mod feature;
+mod legality;
 mod log;
 mod log_bounds;
 mod predicate;

@@ -3,8 +3,10 @@
 
 mod changes;
 mod checkpoint;
+mod cleanup;
 mod corpora;
 mod corpus;
+mod draft;
 mod file_table;
 mod history;
 mod job;

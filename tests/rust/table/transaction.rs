@@ -11,8 +11,9 @@ use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{Action, Add, Remove, Txn};
-use deltic_protocol::conflict::ReadSet;
+use deltic_protocol::conflict::{Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_protocol::property::IsolationLevel;
 use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log_reader;
 use deltic_table::storage::{Put, Storage};
@@ -150,11 +151,28 @@ impl Pace for Attempts {
     }
 }
 
-fn append(txn_id: &str) -> Transaction {
-    Transaction {
-        base: Some(4),
+/// A table with a number `x`, at a version.
+fn state(version: u64) -> TableState {
+    let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
+    let metadata = serde_json::from_value(json!({"id": "t", "schemaString": schema})).unwrap();
+    let protocol = serde_json::from_value(json!({"minReaderVersion": 1, "minWriterVersion": 2})).unwrap();
+    TableState { version, protocol, metadata, row_id_watermark: None, timestamp: None }
+}
+
+fn pending(version: u64, actions: Vec<Action>) -> Pending {
+    Pending {
+        state: Some(state(version)),
         read: ReadSet::Nothing,
-        actions: vec![Action::Add(Add { path: format!("{txn_id}.parquet"), data_change: true, ..Add::default() })],
+        read_apps: BTreeSet::new(),
+        isolation: IsolationLevel::Serializable,
+        actions,
+    }
+}
+
+fn append(txn_id: &str) -> Transaction {
+    let add = Action::Add(Add { path: format!("{txn_id}.parquet"), data_change: true, ..Add::default() });
+    Transaction {
+        pending: pending(4, vec![add]),
         operation: "WRITE".to_owned(),
         parameters: Map::new(),
         metrics: Map::new(),
@@ -171,7 +189,7 @@ const APPEND: &str = r#"{"commitInfo":{"txnId":"rival"}}
 {"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}"#;
 const REMOVE: &str = r#"{"remove":{"path":"w","dataChange":true}}"#;
 const METADATA: &str = r#"{"metaData":{"id":"i","schemaString":"{}"}}"#;
-const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
+const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":1}}"#;
 const TXN: &str = r#"{"txn":{"appId":"app","version":1}}"#;
 
 /// Commits an append; what comes out, and what was asked of the store.
@@ -185,7 +203,10 @@ async fn run(answers: &[Answer], attempts: u32) -> (Result<Committed>, String, B
 #[track_caller]
 fn check(found: &(Result<Committed>, String, BTreeMap<u64, Bytes>), version: u64, attempts: u32, calls: &str) {
     let (outcome, asked, versions) = found;
-    assert_eq!((outcome.as_ref().unwrap(), asked.as_str()), (&Committed { version, attempts }, calls));
+    let committed = outcome.as_ref().unwrap();
+    assert_eq!((committed.version, committed.attempts, asked.as_str()), (version, attempts, calls));
+    assert_eq!((&committed.lines, committed.state.version), (&versions[&version], version));
+    assert_eq!(committed.follows_base, version == 5);
     assert_eq!(parsed(&versions[&version]).commit_info.unwrap().txn_id(), Some("mine"));
     let mine = versions.values().filter(|lines| parsed(lines).commit_info.is_some_and(|i| i.txn_id() == Some("mine")));
     assert_eq!(mine.count(), 1, "committed once");
@@ -241,11 +262,12 @@ async fn winners_that_do_not_allow_it_are_conflicts() {
         assert_eq!(outcome.unwrap_err().kind(), &Kind::Conflict(expected));
     }
     let judge = async |read, action, winner| {
-        let transaction = Transaction { read, actions: vec![action], ..append("mine") };
+        let mut transaction = append("mine");
+        transaction.pending = Pending { read, ..pending(4, vec![action]) };
         let outcome = transaction.commit(&Faulty::new(&[Answer::After(winner)]), &Attempts(9)).await;
         outcome.map_err(|e| e.kind().clone()).map(|c| c.version)
     };
-    let remove = || Action::Remove(Remove { path: "w".to_owned(), ..Remove::default() });
+    let remove = || Action::Remove(Remove { path: "w".to_owned(), data_change: true, ..Remove::default() });
     let txn = |app_id: &str| Action::Txn(Txn { app_id: app_id.to_owned(), version: 2, last_updated: None });
     let conflict = |conflict| Err(Kind::Conflict(conflict));
     use ReadSet::{Nothing, WholeTable};
@@ -330,23 +352,109 @@ async fn the_commit_info_says_who_what_and_when() {
         parsed(store.versions().values().next().unwrap()).commit_info.unwrap().is_blind_append()
     };
     let remove = Action::Remove(Remove { path: "w".to_owned(), ..Remove::default() });
-    assert!(blind(Transaction { base: None, ..append("x") }).await);
-    assert!(!blind(Transaction { read: ReadSet::WholeTable, ..append("x") }).await);
-    assert!(!blind(Transaction { actions: vec![remove], ..append("x") }).await);
+    let with = |pending| Transaction { pending, ..append("x") };
+    let own = append("x").pending;
+    assert!(blind(with(own.clone())).await);
+    assert!(!blind(with(Pending { read: ReadSet::WholeTable, ..own.clone() })).await);
+    assert!(!blind(with(Pending { actions: vec![remove], ..own })).await);
+}
+
+#[tokio::test]
+async fn who_is_cancelled_says_that_nothing_was_committed() {
+    /// Cancelled after so many looks.
+    struct Cancelled(std::sync::atomic::AtomicU32);
+    impl Pace for Cancelled {
+        fn now_ms(&self) -> i64 {
+            1
+        }
+        fn back_off(&self, _: u32) -> Option<Duration> {
+            Some(Duration::from_secs(3600))
+        }
+        fn is_cancelled(&self) -> bool {
+            let order = std::sync::atomic::Ordering::Relaxed;
+            self.0.fetch_update(order, order, |looks| looks.checked_sub(1)).is_err()
+        }
+    }
+    let cancelled = |looks| Cancelled(std::sync::atomic::AtomicU32::new(looks));
+    let store = Faulty::new(&[]);
+    let error = append("mine").commit(&store, &cancelled(0)).await.unwrap_err();
+    assert_eq!((error.message(), store.calls().as_str()), ("interrupted: nothing was committed (attempts: 0)", ""));
+    // An hour of waiting ends at once.
+    for (answer, words) in
+        [(Answer::After(APPEND), "nothing was committed"), (Answer::Lost, "outcome of the commit is unknown")]
+    {
+        let store = Faulty::new(&[answer]);
+        let pace = Arc::new(cancelled(u32::MAX));
+        let (task, own) = (pace.clone(), Arc::new(store));
+        let commit = tokio::spawn(async move { append("mine").commit(own.as_ref(), task.as_ref()).await });
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        pace.0.store(0, std::sync::atomic::Ordering::Relaxed);
+        let error = commit.await.unwrap().unwrap_err();
+        assert!(error.message().contains(words), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn ids_and_times_follow_the_winners() {
+    let mut tracked = append("mine");
+    let base = tracked.pending.state.as_mut().unwrap();
+    base.protocol.min_writer_version = 7;
+    base.protocol.writer_features =
+        Some(["rowTracking", "domainMetadata", "inCommitTimestamp"].map(str::to_owned).to_vec());
+    let configuration = &mut base.metadata.configuration;
+    configuration.insert("delta.enableInCommitTimestamps".to_owned(), "true".to_owned());
+    configuration.insert("delta.enableRowTracking".to_owned(), "true".to_owned());
+    base.row_id_watermark = Some(9);
+    base.timestamp = Some(1_700_000_000_005);
+    let Action::Add(add) = &mut tracked.pending.actions[0] else { panic!() };
+    add.stats = Some("{\"numRecords\":4}".to_owned());
+    let winner = r#"{"commitInfo":{"inCommitTimestamp":1700000000500}}
+{"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true,"baseRowId":10}}
+{"domainMetadata":{"domain":"delta.rowTracking","configuration":"{\"rowIdHighWaterMark\":29}","removed":false}}"#;
+    for (answers, version, time, first) in
+        [(vec![], 5, 1_700_000_000_006, 10), (vec![Answer::After(winner)], 6, 1_700_000_000_501, 30)]
+    {
+        let store = Faulty::new(&answers);
+        let committed = tracked.clone().commit(&store, &Attempts(9)).await.unwrap();
+        let said = parsed(&committed.lines);
+        let info = said.commit_info.unwrap();
+        assert_eq!((committed.version, info.in_commit_timestamp()), (version, Some(time)));
+        assert_eq!(info.0["tags"], json!({"delta.rowTracking.preserved": "true"}));
+        let number = |name: &str| said.adds.int64(name).unwrap().value(0);
+        assert_eq!((number("baseRowId"), number("defaultRowCommitVersion")), (first, version.cast_signed()));
+        assert_eq!(said.domains[0].configuration, format!("{{\"rowIdHighWaterMark\":{}}}", first + 3));
+        assert_eq!((committed.state.row_id_watermark, committed.state.timestamp), (Some(first + 3), Some(time)));
+    }
+}
+
+#[tokio::test]
+async fn many_missed_commits_are_read_together() {
+    let store = Faulty::new(&[]);
+    for version in 5..45 {
+        store.state.lock().unwrap().put(version, Bytes::from_static(APPEND.as_bytes()));
+    }
+    let committed = append("mine").commit(&store, &Attempts(2)).await.unwrap();
+    assert_eq!((committed.version, committed.attempts), (45, 2));
+    // Each once, and a few that are not there.
+    let reads = store.state.lock().unwrap().reads;
+    assert!((41..=56).contains(&reads), "{reads}");
 }
 
 /// Commits of `writers` tasks, `appends` each, one after the other; each must be in the log once.
 async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> BTreeSet<u64> {
+    let created = store.commit(0, Bytes::from_static(APPEND.as_bytes())).await.unwrap();
+    assert!(matches!(created, Put::Created));
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {
             let store = store.clone();
             tokio::spawn(async move {
                 let mut versions = Vec::new();
-                let mut base = None;
+                let mut base = 0;
                 for n in 0..appends {
-                    let transaction = Transaction { base, ..append(&format!("{writer}-{n}")) };
+                    let mut transaction = append(&format!("{writer}-{n}"));
+                    transaction.pending.state = Some(state(base));
                     let committed = transaction.commit(store.as_ref(), &Attempts(10_000)).await.unwrap();
-                    base = Some(committed.version);
+                    base = committed.version;
                     versions.push(committed.version);
                 }
                 assert!(versions.is_sorted());
@@ -367,9 +475,9 @@ async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> B
 async fn all_of_many_writers_commit_once_in_memory() {
     let store = Arc::new(MemoryCommitter::default());
     let versions = compete(store.clone(), 8, 25).await;
-    assert_eq!(versions, (0..200).collect());
+    assert_eq!(versions, (1..=200).collect());
     let ids: BTreeSet<String> = store.versions().values().map(|l| parsed(l).adds.path().value(0).to_owned()).collect();
-    assert_eq!((store.versions().len(), ids.len()), (200, 200));
+    assert_eq!((store.versions().len(), ids.len()), (201, 201));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -378,9 +486,9 @@ async fn all_of_many_writers_commit_once_on_a_disk() {
     let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
     let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
     let versions = compete(Arc::new(LogCommitter::new(storage.clone())), 6, 10).await;
-    assert_eq!(versions, (0..60).collect());
+    assert_eq!(versions, (1..=60).collect());
     let log = log_reader::list(&storage, 0).await.unwrap();
-    assert_eq!(log.len(), 60);
+    assert_eq!(log.len(), 61);
     let mut ids = BTreeSet::new();
     for file in &log {
         let lines = storage.get(&log_reader::log_path(&file.file_name)).await.unwrap();

@@ -114,7 +114,6 @@ impl ImportedStream {
     }
 
     /// Names and types of the columns.
-    #[cfg(test)]
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }

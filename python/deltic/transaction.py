@@ -1,0 +1,276 @@
+"""Several steps as one commit (`Transaction`), and what a commit did (`Commit`).
+
+What is read in a transaction and what it does are judged together against what others commit meanwhile; see
+`docs/commit-protocol.md`. PROTOCOL.md: "Commit Files", "Transaction Identifiers", "Domain Metadata".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.errors import InvalidInputError
+from deltic.scan import Rows
+
+__all__ = ["Commit", "Hook", "Transaction", "TransactionScan"]
+
+Hook: TypeAlias = Callable[[int, list[dict[str, Any]]], object]
+"""Called after a commit with its version and its actions, by the protocol's names."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that has landed.
+
+    `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when the
+    application's transaction was in the table already. `num_added_files`: data files added. `metrics`: the commit's
+    `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
+    """
+
+    version: int
+    attempts: int
+    num_added_files: int
+    metrics: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Commit:
+        """Parse what the core says of a commit; what could not be done after it becomes a warning."""
+        told = json.loads(text)
+        metrics = dict(told["metrics"])
+        for name in ("checksumError", "checkpointError", "cleanupError"):
+            if (failure := metrics.pop(name, None)) is not None:
+                warnings.warn(f"after the commit of version {told['version']}: {failure}", RuntimeWarning, stacklevel=4)
+        counts = {name: int(value) for name, value in metrics.items()}
+        return cls(told["version"], told["attempts"], told["num_added_files"], counts)
+
+
+def stream(data: Any) -> pa.RecordBatchReader:
+    """Any Arrow data as a stream. A pandas index is dropped: it is a row label, not a column of the table."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    raise InvalidInputError(
+        f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
+        "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
+    )
+
+
+class TransactionScan(Rows):
+    """The rows that a transaction sees: those of its version without what it removed, and its own."""
+
+    _core: _deltic.TransactionScan
+
+    def __init__(self, core: _deltic.TransactionScan) -> None:
+        """Wrap a scan of the core; use `Transaction.scan`."""
+        self._core = core
+
+    @property
+    def num_files(self) -> int:
+        """Data files that may hold matching rows."""
+        return self._core.num_files
+
+    def __repr__(self) -> str:
+        return f"TransactionScan(columns={self.schema.names}, files={self.num_files})"
+
+
+class Transaction:
+    """Reads, appends and changes that are committed once, when the `with` block ends. Made by `Table.transaction`.
+
+    An exception inside the block abandons the transaction: nothing is committed, and the files it wrote are deleted. So
+    does a conflict with another writer, which raises a `CommitConflictError` from the end of the block. After a
+    `StorageError` from there the outcome may be unknown, and its message says so. Ctrl-C lets the attempt under way
+    end, and the `KeyboardInterrupt` says whether the commit was made.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/stock"
+    >>> _ = deltic.write(uri, pa.table({"shop": ["a", "b"], "items": [3, 4]}), partition_by=["shop"])
+    >>> table = deltic.Table(uri)
+    >>> with table.transaction(operation="MOVE", user_metadata={"ticket": 7}) as tx:
+    ...     moved = tx.scan(filter="shop = 'a'").to_arrow()
+    ...     removed = tx.remove("shop = 'a'")
+    ...     rows = tx.append(moved.set_column(0, "shop", pa.array(["b"])))
+    >>> tx.committed.version, sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["items"])
+    (1, [{'shop': 'b', 'items': 3}, {'shop': 'b', 'items': 4}])
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[str], _deltic.Transaction],
+        finish: Callable[[_deltic.Base | None], None],
+        snapshot: Callable[[_deltic.Snapshot], Any],
+        options: Mapping[str, Any],
+        max_attempts: int | None,
+    ) -> None:
+        """Keep what is needed to begin; use `Table.transaction`."""
+        self._begin = begin
+        self._finish = finish
+        self._wrap = snapshot
+        self._options = options
+        self._max_attempts = max_attempts
+        self._running: _deltic.Transaction | None = None
+        self._hooks: list[Hook] = []
+        self._replayed: int | None = None
+        self._committed: Commit | None = None
+        self._ended = False
+
+    @property
+    def committed(self) -> Commit | None:
+        """What was committed; None before the end of the block, and when there was nothing to commit."""
+        return self._committed
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the application's transaction is in the table already: then nothing is written or committed."""
+        return self._replayed is not None
+
+    @property
+    def snapshot(self) -> Any:
+        """The `Snapshot` that the transaction builds on. What is read through it is not part of the read set."""
+        return self._wrap(self._core().snapshot())
+
+    def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
+        """Read rows as this transaction sees them; the arguments are those of `Snapshot.plan`.
+
+        The filter joins the read set: a winner that adds rows which may match it, or removes files that were read, is a
+        conflict. Without a filter the whole table was read.
+        """
+        return TransactionScan(self._core().scan(_list(columns, "columns"), filter))
+
+    def append(self, data: Any) -> int:
+        """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
+        core = self._core()
+        rows = stream(data)
+        return 0 if self.replayed else core.append(rows)
+
+    def remove(self, what: str | Sequence[str]) -> int:
+        """Remove whole files and return how many: those of a filter (text), or those at some paths (a list).
+
+        Raises `InvalidInputError`, naming it, for a file that may hold rows beside those of the filter, for a path that
+        is not in the table, and on a table where rows may only be added (`delta.appendOnly`).
+        """
+        core = self._core()
+        if self.replayed:
+            return 0
+        return core.remove_where(what) if isinstance(what, str) else core.remove_paths(list(what))
+
+    def set_metadata(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        schema: Any = None,
+        properties: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+    ) -> None:
+        """Change the table's metadata, once in a transaction and before rows are written; what is None stays.
+
+        `schema`: the whole new schema, a `pyarrow.Schema` or anything with `__arrow_c_schema__`; nullable columns may
+        be added. `properties`: to set; the features they need are added to the protocol. `unset`: those to take away.
+
+        Raises `InvalidInputError` for metadata that no table may have or go to from what it has (PROTOCOL.md: "Change
+        Metadata"), `UnsupportedFeatureError` for what deltic could not write afterwards.
+        """
+        core = self._core()
+        if not self.replayed:
+            chosen = _list(unset, "unset") or []
+            core.set_metadata(name, description, schema, dict(properties or {}), chosen)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set table properties: `set_metadata` with nothing else."""
+        self.set_metadata(properties=properties)
+
+    def add_feature(self, name: str) -> None:
+        """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features")."""
+        core = self._core()
+        if not self.replayed:
+            core.add_feature(name)
+
+    def set_domain(self, domain: str, configuration: str | None) -> None:
+        """Set the text of a metadata domain; None removes the domain.
+
+        Raises `InvalidInputError` for names that begin with `delta.`, and when the table does not have the feature
+        `domainMetadata` (PROTOCOL.md: "Domain Metadata").
+        """
+        core = self._core()
+        if not self.replayed:
+            core.set_domain(domain, configuration)
+
+    def on_commit(self, hook: Hook) -> Hook:
+        """Register a function to be called after the commit with its version and actions; also a decorator.
+
+        A hook that fails is reported as a `RuntimeWarning`: the commit stands.
+        """
+        self._hooks.append(hook)
+        return hook
+
+    def __enter__(self) -> Transaction:
+        if self._running is not None or self._ended:
+            raise InvalidInputError("a transaction is used once; begin another")
+        self._running = self._begin(json.dumps(dict(self._options)))
+        self._replayed = self._running.replayed()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        core = self._core()
+        self._running, self._ended = None, True
+        if kind is not None:
+            core.abandon()
+            return
+        if self._replayed is not None:
+            core.abandon()
+            self._committed = Commit(self._replayed, 0, 0)
+            return
+        try:
+            done = core.commit(self._max_attempts)
+        except BaseException:
+            # What the handle knew may be what was in the way.
+            self._finish(None)
+            raise
+        if done is None:
+            return
+        text, lines, base = done
+        self._finish(base)
+        self._committed = Commit.parse(text)
+        if self._hooks:
+            self._call_hooks(self._committed.version, lines)
+
+    def _core(self) -> _deltic.Transaction:
+        if self._running is None:
+            state = "has ended" if self._ended else "has not begun: use it in a `with` statement"
+            raise InvalidInputError(f"the transaction {state}")
+        return self._running
+
+    def _call_hooks(self, version: int, lines: bytes) -> None:
+        for hook in self._hooks:
+            # Each has actions of its own, for it may change them.
+            actions = [json.loads(line) for line in lines.splitlines()]
+            try:
+                hook(version, actions)
+            except Exception as failure:
+                name = getattr(hook, "__qualname__", repr(hook))
+                told = f"the hook {name} failed after the commit of version {version}, which stands: {failure!r}"
+                warnings.warn(told, RuntimeWarning, stacklevel=3)
+
+
+def _list(names: Sequence[str] | None, argument: str) -> list[str] | None:
+    if isinstance(names, str):
+        raise InvalidInputError(f"{argument} must be a list of names, not a string: write [{names!r}]")
+    return None if names is None else list(names)

@@ -1,0 +1,199 @@
+//! The conflict rules as tables for people, the second made by asking the rules.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{CHECKS, COMPATIBLE, MAINTENANCE, Pending, PredicatesRead, ReadSet, TableState};
+use crate::action::batch::Origin;
+use crate::action::json::{Wanted, parse_commit, print_commit};
+use crate::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
+use crate::error::{Error, Kind, Result};
+use crate::log_bounds::TableShape;
+use crate::predicate::parse;
+use crate::property::IsolationLevel;
+use crate::schema::mapping::ColumnMapping;
+use crate::schema::{DataType, StructField, StructType, json};
+
+/// The checks in order as a Markdown table, then the allowed changes of metadata.
+pub fn docs_checks() -> String {
+    let mut text = "| | Check | Refuses when | With | Otherwise |\n|-|-|-|-|-|\n".to_owned();
+    for (at, check) in CHECKS.iter().enumerate() {
+        let row = [check.name, check.refuses, check.conflict, check.rebases].join(" | ");
+        text.push_str(&format!("| {} | {row} |\n", at + 1));
+    }
+    text.push_str("\nFiner than delta-spark:\n\n");
+    for check in CHECKS.iter().filter(|check| !check.argument.is_empty()) {
+        text.push_str(&format!("- *{}.* {}\n", check.name, check.argument));
+    }
+    text.push_str("\nProperties that a winner may set:\n\n| Property | To | Where the table has |\n|-|-|-|\n");
+    for (key, value, feature) in COMPATIBLE {
+        let value = if value.is_empty() { "any value" } else { value };
+        let feature = if feature.is_empty() { String::new() } else { format!("`{feature}`") };
+        text.push_str(&format!("| `{key}` | {value} | {feature} |\n"));
+    }
+    let maintenance: Vec<String> = MAINTENANCE.iter().map(|key| format!("`{key}`")).collect();
+    text.push_str(&format!("\nProperties that a winner may set and unset at will: {}.\n", maintenance.join(", ")));
+    text
+}
+
+/// A commit to a table partitioned by `p` with a file in each of `a` and `b`.
+struct Operation {
+    name: &'static str,
+    predicate: Option<&'static str>,
+    whole_table: bool,
+    files: &'static [&'static str],
+    removes: &'static [&'static str],
+    adds: &'static [&'static str],
+    data_change: bool,
+    property: Option<&'static str>,
+    feature: bool,
+}
+
+const NOTHING: Operation = Operation {
+    name: "",
+    predicate: None,
+    whole_table: false,
+    files: &[],
+    removes: &[],
+    adds: &[],
+    data_change: true,
+    property: None,
+    feature: false,
+};
+
+const OPERATIONS: &[Operation] = &[
+    Operation { name: "append to `a`", adds: &["a"], ..NOTHING },
+    Operation {
+        name: "update `p = 'a'`",
+        predicate: Some("p = 'a'"),
+        files: &["a"],
+        removes: &["a"],
+        adds: &["a"],
+        ..NOTHING
+    },
+    Operation {
+        name: "update `p = 'b'`",
+        predicate: Some("p = 'b'"),
+        files: &["b"],
+        removes: &["b"],
+        adds: &["b"],
+        ..NOTHING
+    },
+    Operation {
+        name: "read `p = 'a'`, append to `b`",
+        predicate: Some("p = 'a'"),
+        files: &["a"],
+        adds: &["b"],
+        ..NOTHING
+    },
+    Operation { name: "optimize `a`", files: &["a"], removes: &["a"], adds: &["a"], data_change: false, ..NOTHING },
+    Operation { name: "overwrite", whole_table: true, removes: &["a", "b"], adds: &["a"], ..NOTHING },
+    Operation { name: "set `delta.appendOnly`", property: Some("delta.appendOnly"), ..NOTHING },
+    Operation { name: "set `delta.checkpointInterval`", property: Some("delta.checkpointInterval"), ..NOTHING },
+    Operation { name: "add a feature", feature: true, ..NOTHING },
+];
+
+/// For each operation (rows) that lost to each other (columns), what becomes of it.
+pub fn docs_matrix() -> Result<String> {
+    let names: Vec<&str> = OPERATIONS.iter().map(|o| o.name).collect();
+    let mut text = format!("| this commit \\ the winner | {} |\n|-{}|\n", names.join(" | "), "|-".repeat(names.len()));
+    for own in OPERATIONS {
+        let cells = OPERATIONS.iter().map(|winner| cell(own, winner)).collect::<Result<Vec<_>>>()?;
+        text.push_str(&format!("| **{}** | {} |\n", own.name, cells.join(" | ")));
+    }
+    Ok(text)
+}
+
+fn cell(own: &Operation, winner: &Operation) -> Result<String> {
+    let verdict = |isolation| -> Result<String> {
+        let mut pending = own.pending(isolation)?;
+        match pending.follow(&winner.committed()?, 1) {
+            Ok(()) => Ok("✓".to_owned()),
+            Err(e) => match e.kind() {
+                Kind::Conflict(conflict) => Ok(conflict.to_string()),
+                _ => Err(e),
+            },
+        }
+    };
+    let (strict, loose) = (verdict(IsolationLevel::Serializable)?, verdict(IsolationLevel::WriteSerializable)?);
+    Ok(if strict == loose { strict } else { format!("{strict} (WriteSerializable: {loose})") })
+}
+
+impl Operation {
+    fn pending(&self, isolation: IsolationLevel) -> Result<Pending> {
+        let schema = StructType::new(vec![
+            StructField::new("p", DataType::STRING, true),
+            StructField::new("x", DataType::LONG, true),
+        ]);
+        let metadata = Metadata {
+            id: "table".to_owned(),
+            name: None,
+            description: None,
+            format: Format::default(),
+            schema_string: json::print(&schema),
+            partition_columns: vec!["p".to_owned()],
+            created_time: None,
+            configuration: BTreeMap::new(),
+        };
+        let protocol =
+            Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+        let partition_columns = metadata.partition_columns.clone();
+        let shape = TableShape { schema, partition_columns, mapping: ColumnMapping::None };
+        let files: HashSet<String> = self.files.iter().map(|p| path(p, "old")).collect();
+        let read = match self.predicate {
+            Some(text) => {
+                let predicates = vec![parse(text)?.bind(&shape.schema)?];
+                ReadSet::Predicates(PredicatesRead { shape, predicates, files })
+            }
+            None if self.whole_table => ReadSet::WholeTable,
+            None if files.is_empty() => ReadSet::Nothing,
+            None => ReadSet::Files(files),
+        };
+        let actions = self.actions(&protocol, &metadata);
+        let state = TableState { version: 0, protocol, metadata, row_id_watermark: None, timestamp: None };
+        Ok(Pending { state: Some(state), read, read_apps: Default::default(), isolation, actions })
+    }
+
+    fn actions(&self, protocol: &Protocol, metadata: &Metadata) -> Vec<Action> {
+        let values = |p: &str| PartitionValues::from([("p".to_owned(), Some(p.to_owned()))]);
+        let mut actions = Vec::new();
+        if self.feature {
+            let mut protocol = protocol.clone();
+            protocol.min_writer_version = 7;
+            protocol.writer_features = Some(["appendOnly", "invariants", "domainMetadata"].map(str::to_owned).to_vec());
+            actions.push(Action::Protocol(protocol));
+        }
+        if let Some(key) = self.property {
+            let mut metadata = metadata.clone();
+            let value = if key == "delta.appendOnly" { "true" } else { "20" };
+            metadata.configuration.insert(key.to_owned(), value.to_owned());
+            actions.push(Action::Metadata(metadata));
+        }
+        actions.extend(self.removes.iter().map(|p| {
+            let partition_values = Some(values(p));
+            Action::Remove(Remove {
+                path: path(p, "old"),
+                data_change: self.data_change,
+                partition_values,
+                ..Remove::default()
+            })
+        }));
+        actions.extend(self.adds.iter().map(|p| {
+            let (path, partition_values) = (path(p, "new"), values(p));
+            Action::Add(Add { path, partition_values, data_change: self.data_change, ..Add::default() })
+        }));
+        actions
+    }
+
+    fn committed(&self) -> Result<crate::action::json::CommitActions> {
+        let pending = self.pending(IsolationLevel::Serializable)?;
+        let info = serde_json::json!({ "isBlindAppend": pending.is_blind_append() });
+        let info = info.as_object().cloned().ok_or_else(|| Error::internal("an object is none"))?;
+        let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;
+        lines.extend(print_commit(&pending.actions)?);
+        parse_commit(&lines, Origin::Commit(1), Wanted::All)
+    }
+}
+
+fn path(partition: &str, name: &str) -> String {
+    format!("p={partition}/{name}")
+}

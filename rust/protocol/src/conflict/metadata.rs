@@ -1,0 +1,107 @@
+//! Which changes of a table's metadata a commit may follow without being made anew.
+//!
+//! Everything that is not listed here is refused: schema, partitioning and properties decide what a data file must be.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::action::{Metadata, Protocol};
+use crate::error::{Error, Result};
+use crate::feature;
+use crate::schema::mapping::{FIELD_ID, PHYSICAL_NAME};
+
+/// Properties that may be set as said, where the protocol has the feature: key, value (empty for any), feature.
+///
+/// What was written before stays right: new features that need nothing of files written already, and names for columns
+/// that are the names they have.
+pub const COMPATIBLE: &[(&str, &str, &str)] = &[
+    ("delta.enableRowTracking", "true", "rowTracking"),
+    ("delta.rowTracking.materializedRowIdColumnName", "", "rowTracking"),
+    ("delta.rowTracking.materializedRowCommitVersionColumnName", "", "rowTracking"),
+    ("delta.columnMapping.mode", "name", "columnMapping"),
+    ("delta.columnMapping.maxColumnId", "", "columnMapping"),
+    ("delta.enableDeletionVectors", "true", "deletionVectors"),
+    ("delta.checkpointPolicy", "v2", "v2Checkpoint"),
+    ("delta.enableInCommitTimestamps", "true", "inCommitTimestamp"),
+    ("delta.inCommitTimestampEnablementVersion", "", "inCommitTimestamp"),
+    ("delta.inCommitTimestampEnablementTimestamp", "", "inCommitTimestamp"),
+    ("io.unitycatalog.tableId", "", ""),
+];
+
+/// Properties that may be set and unset at will: no row and no data file depends on them.
+pub const MAINTENANCE: &[&str] = &[
+    "delta.checkpoint.writeStatsAsJson",
+    "delta.checkpoint.writeStatsAsStruct",
+    "delta.checkpointInterval",
+    "delta.checkpointRetentionDuration",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableExpiredLogCleanup",
+    "delta.enableFullRetentionRollback",
+    "delta.logRetentionDuration",
+    "delta.sampleRetentionDuration",
+    "delta.targetFileSize",
+    "delta.tuneFileSizesForRewrites",
+];
+
+/// What in the step from `before` to `after` a commit prepared before may not follow, if anything.
+pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Protocol) -> Result<Option<String>> {
+    let parts = [
+        ("the table's id", before.id == after.id),
+        ("the file format", before.format == after.format),
+        ("the partitioning", before.partition_columns == after.partition_columns),
+        ("the time of creation", before.created_time == after.created_time),
+    ];
+    if let Some((what, _)) = parts.iter().find(|(_, same)| !same) {
+        return Ok(Some((*what).to_owned()));
+    }
+    let keys: BTreeSet<&String> = before.configuration.keys().chain(after.configuration.keys()).collect();
+    let supported = feature::supported(protocol);
+    for key in keys {
+        let (old, new) = (before.configuration.get(key), after.configuration.get(key));
+        if old == new || MAINTENANCE.contains(&key.as_str()) {
+            continue;
+        }
+        let allowed = COMPATIBLE.iter().find(|(name, ..)| name == key).is_some_and(|(_, value, feature)| {
+            let is_value = new.is_some_and(|new| value.is_empty() || new.eq_ignore_ascii_case(value));
+            let from = match key.as_str() {
+                "delta.columnMapping.mode" => old.is_none_or(|old| old.eq_ignore_ascii_case("none")),
+                // Once they are set they stay what they are.
+                _ if value.is_empty() && key != "delta.columnMapping.maxColumnId" => old.is_none(),
+                _ => true,
+            };
+            is_value && from && (feature.is_empty() || supported.contains(*feature))
+        });
+        if !allowed {
+            return Ok(Some(format!("the property `{key}`")));
+        }
+    }
+    Ok((!same_schema(&before.schema_string, &after.schema_string)?).then(|| "the schema".to_owned()))
+}
+
+/// Whether two schemas differ in nothing but what column mapping says of columns.
+fn same_schema(before: &str, after: &str) -> Result<bool> {
+    if before == after {
+        return Ok(true);
+    }
+    let parse = |text: &str| -> Result<Value> {
+        let mut schema: Value = serde_json::from_str(text)
+            .map_err(|e| Error::corrupt("the schema in the metadata is no JSON").caused_by(e))?;
+        forget_mapping(&mut schema);
+        Ok(schema)
+    };
+    Ok(parse(before)? == parse(after)?)
+}
+
+fn forget_mapping(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for key in [FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids"] {
+                members.remove(key);
+            }
+            members.values_mut().for_each(forget_mapping);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_mapping),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

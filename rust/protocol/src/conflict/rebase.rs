@@ -1,0 +1,191 @@
+//! What a commit says in one attempt: everything that depends on the version it makes and on the one before.
+//!
+//! The actions of a [`Pending`] never change with the attempts; [`Attempt`] gives each what it lacks while it is printed:
+//! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Whatever an
+//! action has already (a file that was moved keeps its ids) stays.
+//!
+//! PROTOCOL.md: "Row Tracking", "In-Commit Timestamps", "Type Widening".
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Pending, ROW_TRACKING_DOMAIN};
+use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
+use crate::error::{Error, Result};
+use crate::feature;
+use crate::property::Properties;
+
+/// One attempt at a commit.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    version: u64,
+    /// The version that the first attempt made.
+    first: u64,
+    /// The commit's time, where commits carry one.
+    pub in_commit_timestamp: Option<i64>,
+    /// Whether the commit is the one from which on commits carry one.
+    enables_timestamps: bool,
+    /// Whether files get row ids.
+    tracks_rows: bool,
+    /// The next row id to give out.
+    next_row_id: i64,
+    /// Whether one was.
+    given: bool,
+}
+
+impl Attempt {
+    /// The next attempt at `pending`, whose first was to make version `first`.
+    ///
+    /// # Errors
+    /// `Corrupt` if a property that decides is malformed, `Internal` if there is neither a table nor one to create.
+    pub fn new(pending: &Pending, first: u64, now_ms: i64) -> Result<Self> {
+        let (Some(protocol), Some(metadata)) = (pending.protocol(), pending.metadata()) else {
+            return Err(Error::internal("a commit without table creates none either"));
+        };
+        let supported = feature::supported(protocol);
+        let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
+        let has_time = supported.contains("inCommitTimestamp") && carries_time(metadata)?;
+        let had_time = match &pending.state {
+            Some(state) => {
+                feature::supported(&state.protocol).contains("inCommitTimestamp") && carries_time(&state.metadata)?
+            }
+            // From the first version on: nothing to say of since when.
+            None => true,
+        };
+        let before = pending.state.as_ref().and_then(|state| state.timestamp);
+        let after = before.map_or(now_ms, |before| now_ms.max(before.saturating_add(1)));
+        let suspended = Properties::of(metadata).is_true("delta.rowTrackingSuspended")?;
+        let watermark = pending.state.as_ref().and_then(|state| state.row_id_watermark).unwrap_or(-1);
+        Ok(Self {
+            version: pending.version(),
+            first,
+            in_commit_timestamp: has_time.then_some(after),
+            enables_timestamps: has_time && !had_time,
+            tracks_rows: supported.contains("rowTracking") && !suspended,
+            next_row_id: watermark.saturating_add(1),
+            given: false,
+        })
+    }
+
+    /// The commit info of this attempt, with the commit's time in it.
+    pub fn commit_info(&self, mut info: CommitInfo) -> CommitInfo {
+        if let Some(time) = self.in_commit_timestamp {
+            info.0.insert("inCommitTimestamp".to_owned(), json!(time));
+        }
+        info
+    }
+
+    /// An action as this attempt says it.
+    ///
+    /// # Errors
+    /// `Invalid` if rows are tracked and a file does not say how many it has.
+    pub fn action<'a>(&mut self, action: &'a Action) -> Result<Cow<'a, Action>> {
+        Ok(match action {
+            Action::Add(add) if self.tracks_rows => Cow::Owned(Action::Add(self.tracked(add)?)),
+            Action::Metadata(metadata) => match self.dated(metadata)? {
+                Some(metadata) => Cow::Owned(Action::Metadata(metadata)),
+                None => Cow::Borrowed(action),
+            },
+            other => Cow::Borrowed(other),
+        })
+    }
+
+    /// What is to be said after all actions: the highest row id given out.
+    pub fn closing(&self) -> Option<Action> {
+        self.watermark().map(|id| {
+            let configuration = json!({ "rowIdHighWaterMark": id }).to_string();
+            Action::DomainMetadata(DomainMetadata {
+                domain: ROW_TRACKING_DOMAIN.to_owned(),
+                configuration,
+                removed: false,
+            })
+        })
+    }
+
+    /// The highest row id, if any was given out.
+    pub fn watermark(&self) -> Option<i64> {
+        self.given.then(|| self.next_row_id.saturating_sub(1))
+    }
+
+    fn tracked(&mut self, add: &Add) -> Result<Add> {
+        let mut add = add.clone();
+        if add.base_row_id.is_none() {
+            let rows = add.stats.as_deref().and_then(num_records).ok_or_else(|| {
+                Error::invalid("rows are tracked in this table, so the statistics must say how many rows the file has")
+                    .in_file(&add.path)
+            })?;
+            add.base_row_id = Some(self.next_row_id);
+            let too_many = || Error::invalid("the table has given out all row ids");
+            self.next_row_id = self.next_row_id.checked_add(rows).ok_or_else(too_many)?;
+            self.given = true;
+        }
+        if add.default_row_commit_version.is_none() {
+            add.default_row_commit_version = i64::try_from(self.version).ok();
+        }
+        Ok(add)
+    }
+
+    /// Metadata with the properties and versions that depend on the attempt, if there are any.
+    fn dated(&self, metadata: &Metadata) -> Result<Option<Metadata>> {
+        let mut dated = metadata.clone();
+        if let (true, Some(time)) = (self.enables_timestamps, self.in_commit_timestamp) {
+            let mut set = |key: &str, value: String| drop(dated.configuration.insert(key.to_owned(), value));
+            set("delta.inCommitTimestampEnablementVersion", self.version.to_string());
+            set("delta.inCommitTimestampEnablementTimestamp", time.to_string());
+        }
+        if self.version != self.first && dated.schema_string.contains("delta.typeChanges") {
+            let corrupt = |e| Error::corrupt("the schema in the metadata is no JSON").caused_by(e);
+            let mut schema: Value = serde_json::from_str(&dated.schema_string).map_err(corrupt)?;
+            move_type_changes(&mut schema, self.first, self.version);
+            dated.schema_string = schema.to_string();
+        }
+        Ok((dated != *metadata).then_some(dated))
+    }
+}
+
+/// Type changes of the commit's own are those that say the version of its first attempt.
+fn move_type_changes(value: &mut Value, first: u64, version: u64) {
+    match value {
+        Value::Object(members) => {
+            if let Some(Value::Array(changes)) = members.get_mut("delta.typeChanges") {
+                for at in changes.iter_mut().filter_map(|change| change.get_mut("tableVersion")) {
+                    if at.as_u64() == Some(first) {
+                        *at = json!(version);
+                    }
+                }
+            }
+            members.values_mut().for_each(|member| move_type_changes(member, first, version));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| move_type_changes(item, first, version)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The number of rows in a file's statistics.
+pub fn num_records(stats: &str) -> Option<i64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Counted {
+        #[serde(default)]
+        num_records: Option<i64>,
+    }
+    serde_json::from_str::<Counted>(stats).ok()?.num_records.filter(|rows| *rows >= 0)
+}
+
+/// The highest row id in the configuration of the domain `delta.rowTracking`.
+///
+/// # Errors
+/// `Corrupt` if it is not there.
+pub fn watermark(configuration: &str) -> Result<i64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Domain {
+        row_id_high_water_mark: i64,
+    }
+    let parsed = serde_json::from_str::<Domain>(configuration);
+    parsed
+        .map(|domain| domain.row_id_high_water_mark)
+        .map_err(|e| Error::corrupt("the metadata domain `delta.rowTracking` cannot be read").caused_by(e))
+}

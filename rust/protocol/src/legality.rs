@@ -1,0 +1,258 @@
+//! Is this metadata one that a table may have, and one that it may be given after the one it has?
+//!
+//! Everything here is known before a file is written. Values of properties are checked by `property`, what they ask of
+//! the protocol by `feature`.
+//!
+//! PROTOCOL.md: "Change Metadata", "Schema Serialization Format", "Column Mapping", "Add CDC File".
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::action::Metadata;
+use crate::error::{Error, Result};
+use crate::property::Properties;
+use crate::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME, field_id};
+use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
+
+/// Columns that a change feed has beside the table's own.
+const CHANGE_COLUMNS: [&str; 3] = ["_change_type", "_commit_version", "_commit_timestamp"];
+
+/// Refuses a schema, partitioning and properties that no table may have. Partition columns are given the schema's
+/// spelling.
+///
+/// # Errors
+/// `Invalid`, naming the column.
+pub fn check_new(
+    schema: &StructType,
+    partition_by: &mut [String],
+    configuration: &BTreeMap<String, String>,
+) -> Result<()> {
+    let properties = Properties::new(configuration);
+    if schema.fields.is_empty() {
+        return Err(Error::invalid("a table needs at least one column"));
+    }
+    let mapping = properties.column_mapping_mode()?;
+    check_names(schema, "", mapping == ColumnMapping::None)?;
+    check_partitioning(schema, partition_by)?;
+    let taken = |f: &&StructField| CHANGE_COLUMNS.iter().any(|taken| f.name.eq_ignore_ascii_case(taken));
+    if properties.change_data_feed()?
+        && let Some(field) = schema.fields.iter().find(taken)
+    {
+        return Err(Error::invalid(format!(
+            "the column name `{}` is taken where changes are recorded (`delta.enableChangeDataFeed`); rename it",
+            field.name
+        )));
+    }
+    check_mapping(schema, mapping, properties)
+}
+
+/// Refuses metadata that no table may have, and steps that would make files that are there unreadable or wrong.
+///
+/// # Errors
+/// `Invalid`, saying what and where.
+pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
+    let schema = after.schema().map_err(|e| Error::invalid(e.message().to_owned()))?;
+    check_new(&schema, &mut after.partition_columns.clone(), &after.configuration)?;
+    if before.id != after.id {
+        return Err(Error::invalid("a table keeps its id"));
+    }
+    if before.partition_columns != after.partition_columns {
+        return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));
+    }
+    if !after.format.provider.eq_ignore_ascii_case("parquet") {
+        return Err(Error::invalid(format!("data files are Parquet, not {}", after.format.provider)));
+    }
+    let (old, new) = (Properties::of(before), Properties::of(after));
+    let modes = (old.column_mapping_mode()?, new.column_mapping_mode()?);
+    if modes.0 != modes.1 && modes != (ColumnMapping::None, ColumnMapping::Name) {
+        return Err(Error::invalid(format!(
+            "the column mapping mode cannot go from {} to {}",
+            modes.0.as_str(),
+            modes.1.as_str()
+        )));
+    }
+    let key = "delta.columnMapping.maxColumnId";
+    let largest = |p: Properties<'_>| p.get(key).and_then(|id| id.trim().parse::<i64>().ok());
+    if largest(new) < largest(old) {
+        return Err(Error::invalid(format!("`{key}` cannot become smaller: old ids would be given out again")));
+    }
+    if modes.0 == ColumnMapping::None { keep_columns(&before.schema()?, &schema, "") } else { Ok(()) }
+}
+
+/// A new schema with what the old one says of the columns that stay, comments and type changes among it, where the new
+/// one says nothing of it.
+pub fn with_column_metadata(before: &StructType, after: &StructType) -> StructType {
+    let keep = |field: &StructField| {
+        let mut field = field.clone();
+        if let Some(old) = before.fields.iter().find(|old| old.name == field.name) {
+            for (key, value) in &old.metadata {
+                field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            field.data_type = inside(&old.data_type, &field.data_type);
+        }
+        field
+    };
+    StructType::new(after.fields.iter().map(keep).collect())
+}
+
+fn inside(before: &DataType, after: &DataType) -> DataType {
+    match (before, after) {
+        (DataType::Struct(old), DataType::Struct(new)) => DataType::Struct(Arc::new(with_column_metadata(old, new))),
+        (DataType::Array(old), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
+            element: inside(&old.element, &new.element),
+            contains_null: new.contains_null,
+        })),
+        (DataType::Map(old), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
+            key: inside(&old.key, &new.key),
+            value: inside(&old.value, &new.value),
+            value_contains_null: new.value_contains_null,
+        })),
+        (_, new) => new.clone(),
+    }
+}
+
+/// Names at any depth. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
+fn check_names(schema: &StructType, above: &str, plain: bool) -> Result<()> {
+    let mut seen = HashSet::new();
+    for field in &schema.fields {
+        let path = path_of(above, &field.name);
+        if !seen.insert(field.name.to_lowercase()) {
+            return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
+        }
+        if field.name.is_empty() {
+            return Err(Error::invalid(format!("a column has no name (`{path}`); give it one")));
+        }
+        if let Some(bad) = field.name.chars().find(|c| plain && " ,;{}()\n\t=".contains(*c)) {
+            return Err(Error::invalid(format!(
+                "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; \
+                 rename it"
+            )));
+        }
+        each_struct(&field.data_type, &mut |inner| check_names(inner, &path, plain))?;
+    }
+    Ok(())
+}
+
+/// Visits the structs right inside a type.
+fn each_struct(data_type: &DataType, visit: &mut dyn FnMut(&StructType) -> Result<()>) -> Result<()> {
+    match data_type {
+        DataType::Struct(inner) => visit(inner),
+        DataType::Array(array) => each_struct(&array.element, visit),
+        DataType::Map(map) => {
+            each_struct(&map.key, visit)?;
+            each_struct(&map.value, visit)
+        }
+        DataType::Primitive(_) | DataType::Variant => Ok(()),
+    }
+}
+
+fn path_of(above: &str, name: &str) -> String {
+    if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") }
+}
+
+fn check_partitioning(schema: &StructType, partition_by: &mut [String]) -> Result<()> {
+    let mut chosen = HashSet::new();
+    for name in partition_by.iter_mut() {
+        let Some(field) = schema.field(name) else {
+            return Err(Error::invalid(format!("the partition column `{name}` is not in the schema")));
+        };
+        if field.data_type.as_primitive().is_none() {
+            return Err(Error::invalid(format!(
+                "the column `{name}` has the type {}; a table is partitioned by columns without children",
+                field.data_type
+            )));
+        }
+        if !chosen.insert(field.name.clone()) {
+            return Err(Error::invalid(format!("the partition column `{name}` is there twice")));
+        }
+        name.clone_from(&field.name);
+    }
+    if chosen.len() == schema.fields.len() {
+        return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
+    }
+    Ok(())
+}
+
+/// Ids are there, positive, given once and no larger than the property says; physical names are there and given once.
+fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Properties<'_>) -> Result<()> {
+    if mapping == ColumnMapping::None {
+        return Ok(());
+    }
+    let key = "delta.columnMapping.maxColumnId";
+    let largest = properties.get(key).and_then(|id| id.trim().parse::<i32>().ok());
+    let largest = largest.ok_or_else(|| Error::invalid(format!("columns are mapped, so `{key}` must be set")))?;
+    let (mut ids, mut names) = (HashMap::new(), HashMap::new());
+    check_ids(schema, "", largest, (&mut ids, &mut names))
+}
+
+type Given<'a, T> = &'a mut HashMap<T, String>;
+
+fn check_ids(
+    schema: &StructType,
+    above: &str,
+    largest: i32,
+    (ids, names): (Given<'_, i32>, Given<'_, String>),
+) -> Result<()> {
+    for field in &schema.fields {
+        let path = path_of(above, &field.name);
+        let id = field_id(field).filter(|id| *id > 0);
+        let id = id.ok_or_else(|| Error::invalid(format!("the column `{path}` has no valid `{FIELD_ID}`")))?;
+        if id > largest {
+            let message = format!("the column `{path}` has the id {id}, larger than `delta.columnMapping.maxColumnId`");
+            return Err(Error::invalid(message));
+        }
+        if let Some(other) = ids.insert(id, path.clone()) {
+            return Err(Error::invalid(format!("the columns `{other}` and `{path}` have one id, {id}")));
+        }
+        let physical = field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str).filter(|name| !name.is_empty());
+        let physical =
+            physical.ok_or_else(|| Error::invalid(format!("the column `{path}` has no `{PHYSICAL_NAME}`")))?;
+        if let Some(other) = names.insert(path_of(above, physical), path.clone()) {
+            return Err(Error::invalid(format!("the columns `{other}` and `{path}` have one physical name")));
+        }
+        each_struct(&field.data_type, &mut |inner| check_ids(inner, &path, largest, (ids, names)))?;
+    }
+    Ok(())
+}
+
+/// Without column mapping every column stays, as it was, since files know it by its name and type; new ones are null in
+/// old files.
+fn keep_columns(before: &StructType, after: &StructType, above: &str) -> Result<()> {
+    for old in &before.fields {
+        let path = path_of(above, &old.name);
+        let Some(new) = after.fields.iter().find(|f| f.name == old.name) else {
+            return Err(Error::invalid(format!(
+                "the column `{path}` would be gone; without column mapping columns cannot be dropped or renamed"
+            )));
+        };
+        if old.nullable && !new.nullable {
+            return Err(Error::invalid(format!("the column `{path}` may hold nulls already, so it stays nullable")));
+        }
+        keep_type(&old.data_type, &new.data_type, &path)?;
+    }
+    let is_new = |field: &&StructField| before.fields.iter().all(|old| old.name != field.name);
+    match after.fields.iter().filter(is_new).find(|field| !field.nullable) {
+        Some(field) => Err(Error::invalid(format!(
+            "the new column `{}` must be nullable: files that are there do not have it",
+            path_of(above, &field.name)
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn keep_type(before: &DataType, after: &DataType, path: &str) -> Result<()> {
+    match (before, after) {
+        (DataType::Struct(old), DataType::Struct(new)) => keep_columns(old, new, path),
+        (DataType::Array(old), DataType::Array(new)) if old.contains_null <= new.contains_null => {
+            keep_type(&old.element, &new.element, path)
+        }
+        (DataType::Map(old), DataType::Map(new)) if old.value_contains_null <= new.value_contains_null => {
+            keep_type(&old.key, &new.key, path)?;
+            keep_type(&old.value, &new.value, path)
+        }
+        (old, new) if old == new => Ok(()),
+        (old, new) => Err(Error::invalid(format!("the column `{path}` cannot go from the type {old} to {new}"))),
+    }
+}

@@ -1,0 +1,241 @@
+//! `_deltic.Transaction`: a transaction while Python puts it together, and how it ends.
+//!
+//! A commit is not dropped at the first Ctrl-C but told to stop: the attempt under way ends, and the exception says what
+//! came of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deltic_protocol::error::{Error, Result as CoreResult};
+use deltic_protocol::schema::arrow::from_arrow_schema;
+use deltic_table::after_commit::Base as TableBase;
+use deltic_table::commit::LogCommitter;
+use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
+use deltic_table::scan::read::Reader;
+use deltic_table::scan::task::TaskGroup;
+use deltic_table::storage::Storage;
+use deltic_table::write::writer::DataWriter;
+use futures::StreamExt;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde_json::json;
+
+use crate::arrow::{ArrowSchema, ArrowStream, reader_from_py, schema_from_py};
+use crate::clock::Clock;
+use crate::errors::{Failure, Result};
+use crate::runtime::{Runtime, run};
+use crate::table::{Snapshot, Table, read_tasks};
+
+/// How long what a commit left may be built on unasked. A table that was deleted and made anew in the meantime would get a
+/// commit far beyond its end; no transaction that reads first is safe from that either while it runs.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What a handle knows of its table after a commit of its own, and since when.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct Base(TableBase, Instant);
+
+#[pymethods]
+impl Base {
+    #[getter]
+    fn version(&self) -> u64 {
+        self.0.state.version
+    }
+}
+
+/// A transaction that is being put together; taken away when it ends.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct Transaction(Mutex<Option<Draft>>);
+
+impl Transaction {
+    /// Runs a step on the draft, which stays what it is if the step fails or is interrupted.
+    fn with<T>(&self, step: impl FnOnce(&mut Draft) -> Result<T>) -> Result<T> {
+        let mut draft = self.take()?;
+        let done = step(&mut draft);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
+        done
+    }
+
+    fn take(&self) -> Result<Draft> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let gone = "the transaction has ended, or another thread is using it; begin another";
+        Ok(taken.ok_or_else(|| Error::invalid(gone))?)
+    }
+}
+
+#[pymethods]
+impl Transaction {
+    #[new]
+    #[pyo3(signature = (table, options_json, base = None))]
+    fn new(py: Python<'_>, table: &Table, options_json: &str, base: Option<&Base>) -> Result<Self> {
+        let options: DraftOptions = serde_json::from_str(options_json)
+            .map_err(|e| Error::invalid("the options of the transaction are not readable").caused_by(e))?;
+        let (clock, known) =
+            (Clock::default(), base.filter(|base| base.1.elapsed() < FRESH).map(|base| base.0.clone()));
+        let draft = run(py, Draft::begin(table.storage(), (known, table.latest()), options, &clock))?;
+        Ok(Self(Mutex::new(Some(draft))))
+    }
+
+    fn replayed(&self, py: Python<'_>) -> Result<Option<u64>> {
+        self.with(|draft| run(py, draft.replayed()))
+    }
+
+    fn snapshot(&self, py: Python<'_>) -> Result<Snapshot> {
+        self.with(|draft| Ok(Snapshot(run(py, draft.snapshot())?)))
+    }
+
+    #[pyo3(signature = (columns = None, filter = None))]
+    fn scan(&self, py: Python<'_>, columns: Option<Vec<String>>, filter: Option<String>) -> Result<TransactionScan> {
+        self.with(|draft| {
+            let group = run(py, draft.scan(columns.as_deref(), filter.as_deref()))?;
+            Ok(TransactionScan { storage: draft.storage().clone(), group })
+        })
+    }
+
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<u64> {
+        let rows = reader_from_py(data)?;
+        self.with(|draft| {
+            let spec = draft.write_spec(rows.schema())?;
+            let storage = draft.storage().clone();
+            let location = storage.location().to_owned();
+            let write = async {
+                let mut rows = std::pin::pin!(rows.into_stream());
+                let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
+                while let Some(batch) = rows.next().await {
+                    let written = match batch {
+                        Ok(batch) => writer.write(&batch).await,
+                        Err(e) => Err(e),
+                    };
+                    if let Err(e) = written {
+                        writer.abort().await;
+                        return Err(e.in_table(location));
+                    }
+                }
+                writer.finish().await.map_err(|e| e.in_table(location))
+            };
+            let files = run(py, write)?;
+            let rows = files.iter().map(|file| file.rows).sum();
+            draft.append(files);
+            Ok(rows)
+        })
+    }
+
+    fn remove_paths(&self, py: Python<'_>, paths: Vec<String>) -> Result<u64> {
+        self.with(|draft| run(py, draft.remove_paths(&paths, Clock::now())))
+    }
+
+    fn remove_where(&self, py: Python<'_>, filter: &str) -> Result<u64> {
+        self.with(|draft| run(py, draft.remove_where(filter, Clock::now())))
+    }
+
+    #[pyo3(signature = (name, description, schema, properties, unset))]
+    fn set_metadata(
+        &self,
+        name: Option<String>,
+        description: Option<String>,
+        schema: Option<&Bound<'_, PyAny>>,
+        properties: BTreeMap<String, String>,
+        unset: Vec<String>,
+    ) -> Result<()> {
+        let schema = match schema {
+            Some(schema) => Some(from_arrow_schema(&schema_from_py(schema)?)?),
+            None => None,
+        };
+        let change = MetadataChange { name, description, schema, properties, unset };
+        self.with(|draft| Ok(draft.set_metadata(change, &Clock::default())?))
+    }
+
+    fn add_feature(&self, name: &str) -> Result<()> {
+        self.with(|draft| Ok(draft.add_feature(name)?))
+    }
+
+    #[pyo3(signature = (domain, configuration))]
+    fn set_domain(&self, domain: &str, configuration: Option<&str>) -> Result<()> {
+        self.with(|draft| Ok(draft.set_domain(domain, configuration)?))
+    }
+
+    /// Commits; gives JSON text of what was done, the lines of the commit and what the handle knows now. None if there
+    /// was nothing to commit.
+    #[pyo3(signature = (max_attempts = None))]
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        max_attempts: Option<u32>,
+    ) -> Result<Option<(String, Bound<'py, PyBytes>, Base)>> {
+        let draft = self.take()?;
+        let clock = Clock::with_attempts(max_attempts);
+        let committer = LogCommitter::new(draft.storage().clone());
+        let commit = draft.commit(&committer, &clock);
+        let Some(Outcome { committed, mut metrics, after }) =
+            run_to_end(py, commit, &clock, |outcome| outcome.as_ref().map(|o| o.committed.version))?
+        else {
+            return Ok(None);
+        };
+        metrics.extend(after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string()))));
+        let added = committed.actions.iter().filter(|a| matches!(a, deltic_protocol::action::Action::Add(_))).count();
+        let told = json!({"version": committed.version, "attempts": committed.attempts, "num_added_files": added,
+            "metrics": metrics});
+        Ok(Some((told.to_string(), PyBytes::new(py, &committed.lines), Base(after.base, Instant::now()))))
+    }
+
+    fn abandon(&self, py: Python<'_>) -> Result<()> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match taken {
+            Some(draft) => run(py, async {
+                draft.abandon().await;
+                Ok(())
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.
+pub(crate) fn run_to_end<T, F>(
+    py: Python<'_>,
+    commit: F,
+    clock: &Clock,
+    version: impl FnOnce(&T) -> Option<u64>,
+) -> Result<T>
+where
+    F: Future<Output = CoreResult<T>> + Send,
+    T: Send,
+{
+    let (outcome, interrupt) = Runtime::of_process(py)?.block_on_to_end(py, commit, || clock.cancel())?;
+    let Some(interrupt) = interrupt else { return Ok(outcome?) };
+    let told = match outcome {
+        Ok(done) => match version(&done) {
+            Some(version) => format!("interrupted: the commit was made, as version {version}"),
+            None => "interrupted: nothing was committed".to_owned(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let raised = interrupt.get_type(py).call1((told,)).map(PyErr::from_value)?;
+    raised.set_cause(py, Some(interrupt));
+    Err(Failure::Python(raised))
+}
+
+/// The rows that a transaction sees.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct TransactionScan {
+    storage: Storage,
+    group: TaskGroup,
+}
+
+#[pymethods]
+impl TransactionScan {
+    #[getter]
+    fn num_files(&self) -> usize {
+        self.group.tasks.len()
+    }
+
+    fn schema(&self) -> Result<ArrowSchema> {
+        let reader = Reader::new(self.storage.clone(), self.group.spec.clone())?;
+        Ok(ArrowSchema::new(reader.schema()))
+    }
+
+    #[pyo3(signature = (batch_size = None))]
+    fn read(&self, py: Python<'_>, batch_size: Option<std::num::NonZeroUsize>) -> Result<ArrowStream> {
+        read_tasks(py, self.storage.clone(), self.group.clone(), batch_size)
+    }
+}

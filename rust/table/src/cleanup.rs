@@ -1,0 +1,107 @@
+//! Removing what nobody needs any more from the log.
+//!
+//! The log from the newest checkpoint that has expired on is kept, with that checkpoint and its commit; what is before it
+//! goes, oldest first, so that what is left is in one piece whenever it stops. Sidecars go when no checkpoint that is left
+//! names them and they are older than a day.
+//!
+//! PROTOCOL.md: "Metadata Cleanup", "Checkpoint Protection".
+
+use std::collections::HashSet;
+
+use deltic_protocol::feature;
+use deltic_protocol::log::expired::{Expired, expired};
+use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, LogName, SIDECARS_DIR};
+use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
+use deltic_protocol::property::Properties;
+
+use crate::checkpoint::read::OpenCheckpoint;
+use crate::error::Result;
+use crate::history::Timeline;
+use crate::log_reader::{self, log_path};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Removes log files that are older than `delta.logRetentionDuration`, as far as a checkpoint stands in for them, and says
+/// how many.
+///
+/// # Errors
+/// `Unsupported` if the table has a feature that deltic does not follow; those of reading the log and of the store. What
+/// was removed by then is gone; the table is whole.
+pub async fn clean_log(storage: &Storage, now_ms: i64) -> Result<u64> {
+    clean(storage, now_ms).await.map_err(|e| e.in_table(storage.location()))
+}
+
+async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
+    let snapshot = Snapshot::open(storage, None).await?;
+    let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
+    feature::check_checkpointable(protocol, metadata, snapshot.version())?;
+    let properties = Properties::of(metadata);
+    // Whole days, as other writers count.
+    let before = start_of_day(now_ms.saturating_sub(properties.log_retention()?));
+    let newest_expired = match Timeline::load(storage).await?.until(before).await {
+        Ok(version) => version,
+        Err(e) if e.is_not_found() => return Ok(0),
+        Err(e) => return Err(e),
+    };
+    let listing = log_reader::list(storage, 0).await?;
+    let mut removed = 0;
+    if let Some(Expired { kept_from, files }) = expired(&listing, newest_expired) {
+        // Protected checkpoints go all at once or not at all.
+        if kept_from < properties.checkpoint_protection()? {
+            return Ok(0);
+        }
+        let gone: HashSet<&str> = files.iter().map(|file| file.file_name.as_str()).collect();
+        let left: Vec<&LogFile> = listing.iter().filter(|file| !gone.contains(file.file_name.as_str())).collect();
+        for file in &files {
+            storage.delete(&log_path(&file.file_name)).await?;
+            removed += 1;
+        }
+        if feature::supported(protocol).contains("v2Checkpoint") {
+            removed += clean_sidecars(storage, &left, now_ms).await?;
+        }
+    }
+    Ok(removed)
+}
+
+fn start_of_day(time_ms: i64) -> i64 {
+    time_ms.saturating_sub(time_ms.rem_euclid(DAY_MS))
+}
+
+/// Removes sidecars that no checkpoint names and that are too old to belong to one that is being written.
+async fn clean_sidecars(storage: &Storage, left: &[&LogFile], now_ms: i64) -> Result<u64> {
+    let mut named = HashSet::new();
+    for file in left {
+        let kind = match &file.name {
+            LogName::CheckpointClassic { .. } => CheckpointKind::Classic,
+            LogName::CheckpointUuid { format: CheckpointFormat::Json, .. } => {
+                CheckpointKind::Uuid(CheckpointFormat::Json)
+            }
+            LogName::CheckpointUuid { format: CheckpointFormat::Parquet, .. } => {
+                CheckpointKind::Uuid(CheckpointFormat::Parquet)
+            }
+            // Those of several parts name no sidecars.
+            LogName::Commit { .. }
+            | LogName::Compacted { .. }
+            | LogName::Checksum { .. }
+            | LogName::CheckpointMultiPart { .. } => continue,
+        };
+        let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![(*file).clone()] };
+        let open = OpenCheckpoint::open(storage, &checkpoint).await?;
+        named.extend(open.sidecars().iter().map(|(path, _)| file_name(path).to_owned()));
+    }
+    let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
+    let mut removed = 0;
+    for sidecar in storage.list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await? {
+        if sidecar.modified_ms < oldest_kept && !named.contains(file_name(&sidecar.path)) {
+            storage.delete(&sidecar.path).await?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,137 @@
+//! Metadata that a table may have, and steps that it may take.
+
+use std::collections::BTreeMap;
+
+use deltic_protocol::action::Metadata;
+use deltic_protocol::error::Kind;
+use deltic_protocol::legality::{check_change, check_new, with_column_metadata};
+use deltic_protocol::schema::json;
+use serde_json::{Value, json};
+
+/// Columns as `name type[!] [id physical]`, separated by commas; `!` is not nullable, `{…}` and `[…]` nest.
+fn schema_of(columns: &str) -> String {
+    let field = |text: &str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (name, mut data_type) = (words[0], words[1]);
+        let nullable = !data_type.ends_with('!');
+        data_type = data_type.trim_end_matches('!');
+        let mut metadata = json!({});
+        if let [_, _, id, physical] = words[..] {
+            metadata = json!({"delta.columnMapping.id": id.parse::<i64>().unwrap(),
+                "delta.columnMapping.physicalName": physical});
+        }
+        let data_type = match data_type.strip_prefix("struct:") {
+            Some(inner) => {
+                let inner = inner.split('+').map(|f| {
+                    let (name, data_type) = f.split_once(':').unwrap();
+                    json!({"name": name, "type": data_type, "nullable": true, "metadata": {}})
+                });
+                json!({"type": "struct", "fields": inner.collect::<Vec<Value>>()})
+            }
+            None => json!(data_type),
+        };
+        json!({"name": name, "type": data_type, "nullable": nullable, "metadata": metadata})
+    };
+    let fields: Vec<Value> = columns.split(',').map(str::trim).filter(|c| !c.is_empty()).map(field).collect();
+    json!({"type": "struct", "fields": fields}).to_string()
+}
+
+fn configuration(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.map(|(key, value)| (format!("delta.{key}"), value.to_owned())).collect()
+}
+
+const MAPPED: &str = "columnMapping.mode=name; columnMapping.maxColumnId=2";
+
+#[test]
+fn new_metadata() {
+    let cases = [
+        ("a long, b string", "b", "", "ok"),
+        ("a long, b string", "B", "", "ok"),
+        ("", "", "", "at least one column"),
+        ("a long, A string", "", "", "there twice"),
+        ("s struct:x:long+X:long", "", "", "there twice"),
+        ("a long, b string", "c", "", "not in the schema"),
+        ("a long, b string", "b b", "", "there twice"),
+        ("a long, b string", "a b", "", "every column"),
+        ("a long, s struct:x:long", "s", "", "without children"),
+        ("a;b long", "", "", "has the character ';'"),
+        ("_commit_version long", "", "", "ok"),
+        ("_commit_version long", "", "enableChangeDataFeed=true", "taken where changes are recorded"),
+        ("a long 1 x, b long 2 y", "", MAPPED, "ok"),
+        ("a;b long 1 x, b long 2 y", "", MAPPED, "ok"),
+        ("a long 1 x, b long 1 y", "", MAPPED, "have one id, 1"),
+        ("a long 1 x, b long 2 x", "", MAPPED, "have one physical name"),
+        ("a long 1 x, b long 3 y", "", MAPPED, "larger than"),
+        ("a long 1 x, b long 0 y", "", MAPPED, "no valid"),
+        ("a long 1 x, b long", "", MAPPED, "no valid"),
+        ("a long 1 x", "", "columnMapping.mode=id", "must be set"),
+    ];
+    for (columns, partition_by, properties, expected) in cases {
+        let mut partition_by: Vec<String> = partition_by.split_whitespace().map(str::to_owned).collect();
+        let outcome = json::parse(&schema_of(columns))
+            .and_then(|schema| check_new(&schema, &mut partition_by, &configuration(properties)));
+        match outcome {
+            Ok(()) => assert_eq!(expected, "ok", "{columns} | {properties}"),
+            Err(e) => assert!(e.message().contains(expected), "{columns} | {properties}: {e}"),
+        }
+    }
+}
+
+fn metadata(columns: &str, properties: &str) -> Metadata {
+    serde_json::from_value(json!({"id": "t", "schemaString": schema_of(columns), "partitionColumns": [],
+        "configuration": configuration(properties)}))
+    .unwrap()
+}
+
+#[test]
+fn changes_of_metadata() {
+    let cases = [
+        ("a long", "", "a long, b string", "", "ok"),
+        ("a long!", "", "a long", "", "ok"),
+        ("a long", "", "a long!", "", "stays nullable"),
+        ("a long", "", "a long, b long!", "", "must be nullable"),
+        ("a long, b long", "", "a long", "", "would be gone"),
+        ("a integer", "", "a long", "", "cannot go from the type"),
+        ("s struct:x:long", "", "s struct:x:long+y:long", "", "ok"),
+        ("s struct:x:long", "", "s struct:y:long", "", "would be gone"),
+        ("a long", "", "a long 1 a", "columnMapping.mode=name; columnMapping.maxColumnId=1", "ok"),
+        ("a long", "", "a long 1 a", "columnMapping.mode=id; columnMapping.maxColumnId=1", "cannot go from none to id"),
+        ("a long 1 x, b long 2 y", MAPPED, "a long 1 x, b long 2 y", "", "cannot go from name to none"),
+        ("a long 1 x, b long 2 y", MAPPED, "c long 1 x", MAPPED, "ok"),
+        (
+            "a long 1 x, b long 2 y",
+            MAPPED,
+            "a long 1 x",
+            "columnMapping.mode=name; columnMapping.maxColumnId=1",
+            "cannot become smaller",
+        ),
+    ];
+    for (columns, properties, new_columns, new_properties, expected) in cases {
+        let outcome = check_change(&metadata(columns, properties), &metadata(new_columns, new_properties));
+        match outcome {
+            Ok(()) => assert_eq!(expected, "ok", "{columns} to {new_columns}"),
+            Err(e) => {
+                assert_eq!(e.kind(), &Kind::Invalid, "{e}");
+                assert!(e.message().contains(expected), "{columns} to {new_columns}: {e}");
+            }
+        }
+    }
+    let before = metadata("a long", "");
+    let other = Metadata { id: "u".to_owned(), ..before.clone() };
+    assert!(check_change(&before, &other).unwrap_err().message().contains("keeps its id"));
+}
+
+#[test]
+fn what_is_said_of_columns_is_kept() {
+    let parse = |columns: &str| json::parse(&schema_of(columns)).unwrap();
+    let mut before = parse("a long, s struct:x:long");
+    before.fields[0].metadata.insert("comment".to_owned(), json!("old"));
+    before.fields[0].metadata.insert("delta.typeChanges".to_owned(), json!([]));
+    let mut after = parse("a long, s struct:x:long+y:long, b long");
+    after.fields[0].metadata.insert("comment".to_owned(), json!("new"));
+    let kept = with_column_metadata(&before, &after);
+    assert_eq!(kept.fields[0].metadata.len(), 2);
+    assert_eq!(kept.fields[0].metadata["comment"], json!("new"));
+    assert_eq!(kept.fields[1..], after.fields[1..]);
+}

@@ -1,0 +1,129 @@
+//! Removing expired log files: what goes, what stays, and that every version that is left can be read.
+
+use std::time::{Duration, SystemTime};
+
+use deltic_protocol::error::Kind;
+use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
+use deltic_table::cleanup::clean_log;
+use serde_json::{Value, json};
+
+use super::sample::{Sample, add, live, metadata, parquet, protocol, sidecar};
+
+const DAY: u64 = 24 * 60 * 60;
+
+fn now() -> SystemTime {
+    // In the middle of a day, so that rounding to days is seen.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(20_000 * DAY + DAY / 2)
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// Makes a file so many days old.
+fn age(sample: &Sample, name: &str, days: u64) {
+    let file = std::fs::File::options().append(true).open(sample.log(name)).unwrap();
+    file.set_modified(now() - Duration::from_secs(days * DAY)).unwrap();
+}
+
+/// Versions 0 to 9, the last of which is a day old and each one a day younger than the one before; a checkpoint and a
+/// checksum at 3 and 6; retention of a week unless these properties say otherwise.
+fn sample(features: Value, mut properties: Value) -> Sample {
+    let sample = Sample::new();
+    if properties.get("delta.logRetentionDuration").is_none() {
+        properties["delta.logRetentionDuration"] = json!("interval 5 days");
+    }
+    let table = [features, metadata(&[("x", "long")], &[], properties)];
+    sample.commit(0, &table);
+    for version in 1..10 {
+        sample.commit(version, &[add(&format!("f{version}"))]);
+    }
+    for version in [3, 6] {
+        let files = (1..=version).map(|v| add(&format!("f{v}")));
+        let state: Vec<Value> = table.iter().cloned().chain(files).collect();
+        sample.checkpoint(version, &state);
+        sample.put(&checksum_name(version), "{}");
+    }
+    for version in 0..10 {
+        age(&sample, &commit_name(version), 10 - version);
+    }
+    sample
+}
+
+fn left(sample: &Sample) -> Vec<String> {
+    let names = std::fs::read_dir(sample.log("")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('_')).collect();
+    names.sort();
+    names
+}
+
+fn commits(versions: std::ops::Range<u64>) -> Vec<String> {
+    versions.map(commit_name).collect()
+}
+
+#[tokio::test]
+async fn what_a_checkpoint_stands_in_for_goes() {
+    let sample = sample(protocol(1, 2), json!({}));
+    // Five days before the beginning of today is between versions 4 and 5; the checkpoint before is that of 3.
+    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 3);
+    let mut expected = commits(3..10);
+    expected.extend([3, 6].iter().flat_map(|v| [checkpoint_name(*v), checksum_name(*v)]));
+    expected.sort();
+    assert_eq!(left(&sample), expected);
+    for version in 3..10 {
+        let files = live(&sample.open_at(version).await.unwrap()).await.unwrap();
+        assert_eq!(files.len() as u64, version, "version {version}");
+    }
+    assert_eq!(sample.open_at(2).await.unwrap_err().kind(), &Kind::NotFound);
+    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn without_an_expired_checkpoint_nothing_goes() {
+    let sample = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 8 days"}));
+    let before = left(&sample);
+    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(left(&sample), before);
+}
+
+#[tokio::test]
+async fn protected_checkpoints_stay() {
+    let features = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7,
+        "writerFeatures": ["checkpointProtection"]}});
+    let protected = |version: &str| json!({"delta.requireCheckpointProtectionBeforeVersion": version});
+    assert_eq!(clean_log(&sample(features.clone(), protected("3")).storage, now_ms()).await.unwrap(), 3);
+    assert_eq!(clean_log(&sample(features, protected("4")).storage, now_ms()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn tables_that_deltic_does_not_follow_are_left_alone() {
+    let features = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["zebra"]}});
+    let sample = sample(features, json!({}));
+    let error = clean_log(&sample.storage, now_ms()).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
+    assert_eq!(left(&sample).len(), 14);
+}
+
+#[tokio::test]
+async fn sidecars_go_when_nobody_names_them() {
+    let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}});
+    let sample = sample(features.clone(), json!({}));
+    let names = ["named.parquet", "orphan.parquet", "young.parquet"];
+    for name in names {
+        sample.put(&format!("_sidecars/{name}"), sidecar(&[add("f1")]));
+    }
+    let state = [
+        json!({"checkpointMetadata": {"version": 6}}),
+        features,
+        metadata(&[("x", "long")], &[], json!({"delta.logRetentionDuration": "interval 5 days"})),
+        json!({"sidecar": {"path": "named.parquet", "sizeInBytes": 1, "modificationTime": 1}}),
+    ];
+    sample.put(&checkpoint_name(6), parquet(&state));
+    age(&sample, "_sidecars/named.parquet", 9);
+    age(&sample, "_sidecars/orphan.parquet", 9);
+    age(&sample, "_sidecars/young.parquet", 1);
+    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 4);
+    let there = names.map(|name| sample.log(&format!("_sidecars/{name}")).exists());
+    assert_eq!(there, [true, false, true]);
+}

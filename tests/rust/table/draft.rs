@@ -1,0 +1,195 @@
+//! Transactions as they are put together, and what follows their commits.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use deltic_protocol::conflict::Conflict;
+use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::log::crc::VersionChecksum;
+use deltic_protocol::log::name::checksum_name;
+use deltic_table::after_commit::{Base, write_checksum};
+use deltic_table::commit::LogCommitter;
+use deltic_table::draft::{Draft, DraftOptions, Outcome};
+use deltic_table::job::Ids;
+use deltic_table::transaction::Pace;
+use deltic_table::write::spec::DataFile;
+use serde_json::{Value, json};
+
+use super::sample::{Sample, add_with, metadata, protocol, remove, vector};
+
+struct World;
+
+impl Ids for World {
+    fn unique(&self) -> String {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        format!("draft-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Pace for World {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn back_off(&self, attempts: u32) -> Option<Duration> {
+        (attempts < 10).then_some(Duration::ZERO)
+    }
+}
+
+/// Files `a1`, `a2` and `b1` of the partitions `a` and `b`, with `x` from 0 to 9; `a2` has a deletion vector.
+fn sample() -> Sample {
+    let sample = Sample::new();
+    let members = |p: &str| {
+        let stats = json!({"numRecords": 10, "minValues": {"x": 0}, "maxValues": {"x": 9}, "nullCount": {"x": 0}});
+        json!({"partitionValues": {"p": p}, "stats": stats.to_string(), "size": 7})
+    };
+    let mut deleted = members("a");
+    deleted["deletionVector"] = vector(1);
+    let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "domainMetadata"]}});
+    sample.commit(
+        0,
+        &[
+            features,
+            metadata(&[("p", "string"), ("x", "long")], &["p"], json!({})),
+            add_with("a1", members("a")),
+            add_with("a2", deleted),
+            add_with("b1", members("b")),
+        ],
+    );
+    sample
+}
+
+async fn begin(sample: &Sample) -> Draft {
+    Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap()
+}
+
+async fn commit(draft: Draft) -> Result<Option<Outcome>> {
+    let committer = LogCommitter::new(draft.storage().clone());
+    draft.commit(&committer, &World).await
+}
+
+fn file(path: &str) -> DataFile {
+    let add = serde_json::from_value(add_with(path, json!({"partitionValues": {"p": "c"}}))["add"].clone()).unwrap();
+    DataFile { add, rows: 1 }
+}
+
+fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {
+    std::fs::read(sample.log(&checksum_name(version))).ok().map(|bytes| VersionChecksum::parse(&bytes).unwrap())
+}
+
+#[tokio::test]
+async fn a_handle_commits_on_what_it_knows() {
+    let sample = sample();
+    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    let before = sample.storage.counts();
+    let mut draft = Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap();
+    draft.append(vec![file("c1")]);
+    let outcome = commit(draft).await.unwrap().unwrap();
+    let counts = sample.storage.counts().since(&before);
+    // No checksum before, so none after; whether there is one was asked.
+    assert_eq!((counts.puts, counts.lists, counts.gets), (1, 0, 1));
+    assert_eq!((outcome.committed.version, outcome.after.base.state.version), (1, 1));
+    assert!(outcome.after.failed.is_empty());
+}
+
+#[tokio::test]
+async fn what_covers_part_of_a_file_is_refused_by_name() {
+    let sample = sample();
+    let mut draft = begin(&sample).await;
+    for (filter, expected) in [
+        ("p = 'a' AND x < 5", Err("a1")),
+        ("p = 'a' AND x < 50", Ok(2)),
+        ("p = 'a'", Ok(0)),
+        ("x > 20", Ok(0)),
+        ("p = 'b' AND x IS NOT NULL", Ok(1)),
+    ] {
+        match (draft.remove_where(filter, 1).await, expected) {
+            (Ok(removed), Ok(expected)) => assert_eq!(removed, expected, "{filter}"),
+            (Err(error), Err(path)) => {
+                assert_eq!((error.kind(), error.path()), (&Kind::Invalid, Some(path)), "{filter}: {error}");
+            }
+            (found, expected) => panic!("{filter}: {found:?}, not {expected:?}"),
+        }
+    }
+    let outcome = commit(draft).await.unwrap().unwrap();
+    let text = String::from_utf8(outcome.committed.lines.to_vec()).unwrap();
+    let vectors: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["remove"]["deletionVector"]["offset"] == 1)
+        .collect();
+    assert_eq!(vectors.len(), 1, "the deletion vector is part of what is removed: {text}");
+    assert_eq!(sample.open().await.unwrap().num_files().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn checksums_follow_and_equal_counting() {
+    let sample = sample();
+    assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
+    let mut first = checksum(&sample, 0).unwrap();
+    assert_eq!((first.num_files, first.table_size_bytes), (3, 21));
+    // Members of other writers are kept up to date too.
+    first.num_deleted_records_opt = Some(6);
+    first.num_deletion_vectors_opt = Some(1);
+    first.file_size_histogram = Some(
+        serde_json::from_value(json!({"sortedBinBoundaries": [0, 8], "fileCounts": [3, 0], "totalBytes": [21, 0]}))
+            .unwrap(),
+    );
+    first.deleted_record_counts_histogram_opt =
+        Some(serde_json::from_value(json!({"deletedRecordCounts": [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]})).unwrap());
+    sample.put(&checksum_name(0), first.print().unwrap());
+
+    let mut draft = begin(&sample).await;
+    draft.append(vec![file("c1"), file("c2")]);
+    draft.set_domain("app", Some("1")).unwrap();
+    assert_eq!(draft.remove_paths(&["a2".to_owned()], 1).await.unwrap(), 1);
+    commit(draft).await.unwrap();
+    let sum = checksum(&sample, 1).unwrap();
+    assert_eq!((sum.num_files, sum.table_size_bytes), (4, 34));
+    assert_eq!((sum.num_deleted_records_opt, sum.num_deletion_vectors_opt), (Some(0), Some(0)));
+    let histogram = sum.file_size_histogram.as_ref().unwrap();
+    assert_eq!((&histogram.file_counts, &histogram.total_bytes), (&vec![2, 2], &vec![14, 20]));
+    assert_eq!(sum.deleted_record_counts_histogram_opt.as_ref().unwrap().deleted_record_counts[..2], [4, 0]);
+    assert_eq!(sum.domain_metadata.as_ref().unwrap()[0].domain, "app");
+    // Counting says the same.
+    std::fs::remove_file(sample.log(&checksum_name(1))).unwrap();
+    write_checksum(&sample.open_at(1).await.unwrap()).await.unwrap();
+    let counted = checksum(&sample, 1).unwrap();
+    assert_eq!((counted.num_files, counted.table_size_bytes), (sum.num_files, sum.table_size_bytes));
+    assert_eq!((counted.domain_metadata, counted.metadata), (sum.domain_metadata, sum.metadata));
+
+    // A winner without checksum breaks the chain.
+    let mut draft = begin(&sample).await;
+    draft.append(vec![file("c3")]);
+    sample.commit(2, &[remove("b1")]);
+    let outcome = commit(draft).await.unwrap().unwrap();
+    assert_eq!((outcome.committed.version, checksum(&sample, 3)), (3, None));
+}
+
+#[tokio::test]
+async fn conflicts_take_the_files_away() {
+    let sample = sample();
+    std::fs::write(sample.log("../c1"), b"rows").unwrap();
+    let mut draft = begin(&sample).await;
+    draft.scan(None, Some("p = 'b'")).await.unwrap();
+    draft.append(vec![file("c1")]);
+    sample.commit(1, &[remove("b1")]);
+    let error = commit(draft).await.unwrap_err();
+    assert_eq!((error.kind(), error.version()), (&Kind::Conflict(Conflict::ConcurrentDeleteRead), Some(1)));
+    assert!(!sample.log("../c1").exists());
+}
+
+#[tokio::test]
+async fn a_table_that_cannot_be_written_is_refused_at_once() {
+    let sample = Sample::new();
+    let mut features = protocol(1, 7);
+    features["protocol"]["writerFeatures"] = json!(["zebra"]);
+    sample.commit(0, &[features, metadata(&[("x", "long")], &[], json!({}))]);
+    let refused = Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap_err();
+    assert_eq!(refused.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
+    let options: HashMap<&str, &str> = [("isolation", "loose")].into();
+    let options: DraftOptions = serde_json::from_value(json!(options)).unwrap();
+    assert_eq!(Draft::begin(&sample.storage, (None, None), options, &World).await.unwrap_err().kind(), &Kind::Invalid);
+}
