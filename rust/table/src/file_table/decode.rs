@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int64Array, Scalar, StringArray, StructArray};
+use arrow_array::{Array, ArrayRef, Int64Array, Scalar, StringArray, StructArray, new_null_array};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_ord::cmp::eq;
 use arrow_schema::DataType as ArrowType;
@@ -115,6 +115,10 @@ pub(super) struct ColumnPlan {
     columns: Vec<Column>,
     sources: Vec<Source>,
     rows: usize,
+    /// The member that is decoded where another is not in the file: what tells which rows are there.
+    anchor: &'static str,
+    /// Members of `add` in the file.
+    members: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -149,7 +153,10 @@ impl ColumnPlan {
             Column::Bounds { .. } => Source::StatsText,
         };
         let sources = columns.iter().map(source).collect();
-        Self { columns, sources, rows: part.rows(group) }
+        let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
+        let members: Vec<String> = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
+        let anchor = if members.iter().any(|member| member == "size") { "size" } else { "path" };
+        Self { columns, sources, rows: part.rows(group), anchor, members }
     }
 
     pub(super) fn columns(&self) -> &[Column] {
@@ -160,14 +167,18 @@ impl ColumnPlan {
     pub(super) fn wants(&self, leaf: &[String]) -> bool {
         let Some((root, [member, rest @ ..])) = leaf.split_first() else { return false };
         let member = member.as_str();
+        let or_anchor = |wanted: &str| match self.members.iter().any(|there| there == wanted) {
+            true => member == wanted,
+            false => member == self.anchor,
+        };
         let needs = |(source, column): (&Source, &Column)| match (source, column) {
-            (Source::Presence, _) => member == "size",
-            (Source::Member(name), _) => member == *name,
+            (Source::Presence, _) => member == self.anchor,
+            (Source::Member(name), _) => or_anchor(name),
             (Source::TypedPartition, Column::Partition { leaf, .. }) => {
                 member == "partitionValues_parsed" && rest == leaf.path
             }
             (Source::PartitionText, _) => member == "partitionValues",
-            (Source::StatsText, _) => member == "stats",
+            (Source::StatsText, _) => or_anchor("stats"),
             (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) if member == "stats_parsed" => {
                 match rest.split_first() {
                     Some((bound, [])) => *counted && bound == "numRecords",
@@ -204,6 +215,9 @@ impl ColumnPlan {
     fn batch(&self, add: &StructArray) -> Result<Vec<Values>> {
         let mut from_text = self.bounds_of_text(add)?.into_iter();
         let column = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Member(name @ ("size" | "modificationTime")), _) if add.column_by_name(name).is_none() => {
+                Ok(Values::Array(new_null_array(&ArrowType::Int64, add.len())))
+            }
             (Source::Member(name), _) => Ok(Values::Array(conformed(name, &member(add, name)?)?)),
             (Source::TypedPartition, Column::Partition { leaf, .. }) => {
                 let typed = member(add, "partitionValues_parsed")?;
@@ -354,7 +368,7 @@ impl Values {
 /// What is known of the columns of a predicate, for each file.
 pub(super) struct KnownBounds {
     files: usize,
-    records: Option<Int64Array>,
+    records: Int64Array,
     columns: HashMap<Vec<String>, Known>,
 }
 
@@ -366,23 +380,22 @@ struct Known {
 }
 
 impl KnownBounds {
-    /// Of columns by logical path. With `one_row_each` every file counts as one row, since all its rows are alike.
-    pub(super) fn new(files: usize, columns: impl Iterator<Item = (Vec<String>, Values)>, one_row_each: bool) -> Self {
+    /// Of columns by logical path.
+    pub(super) fn new(files: usize, columns: impl Iterator<Item = (Vec<String>, Values)>) -> Self {
         let columns: Vec<_> = columns.collect();
         let records = columns.iter().find_map(|(_, values)| match values {
             Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),
             _ => None,
         });
-        let records = if one_row_each { Some(Int64Array::from_value(1, files)) } else { records };
+        // All rows of a file have the same partition values: without counts to compare with, one stands for all.
+        let records = records.unwrap_or_else(|| Int64Array::from_value(1, files));
         let known = |(path, values): (Vec<String>, Values)| {
             let known = match values {
                 Values::Bounds { min, max, counts } => {
                     Known { min, max, nulls: counts.map(|c| c.nulls), is_exact: false }
                 }
                 Values::Array(values) => {
-                    let unknown = || Int64Array::new_null(files);
-                    let LeafBounds { min, max, null_count } =
-                        LeafBounds::of_values(values, &records.clone().unwrap_or_else(unknown));
+                    let LeafBounds { min, max, null_count } = LeafBounds::of_values(values, &records);
                     Known { min, max, nulls: Some(null_count), is_exact: true }
                 }
                 Values::Rows(_) => return None,
@@ -412,7 +425,7 @@ impl Bounds for KnownBounds {
     }
 
     fn row_count(&self) -> deltic_protocol::error::Result<Option<Int64Array>> {
-        Ok(self.records.clone())
+        Ok(Some(self.records.clone()))
     }
 
     fn is_exact(&self, column: &LogicalColumn) -> bool {

@@ -121,7 +121,9 @@ impl Pruning {
         let (partition, statistics) = (all(partition), all(statistics));
         let columns = |predicate: &Option<BoundPredicate>| {
             let mut found: Vec<(Vec<String>, Column)> = Vec::new();
-            let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds());
+            // A partition value that is null is so in as many rows as there are.
+            let mixed = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
+            let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || mixed(p));
             for column in predicate.iter().flat_map(BoundPredicate::columns) {
                 let known = match column.path.first() {
                     Some(name) if is_partition(&column.path) => {
@@ -205,13 +207,13 @@ impl FileTable {
         let present = self.presence(group).await?;
         let mut kept = Kept { by_partition: present.clone(), rows: present.clone(), present };
         if let Some(predicate) = &pruning.partition {
-            let (bounds, _) = self.bounds(group, &pruning.partition_columns, None, true).await?;
+            let (bounds, _) = self.bounds(group, &pruning.partition_columns, None).await?;
             kept.by_partition = &kept.present & &prune::keep(predicate, &bounds)?;
             kept.rows = kept.by_partition.clone();
         }
         if let Some(predicate) = pruning.statistics.as_ref().filter(|_| kept.rows.count_set_bits() > 0) {
             let narrow = (!is_dense(&kept.rows)).then_some(&kept.rows);
-            let (bounds, narrowed) = self.bounds(group, &pruning.statistics_columns, narrow, false).await?;
+            let (bounds, narrowed) = self.bounds(group, &pruning.statistics_columns, narrow).await?;
             let possible = prune::keep(predicate, &bounds)?;
             kept.rows = if narrowed { scatter(&kept.rows, &possible) } else { &kept.rows & &possible };
         }
@@ -224,7 +226,6 @@ impl FileTable {
         group: usize,
         columns: &[(Vec<String>, Column)],
         narrow: Option<&BooleanBuffer>,
-        one_row_each: bool,
     ) -> Result<(KnownBounds, bool)> {
         let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
         let (values, narrowed) = self.columns(group, &wanted, narrow).await?;
@@ -236,7 +237,7 @@ impl FileTable {
             }
         };
         let paths = columns.iter().map(|(path, _)| path.clone());
-        Ok((KnownBounds::new(files, paths.zip(values), one_row_each), narrowed))
+        Ok((KnownBounds::new(files, paths.zip(values)), narrowed))
     }
 
     /// Which rows hold a file.
@@ -395,7 +396,9 @@ fn is_dense(rows: &BooleanBuffer) -> bool {
         let start = block * BLOCK_ROWS;
         rows.slice(start, BLOCK_ROWS.min(rows.len() - start)).count_set_bits() > 0
     });
-    touched.count() * 4 > blocks
+    let touched = touched.count();
+    // Of no row at all nothing can be decoded; what is cached can be asked for it.
+    touched == 0 || touched * 4 > blocks
 }
 
 /// Bits for the set rows, back in their places.

@@ -355,6 +355,9 @@ async fn live(
 async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usize) -> Result<Totals> {
     let files = file_table(&snapshot).await?;
     let (rows, _) = live(&snapshot, files, group, files.presence(group).await?).await?;
+    if rows.count_set_bits() == 0 {
+        return Ok(Totals::default());
+    }
     let sizes = files.arrays(group, &[TableColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
     let kept = files.keep(group, &by_partition).await?;
