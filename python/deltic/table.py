@@ -378,7 +378,7 @@ class Table:
         """How many requests of each kind this object has sent to its store, for tests and measurements."""
         return self._core.request_counts()
 
-    def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None]]:
+    def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None, int | None]]:
         return Table, (self.uri, self._options, self._cache_bytes)
 
     def __eq__(self, other: object) -> bool:
