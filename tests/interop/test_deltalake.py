@@ -89,10 +89,11 @@ def test_they_read_deltics_checkpoint(uri: str, flights: pa.Table) -> None:
 def test_they_read_reused_sidecars(uri: str, flights: pa.Table) -> None:
     left = with_reused_sidecars(uri, flights)
     assert rows(deltic.Table(uri).scan().to_arrow()) == rows(left)
-    assert rows(theirs(uri)) == rows(left)
-    assert rows(query(uri, "id BETWEEN 30 AND 90")) == rows(
-        deltic.Table(uri).scan(columns=["id"], filter="id BETWEEN 30 AND 90").to_arrow()
-    )
+    # Their PyArrow reader knows no such checkpoints; their engine does.
+    assert rows(query(uri, "TRUE")) == rows(left.select(["id"]))
+    for filter in FILTERS:
+        ours = deltic.Table(uri).scan(columns=["id"], filter=filter).to_arrow()
+        assert rows(query(uri, filter)) == rows(ours), filter
 
 
 def test_writers_take_turns(uri: str, flights: pa.Table) -> None:

@@ -108,13 +108,16 @@ pub(crate) struct Keys {
     pub(crate) vectors: Option<StructArray>,
 }
 
+/// Row groups of one file.
+type Groups = Vec<(Arc<Part>, usize)>;
+
 /// The file actions of a checkpoint.
 #[derive(Debug)]
 pub struct FileTable {
     checkpoint: OpenCheckpoint,
     /// Row groups with files, for each file of the checkpoint. Number `at * files + file` is the one at `at` of a file, so
     /// that row groups have numbers while other files were never opened.
-    groups: Vec<OnceCell<Vec<(Arc<Part>, usize)>>>,
+    groups: Vec<OnceCell<Groups>>,
     cache: Cache,
 }
 
