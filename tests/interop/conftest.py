@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from sample import every_type
+from sample import every_type, log_actions
+
+import deltic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,3 +144,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     matrix = sys.modules.get("test_matrix")
     if matrix is not None and matrix.COMPARED:
         terminalreporter.write_line(f"rows compared with delta-spark {matrix.COMPARED.total()} times")
+
+
+def with_reused_sidecars(uri: str, flights: pa.Table) -> pa.Table:
+    """A table read from a checkpoint whose sidecars are partly those of the one before; returns its rows."""
+    properties = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "100"}
+    for start in range(0, 120, 40):
+        deltic.write(uri, flights.slice(start, 40), partition_by=["month"], properties=None if start else properties)
+        deltic.Table(uri).checkpoint()
+    log = Path(uri, "_delta_log")
+    # One file leaves: its sidecar is written anew, the others are named again.
+    add = next(action["add"] for action in log_actions(uri, 1) if "add" in action)
+    remove = {"path": add["path"], "deletionTimestamp": 4102444800000, "dataChange": True}
+    (log / f"{3:020}.json").write_text(json.dumps({"remove": remove}))
+    assert deltic.Table(uri).checkpoint() == 3
+    hints = [json.loads(line)["v2Checkpoint"] for line in (log / "_last_checkpoint").read_text().splitlines()]
+    assert len(hints[0]["sidecarFiles"]) == 4
+    # delta-spark wants the commit of the checkpoint's version to be there.
+    kept = (hints[0]["path"], "_last_checkpoint", f"{3:020}.json")
+    for file in log.iterdir():
+        if file.is_file() and file.name not in kept:
+            file.unlink()
+    month = int(add["partitionValues"]["month"])
+    return flights.filter([not (40 <= i < 80 and i % 3 == month) for i in range(120)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from conftest import FILTERS
+from conftest import FILTERS, with_reused_sidecars
 from sample import rows
 
 import deltic
@@ -108,6 +108,12 @@ def test_deltics_checkpoints(spark: SparkSession, uri: str, flights: pa.Table) -
     for version in range(10):
         (log / f"{version:020}.json").unlink()
     assert rows(theirs(spark, uri)) == rows(flights)
+    check_filters(spark, uri)
+
+
+def test_delta_spark_reads_reused_sidecars(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    left = with_reused_sidecars(uri, flights)
+    assert rows(theirs(spark, uri)) == rows(left)
     check_filters(spark, uri)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from conftest import FILTERS
+from conftest import FILTERS, with_reused_sidecars
 from sample import rows
 
 import deltic
@@ -37,6 +37,11 @@ def test_duckdb_reads_what_deltic_wrote(
         theirs = connection.execute(f"SELECT id FROM delta_scan('{uri}') WHERE {filter}").to_arrow_table()
         ours = deltic.Table(uri).scan(columns=["id"], filter=filter).to_arrow()
         assert rows(theirs) == rows(ours), filter
+
+
+def test_duckdb_reads_reused_sidecars(connection: "duckdb.DuckDBPyConnection", uri: str, flights: pa.Table) -> None:
+    left = with_reused_sidecars(uri, flights)
+    assert rows(connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()) == rows(left)
 
 
 def test_duckdb_reads_a_scan_lazily_and_pushes_nothing_wrong(uri: str, flights: pa.Table) -> None:

@@ -31,7 +31,7 @@ TABLE: list[set[str]] = [
     {"tail"},
     {"file_table"},
     {"snapshot"},
-    {"history", "check", "scan", "write", "checkpoint/write"},
+    {"history", "check", "scan", "write", "checkpoint/write", "checkpoint/sidecars"},
     {"commit", "changes", "cleanup"},
     {"transaction"},
     {"after_commit"},

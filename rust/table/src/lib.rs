@@ -5,7 +5,7 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
 //! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::write`, then `changes`, `cleanup` and `commit`, then `transaction`, `after_commit`, `job`, `draft`. A test reads
+//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup` and `commit`, then `transaction`, `after_commit`, `job`, `draft`. A test reads
 //! the imports.
 
 pub mod after_commit;

@@ -25,6 +25,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+mod sidecars;
+
 /// One day, in milliseconds.
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -92,8 +94,10 @@ impl Log {
         written
     }
 
+    /// The name of the newest checkpoint of a version, or the one that it would have in most tables.
     fn checkpoint_name(&self, version: u64) -> String {
-        format!("{version:020}.checkpoint.parquet")
+        let uuid = self.hint().filter(|hint| hint.version == version).and_then(|hint| hint.v2_checkpoint);
+        uuid.map_or_else(|| format!("{version:020}.checkpoint.parquet"), |hint| hint.path)
     }
 
     fn hint(&self) -> Option<LastCheckpoint> {
@@ -691,12 +695,58 @@ fn tables_with_the_feature_get_the_v2_spec() {
     ]);
     let before = block_on(state(&log.snapshot())).unwrap();
     let written = log.only_checkpoint(0);
-    assert_eq!(written.actions, 4);
+    // A sidecar with the file, protocol, metadata and what the checkpoint says of itself.
+    assert_eq!((written.actions, written.sidecars, written.reused), (5, 1, 0));
     let snapshot = log.snapshot();
     assert_eq!(block_on(state(&snapshot)).unwrap(), before);
     let checkpoint = block_on(snapshot.checkpoint()).unwrap().unwrap();
     assert_eq!(checkpoint.state().checkpoint_metadata.as_ref().unwrap().version, 0);
-    assert!(checkpoint.state().sidecars.is_empty());
+    assert_eq!(checkpoint.sidecars().len(), 1);
+    // Without the policy the classic name serves, which more readers know.
+    log.commit(&[metadata(&[("x", "long")], &[], &[])]);
+    let before = block_on(state(&log.snapshot())).unwrap();
+    assert_eq!(log.only_checkpoint(0).sidecars, 0);
+    assert!(log.path("00000000000000000001.checkpoint.parquet").exists());
+    let snapshot = log.snapshot();
+    assert_eq!(block_on(state(&snapshot)).unwrap(), before);
+    assert!(block_on(snapshot.checkpoint()).unwrap().unwrap().sidecars().is_empty());
+}
+
+#[test]
+fn files_are_sorted_by_partition_or_clustering() {
+    let first = |log: &Log, version: u64| {
+        log.only_checkpoint(0);
+        let adds = log.adds_in_checkpoint(version);
+        adds.column_by_name("path")
+            .unwrap()
+            .as_string::<i32>()
+            .iter()
+            .map(|p| p.unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut log = Log::new(&[("x", "long"), ("p", "integer")], &["p"], &[]);
+    let partitions = [Some("10"), Some("9"), None, Some("-1"), Some("9")];
+    for (i, p) in partitions.iter().enumerate() {
+        log.commit(&[add_with(&format!("f{}", 9 - i), json!({"partitionValues": {"p": p}}))]);
+    }
+    let expected = ["f7", "f6", "f5", "f8", "f9"];
+    assert_eq!(first(&log, 5), expected);
+    // From a checkpoint and new commits as well.
+    log.commit(&[add_with("f1", json!({"partitionValues": {"p": "9"}}))]);
+    assert_eq!(first(&log, 6), ["f7", "f6", "f1", "f5", "f8", "f9"]);
+
+    let mut log = Log::new(&[("x", "long"), ("y", "string")], &[], &[]);
+    let domain = json!({"clusteringColumns": [["y"], ["x"]], "domainName": "delta.clustering"}).to_string();
+    log.commit(&[json!({"domainMetadata": {"domain": "delta.clustering", "configuration": domain, "removed": false}})]);
+    for (path, stats) in [
+        ("b", r#"{"numRecords":1,"minValues":{"x":2,"y":"m"},"maxValues":{"x":3,"y":"n"}}"#),
+        ("c", r#"{"numRecords":1,"minValues":{"x":1,"y":"m"},"maxValues":{"x":3,"y":"n"}}"#),
+        ("d", r#"{"numRecords":1}"#),
+        ("e", r#"{"numRecords":1,"minValues":{"x":9,"y":"a"},"maxValues":{"x":9,"y":"n"}}"#),
+    ] {
+        log.commit(&[add(path, stats)]);
+    }
+    assert_eq!(first(&log, 5), ["d", "e", "c", "b"]);
 }
 
 #[test]

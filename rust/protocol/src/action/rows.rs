@@ -89,7 +89,7 @@ impl StateActions {
                 path: row.need(row.text("path"), "path")?,
                 size_in_bytes: row.need(row.int64("sizeInBytes"), "sizeInBytes")?,
                 modification_time: row.int64("modificationTime").unwrap_or_default(),
-                tags: None,
+                tags: row.tags(),
             });
         }
         for row in Members::of(rows, "checkpointMetadata", "version") {
@@ -153,6 +153,11 @@ impl<'a> Members<'a> {
     fn text_map(&self, name: &str) -> BTreeMap<String, String> {
         let map = self.column(name).and_then(|c| c.as_map_opt()).map(|map| text_map_at(map, self.row));
         map.unwrap_or_default().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+
+    fn tags(&self) -> Option<BTreeMap<String, Option<String>>> {
+        let map = self.column("tags")?.as_map_opt()?;
+        Some(text_map_at(map, self.row))
     }
 
     fn nested(&self, name: &str) -> Option<Members<'a>> {

@@ -21,7 +21,7 @@ use arrow_array::{
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, TEXT_MAP};
-use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::to_arrow_type;
@@ -57,6 +57,7 @@ pub(super) struct Layout {
     stats: Option<StatsLayout>,
     add: Fields,
     schema: SchemaRef,
+    file_schema: SchemaRef,
 }
 
 /// The actions that are not files.
@@ -68,6 +69,8 @@ pub(super) struct State {
     pub(super) domains: Vec<DomainMetadata>,
     /// The version, where the checkpoint follows the V2 spec.
     pub(super) checkpoint_metadata: Option<i64>,
+    /// Where its files are, unless they are in the checkpoint itself.
+    pub(super) sidecars: Vec<Sidecar>,
 }
 
 impl Layout {
@@ -99,6 +102,7 @@ impl Layout {
             stats,
             add: Fields::empty(),
             schema: Arc::new(Schema::empty()),
+            file_schema: Arc::new(Schema::empty()),
         };
         layout.add = layout.add_fields()?;
         let structure = |name: &str, fields: Fields| Field::new(name, ArrowType::Struct(fields), true);
@@ -112,14 +116,36 @@ impl Layout {
         ];
         if is_v2 {
             roots.push(structure("checkpointMetadata", checkpoint_metadata(&[])?.fields().clone()));
-            roots.push(structure("sidecar", sidecar_fields()));
+            roots.push(structure("sidecar", sidecars(&[])?.fields().clone()));
         }
         layout.schema = Arc::new(Schema::new(roots));
+        layout.file_schema =
+            Arc::new(Schema::new(vec![structure("add", layout.add.clone()), structure("remove", remove_fields())]));
         Ok(layout)
     }
 
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The columns of a sidecar, which holds files and tombstones alone.
+    pub(super) fn file_schema(&self) -> &SchemaRef {
+        &self.file_schema
+    }
+
+    /// Leaf columns, by physical path, that have typed statistics here.
+    pub(super) fn has_typed_stats(&self, path: &[String]) -> bool {
+        let found = self.add.find("stats_parsed").and_then(|(_, stats)| match stats.data_type() {
+            ArrowType::Struct(members) => members.find("minValues").map(|(_, values)| values.data_type()),
+            _ => None,
+        });
+        path.iter()
+            .try_fold(found, |level, name| match level {
+                Some(ArrowType::Struct(fields)) => fields.find(name).map(|(_, field)| Some(field.data_type())),
+                Some(_) | None => None,
+            })
+            .flatten()
+            .is_some()
     }
 
     /// What must be read of the files to write them.
@@ -153,7 +179,7 @@ impl Layout {
         Ok(fields.into())
     }
 
-    /// Live files as rows.
+    /// Live files as the columns of `add`.
     pub(super) fn adds(&self, adds: &AddBatch) -> Result<RecordBatch> {
         let rows = adds.len();
         let typed = adds.structure("stats_parsed");
@@ -177,7 +203,7 @@ impl Layout {
             };
             columns.push(column);
         }
-        self.rows_of("add", StructArray::try_new(self.add.clone(), columns, None)?)
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(self.add.clone())), columns)?)
     }
 
     fn partition_values(&self, adds: &AddBatch, field: &Field) -> Result<StructArray> {
@@ -190,7 +216,7 @@ impl Layout {
         }
     }
 
-    /// Tombstones, given as the columns of `remove`, as rows.
+    /// Tombstones, given as the columns of `remove`, in the types of this checkpoint.
     pub(super) fn removes(&self, removes: &RecordBatch) -> Result<RecordBatch> {
         let fields = remove_fields();
         let mut columns = Vec::with_capacity(fields.len());
@@ -201,7 +227,7 @@ impl Layout {
                 _ => member(removes, field)?,
             });
         }
-        self.rows_of("remove", StructArray::try_new(fields, columns, None)?)
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
     /// The actions that are not files as rows, each kind in a batch.
@@ -214,20 +240,25 @@ impl Layout {
         ];
         if let Some(version) = state.checkpoint_metadata {
             batches.push(self.rows_of("checkpointMetadata", checkpoint_metadata(&[version])?)?);
+            batches.push(self.rows_of("sidecar", sidecars(&state.sidecars)?)?);
         }
         batches.retain(|batch| batch.num_rows() > 0);
         Ok(batches)
     }
 
-    /// Rows of one kind of action; the columns of the others are null.
     fn rows_of(&self, root: &str, actions: StructArray) -> Result<RecordBatch> {
-        let rows = actions.len();
-        let actions: ArrayRef = Arc::new(actions);
-        let column = |field: &Arc<Field>| {
-            if field.name() == root { actions.clone() } else { new_null_array(field.data_type(), rows) }
-        };
-        Ok(RecordBatch::try_new(self.schema.clone(), self.schema.fields().iter().map(column).collect())?)
+        rows_of(&self.schema, root, actions)
     }
+}
+
+/// Rows of one kind of action; the columns of the others are null.
+pub(super) fn rows_of(schema: &SchemaRef, root: &str, actions: StructArray) -> Result<RecordBatch> {
+    let rows = actions.len();
+    let actions: ArrayRef = Arc::new(actions);
+    let column = |field: &Arc<Field>| {
+        if field.name() == root { actions.clone() } else { new_null_array(field.data_type(), rows) }
+    };
+    Ok(RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())?)
 }
 
 /// Typed statistics of the columns that are indexed, and of those that had some before. Where no text is kept they are
@@ -348,9 +379,12 @@ fn lists<'a>(values: impl IntoIterator<Item = Option<&'a Vec<String>>>) -> Array
     Arc::new(builder.finish())
 }
 
+fn map_names() -> MapFieldNames {
+    MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() }
+}
+
 fn maps<'a>(values: impl IntoIterator<Item = &'a BTreeMap<String, String>>) -> Result<ArrayRef> {
-    let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
-    let mut builder = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
+    let mut builder = MapBuilder::new(Some(map_names()), StringBuilder::new(), StringBuilder::new());
     for map in values {
         for (key, value) in map {
             builder.keys().append_value(key);
@@ -414,12 +448,19 @@ fn checkpoint_metadata(versions: &[i64]) -> Result<StructArray> {
     ])
 }
 
-fn sidecar_fields() -> Fields {
-    let fields = [
-        ("path", ArrowType::Utf8),
-        ("sizeInBytes", ArrowType::Int64),
-        ("modificationTime", ArrowType::Int64),
-        ("tags", TEXT_MAP.clone()),
-    ];
-    fields.into_iter().map(|(name, data_type)| Field::new(name, data_type, true)).collect()
+fn sidecars(all: &[Sidecar]) -> Result<StructArray> {
+    let mut tags = MapBuilder::new(Some(map_names()), StringBuilder::new(), StringBuilder::new());
+    for sidecar in all {
+        for (key, value) in sidecar.tags.iter().flatten() {
+            tags.keys().append_value(key);
+            tags.values().append_option(value.as_ref());
+        }
+        tags.append(sidecar.tags.is_some())?;
+    }
+    structure(vec![
+        ("path", texts(all.iter().map(|s| Some(s.path.as_str())))),
+        ("sizeInBytes", longs(all.iter().map(|s| Some(s.size_in_bytes)))),
+        ("modificationTime", longs(all.iter().map(|s| Some(s.modification_time)))),
+        ("tags", Arc::new(tags.finish())),
+    ])
 }

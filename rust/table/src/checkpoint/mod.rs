@@ -1,6 +1,9 @@
 //! Checkpoints: reading and writing them.
 
 mod columns;
+mod encode;
+mod order;
 pub(crate) mod part;
 pub mod read;
+mod sidecars;
 pub mod write;

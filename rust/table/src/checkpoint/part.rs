@@ -26,7 +26,7 @@ use crate::storage::Storage;
 /// How much of the file's end is fetched at first; footers of checkpoints are mostly smaller.
 const FOOTER_GUESS: u64 = 64 * 1024;
 /// Footers fetched at once.
-const CONCURRENT_FOOTERS: usize = 16;
+pub(super) const CONCURRENT_FOOTERS: usize = 16;
 /// Rows decoded into one batch.
 const BATCH_ROWS: usize = 128 * 1024;
 /// Rows that a file of any size may have, and how many more for each of its bytes. Nulls and repeated values take next
@@ -71,7 +71,8 @@ impl Part {
         stream::iter(files).map(open).buffered(CONCURRENT_FOOTERS).try_collect().await
     }
 
-    async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
+    /// Reads the footer of a file.
+    pub(crate) async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
         let parquet = |e| corrupt_parquet(&path, e);
         let cut = || Error::corrupt("the Parquet file is cut off").in_file(&path);
         if size <= footer::TRAILER {
@@ -101,6 +102,11 @@ impl Part {
 
     pub(crate) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &[String]> {

@@ -13,6 +13,7 @@ use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
+use deltic_protocol::action::Sidecar;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::rows::StateActions;
@@ -22,7 +23,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::file::metadata::RowGroupMetaData;
 use tokio::sync::OnceCell;
 
-use super::part::Part;
+use super::part::{CONCURRENT_FOOTERS, Part};
 use crate::error::{Error, Result};
 use crate::storage::{Storage, decode_path};
 
@@ -51,17 +52,27 @@ pub struct OpenCheckpoint {
     state: StateActions,
     /// File actions of a JSON top level.
     inline: Option<CommitActions>,
-    /// The checkpoint's own Parquet files.
-    parts: Vec<Arc<Part>>,
-    sidecars: Arc<Sidecars>,
+    files: Arc<Files>,
+    /// How many of the files are the checkpoint's own.
+    own: usize,
+    /// The other files, and what the checkpoint says of them.
+    sidecars: Vec<Sidecar>,
+    sidecar_files: Vec<(String, u64)>,
 }
 
-/// Files of file actions that a V2 checkpoint names, by path and size; their footers are read on first use.
+/// The Parquet files of a checkpoint: its own, whose footers are known, then its sidecars, whose footers are read on
+/// first use.
 #[derive(Debug)]
-struct Sidecars {
+struct Files {
     storage: Storage,
-    files: Vec<(String, u64)>,
-    parts: OnceCell<Vec<Arc<Part>>>,
+    files: Vec<File>,
+}
+
+#[derive(Debug)]
+struct File {
+    path: String,
+    size: u64,
+    part: OnceCell<Arc<Part>>,
 }
 
 impl OpenCheckpoint {
@@ -93,14 +104,19 @@ impl OpenCheckpoint {
                 state = state_actions(&parts).await?;
             }
         }
-        let sidecar = |s: &deltic_protocol::action::Sidecar| -> Result<(String, u64)> {
+        let sidecar = |s: &Sidecar| -> Result<(String, u64)> {
             let size = u64::try_from(s.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
             let path = if s.path.contains('/') { decode_path(&s.path)? } else { sidecar_path(&decode_path(&s.path)?) };
             Ok((path, size))
         };
-        let files = std::mem::take(&mut state.sidecars).iter().map(sidecar).collect::<Result<Vec<_>>>()?;
-        let sidecars = Arc::new(Sidecars { storage: storage.clone(), files, parts: OnceCell::new() });
-        Ok(Self { version, state, inline, parts, sidecars })
+        let sidecars = std::mem::take(&mut state.sidecars);
+        let sidecar_files = sidecars.iter().map(sidecar).collect::<Result<Vec<_>>>()?;
+        let own = parts.len();
+        let known = |part: Arc<Part>| File { path: String::new(), size: 0, part: OnceCell::new_with(Some(part)) };
+        let unknown = |(path, size): (String, u64)| File { path, size, part: OnceCell::new() };
+        let files = parts.into_iter().map(known).chain(sidecar_files.iter().cloned().map(unknown)).collect();
+        let files = Arc::new(Files { storage: storage.clone(), files });
+        Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
 
     /// The version that the checkpoint holds.
@@ -115,13 +131,28 @@ impl OpenCheckpoint {
 
     /// Paths and sizes of its sidecars.
     pub fn sidecars(&self) -> &[(String, u64)] {
-        &self.sidecars.files
+        &self.sidecar_files
+    }
+
+    /// How many Parquet files it has, its sidecars last.
+    pub(crate) fn file_count(&self) -> usize {
+        self.files.files.len()
+    }
+
+    /// What it says of a file that is a sidecar.
+    pub(crate) fn sidecar(&self, file: usize) -> Option<&Sidecar> {
+        self.sidecars.get(file.checked_sub(self.own)?)
+    }
+
+    /// A file, its footer read on first use.
+    pub(crate) async fn file(&self, file: usize) -> Result<Arc<Part>> {
+        self.files.part(file).await
     }
 
     /// Leaf columns, by physical path, of which some file action may have typed statistics, in sidecars too.
     pub async fn typed_stats(&self) -> Result<HashSet<Vec<String>>> {
-        let sidecars = self.sidecars.parts().await?;
-        let leaves = self.parts.iter().chain(&sidecars).flat_map(|part| part.leaves());
+        let parts = self.files.parts((0..self.file_count()).collect()).await?;
+        let leaves = parts.iter().flat_map(|part| part.leaves());
         let below = leaves.filter_map(|leaf| match leaf {
             [add, stats, bound, path @ ..] if add == "add" && stats == "stats_parsed" && !path.is_empty() => {
                 matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount").then(|| path.to_vec())
@@ -136,13 +167,17 @@ impl OpenCheckpoint {
         self.inline.as_ref().map(|actions| &actions.adds)
     }
 
-    /// The row groups that may hold files, those of sidecars last.
-    pub(crate) async fn add_groups(&self) -> Result<Vec<(Arc<Part>, usize)>> {
-        self.row_groups("add").try_collect().await
-    }
-
     /// The files that were live, batch by batch.
     pub fn adds(&self, columns: &AddColumns) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
+        self.adds_of(columns, None)
+    }
+
+    /// The files that were live, batch by batch; of its Parquet files only `which`, by position, if given.
+    pub(crate) fn adds_of(
+        &self,
+        columns: &AddColumns,
+        which: Option<Vec<usize>>,
+    ) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
         let origin = Origin::Checkpoint(self.version);
         let inline: Vec<_> = self.inline.iter().map(|actions| Ok(actions.adds.clone())).collect();
         let columns = Arc::new(columns.clone());
@@ -155,7 +190,7 @@ impl OpenCheckpoint {
                 batches.collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
             }
         };
-        let parts = self.row_groups("add").map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
+        let parts = self.row_groups("add", which).map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
         stream::iter(inline).chain(parts.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten())
     }
 
@@ -171,14 +206,19 @@ impl OpenCheckpoint {
             let batches = part.read(group, &wanted).await?;
             batches.iter().map(keyed).collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
         };
-        let parts = self.row_groups("remove").map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
+        let parts = self.row_groups("remove", None).map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
         stream::iter(inline).chain(parts.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten())
     }
 
     /// The row groups that may hold such file actions, those of sidecars last.
-    fn row_groups(&self, action: &'static str) -> impl Stream<Item = Result<(Arc<Part>, usize)>> + Send + use<> {
-        let (own, sidecars) = (self.parts.clone(), self.sidecars.clone());
-        let parts = stream::iter([Ok(own)]).chain(stream::once(async move { sidecars.parts().await }));
+    fn row_groups(
+        &self,
+        action: &'static str,
+        which: Option<Vec<usize>>,
+    ) -> impl Stream<Item = Result<(Arc<Part>, usize)>> + Send + use<> {
+        let files = self.files.clone();
+        let which = which.unwrap_or_else(|| (0..files.files.len()).collect());
+        let parts = stream::once(async move { files.parts(which).await });
         let groups = move |parts: Vec<Arc<Part>>| {
             let of_part = move |part: Arc<Part>| {
                 let groups = part.groups_with(action, "path");
@@ -190,9 +230,15 @@ impl OpenCheckpoint {
     }
 }
 
-impl Sidecars {
-    async fn parts(&self) -> Result<Vec<Arc<Part>>> {
-        self.parts.get_or_try_init(|| Part::open_all(&self.storage, self.files.clone())).await.cloned()
+impl Files {
+    async fn part(&self, file: usize) -> Result<Arc<Part>> {
+        let file = self.files.get(file).ok_or_else(|| Error::internal("a checkpoint has no such file"))?;
+        let open = || Part::open(&self.storage, file.path.clone(), file.size);
+        file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned()
+    }
+
+    async fn parts(&self, which: Vec<usize>) -> Result<Vec<Arc<Part>>> {
+        stream::iter(which).map(|file| self.part(file)).buffered(CONCURRENT_FOOTERS).try_collect().await
     }
 }
 

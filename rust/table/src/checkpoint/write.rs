@@ -1,12 +1,12 @@
-//! Writing checkpoints: one Parquet file of the classic name, streamed.
+//! Writing checkpoints: one Parquet file, streamed, or for large tables with the feature `v2Checkpoint` a small one over
+//! sidecars.
 //!
 //! Nothing is replayed that the snapshot has not replayed: live files come from it batch by batch, and are converted and
 //! encoded on the blocking pool while the next ones are fetched. The file appears when it is whole, so that a failed
-//! checkpoint leaves the one that was there. Tables with the feature `v2Checkpoint` get the V2 spec under the same
-//! name, without sidecars, which every reader of V2 understands.
+//! checkpoint leaves the one that was there. Other tables with the feature get the V2 spec under the classic name, which
+//! every reader of V2 understands.
 //!
-//! Row groups are small enough to be read in parallel and in little memory; the few actions that are not files come
-//! last, in a group of their own when there are many files.
+//! The few actions that are not files come last, in a row group of their own when there are many files.
 //!
 //! A snapshot of the checkpoint equals the snapshot of its commits (`checkpoint::a_checkpoint_changes_nothing`).
 //!
@@ -17,49 +17,34 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_array::{Array, BooleanArray, RecordBatch, StructArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_cast::cast;
-use arrow_schema::DataType as ArrowType;
+use arrow_schema::{DataType as ArrowType, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Txn;
 use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
 use deltic_protocol::feature;
-use deltic_protocol::log::hint::LastCheckpoint;
-use deltic_protocol::log::name::{LAST_CHECKPOINT, checkpoint_name};
-use deltic_protocol::property::{Compression, PageVersion, Properties};
-use futures::future::join;
-use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::basic::{self, GzipLevel, ZstdLevel};
-use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::schema::types::ColumnPath;
-use tokio::task::spawn_blocking;
+use deltic_protocol::log::hint::{LastCheckpoint, UuidCheckpointHint};
+use deltic_protocol::log::name::{CheckpointFormat, LAST_CHECKPOINT, LogName, checkpoint_name};
+use deltic_protocol::property::{CheckpointPolicy, Properties};
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
-use super::columns::{Layout, State};
+use super::columns::{Layout, State, rows_of};
+use super::encode::{Output, PIECE_ROWS, blocking};
+use super::order::Order;
+use super::sidecars::{self, SIDECAR_FILES, Sidecars};
 use crate::error::{Error, Result};
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::{FileWriter, Storage};
+use crate::storage::Storage;
 
-/// Rows converted and encoded at once.
-const PIECE_ROWS: usize = 16 * 1024;
 /// Batches of the log that are looked at together, so that many small commits do not make many small pieces.
 const BATCHES_AT_ONCE: usize = 256;
-/// Rows of a row group.
-const GROUP_ROWS: usize = 100_000;
-/// Bytes in memory of a row group's actions, which readers must hold.
-const GROUP_BYTES: usize = 64 * 1024 * 1024;
-/// Fewer rows than these do not get a row group of their own.
-const SMALL_GROUP_ROWS: usize = 8 * 1024;
-/// Bytes of text kept in the bounds of a column chunk: longer than any statistic, shorter than JSON.
-const BOUND_BYTES: usize = 256;
-/// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
-const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
+/// More sidecars than these are not repeated in `_last_checkpoint`.
+const HINTED_SIDECARS: usize = 30;
 
 /// A checkpoint that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +57,12 @@ pub struct Written {
     pub adds: u64,
     /// Tombstones.
     pub removes: u64,
-    /// Bytes of the file.
+    /// Bytes of the checkpoint, its sidecars included.
     pub bytes: u64,
+    /// Its sidecars.
+    pub sidecars: u64,
+    /// How many of them are those of the checkpoint before.
+    pub reused: u64,
 }
 
 /// Writes a checkpoint of `version` if the table wants one there, by its `interval`. What went wrong, if anything did.
@@ -103,55 +92,110 @@ pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
 /// replayed or is not what its checksum says. A checkpoint that was there before is there still.
 pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
     let place = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
-    let written = write(snapshot, now_ms).await.map_err(place)?;
-    point_to(snapshot.storage(), written).await.map_err(place)?;
+    let (written, hint) = write(snapshot, now_ms).await.map_err(place)?;
+    point_to(snapshot.storage(), &hint).await.map_err(place)?;
     Ok(written)
 }
 
-async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
+/// What goes into one checkpoint.
+pub(super) struct Work {
+    pub(super) snapshot: Snapshot,
+    pub(super) layout: Arc<Layout>,
+    pub(super) order: Option<Order>,
+    pub(super) now_ms: i64,
+    /// Tombstones must be younger.
+    horizon: i64,
+}
+
+async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpoint)> {
     let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
     let properties = Properties::of(metadata);
-    let is_v2 = protocol.reader_features.iter().flatten().any(|name| name == "v2Checkpoint");
+    let follows_v2 = protocol.reader_features.iter().flatten().any(|name| name == "v2Checkpoint");
     let typed = match snapshot.checkpoint().await? {
         Some(checkpoint) => checkpoint.typed_stats().await?,
         None => HashSet::new(),
     };
-    let layout = Arc::new(Layout::of(snapshot.shape(), properties, &typed, is_v2)?);
-    let encoder = Encoder::new(&layout, properties)?;
+    let work = Work {
+        snapshot: snapshot.clone(),
+        layout: Arc::new(Layout::of(snapshot.shape(), properties, &typed, follows_v2)?),
+        order: Order::of(snapshot.shape(), &snapshot.domains().await?)?,
+        now_ms,
+        horizon: now_ms.saturating_sub(properties.deleted_file_retention()?),
+    };
+    let sidecars = match follows_v2 && wants_sidecars(snapshot)? {
+        true => Some(sidecars::write(&work).await?),
+        false => None,
+    };
+    let name = match &sidecars {
+        Some(_) => {
+            let (version, uuid) = (snapshot.version(), uuid::Uuid::new_v4().to_string());
+            LogName::CheckpointUuid { version, uuid, format: CheckpointFormat::Parquet }.to_string()
+        }
+        None => checkpoint_name(snapshot.version()),
+    };
+    let written = write_top(&work, &name, follows_v2, sidecars.as_ref()).await;
+    match (written, sidecars) {
+        (Ok(written), sidecars) => Ok((written, hint(&written, name, now_ms, sidecars))),
+        (Err(error), Some(sidecars)) => {
+            sidecars.discard(snapshot.storage()).await;
+            Err(error)
+        }
+        (Err(error), None) => Err(error),
+    }
+}
 
-    let file = snapshot.storage().create_file(&log_path(&checkpoint_name(snapshot.version()))).await?;
-    let mut output = Output { encoder: Some(encoder), file };
-    match write_actions(snapshot, &layout, is_v2, now_ms, &mut output).await {
+/// Whether the table asks for sidecars, or is so large that rewriting it each time would be a waste.
+fn wants_sidecars(snapshot: &Snapshot) -> Result<bool> {
+    let files = snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()).unwrap_or_default();
+    let policy = Properties::of(snapshot.metadata()).checkpoint_policy()?;
+    Ok(policy == CheckpointPolicy::TwoLevel || files > SIDECAR_FILES)
+}
+
+/// Writes the file that the checkpoint is named after.
+async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&Sidecars>) -> Result<Written> {
+    let snapshot = &work.snapshot;
+    let properties = Properties::of(snapshot.metadata());
+    let path = log_path(name);
+    let mut output = Output::create(snapshot.storage(), &path, work.layout.schema(), properties).await?;
+    match write_actions(work, follows_v2, sidecars, &mut output).await {
         Ok(mut written) => {
-            written.bytes = output.file.finish().await?;
+            written.bytes = written.bytes.saturating_add(output.finish().await?);
             Ok(written)
         }
         Err(error) => {
-            // The error that led here says more than one from cleaning up.
-            let _aborted = output.file.abort().await;
+            output.abort().await;
             Err(error)
         }
     }
 }
 
 async fn write_actions(
-    snapshot: &Snapshot,
-    layout: &Arc<Layout>,
-    is_v2: bool,
-    now_ms: i64,
+    work: &Work,
+    follows_v2: bool,
+    sidecars: Option<&Sidecars>,
     output: &mut Output,
 ) -> Result<Written> {
-    let properties = Properties::of(snapshot.metadata());
-    let adds = output.write_all(adds(snapshot, layout).await?).await?;
-    check_count(snapshot, adds)?;
-
-    let horizon = now_ms.saturating_sub(properties.deleted_file_retention()?);
-    let removes = output.write_all(removes(snapshot, layout, horizon).await?).await?;
-
+    let snapshot = &work.snapshot;
+    let mut written =
+        Written { version: snapshot.version(), actions: 0, adds: 0, removes: 0, bytes: 0, sidecars: 0, reused: 0 };
+    match sidecars {
+        Some(sidecars) => {
+            (written.adds, written.removes) = (sidecars.adds, sidecars.removes);
+            (written.sidecars, written.reused) = (sidecars.all.len() as u64, sidecars.reused);
+            let sizes = sidecars.all.iter().filter_map(|s| u64::try_from(s.size_in_bytes).ok());
+            written.bytes = sizes.fold(0, u64::saturating_add);
+        }
+        None => {
+            let schema = work.layout.schema();
+            written.adds = output.write_all(work.adds(None, schema).await?).await?;
+            check_count(snapshot, written.adds)?;
+            written.removes = output.write_all(work.removes(schema).await?).await?;
+        }
+    }
     let mut txns = snapshot.txns().await?;
-    if let Some(retention) = properties.set_transaction_retention()? {
-        let horizon = now_ms.saturating_sub(retention);
+    if let Some(retention) = Properties::of(snapshot.metadata()).set_transaction_retention()? {
+        let horizon = work.now_ms.saturating_sub(retention);
         // Progress of unknown age is not forgotten: the application would write twice.
         txns.retain(|txn: &Txn| txn.last_updated.is_none_or(|updated| updated > horizon));
     }
@@ -162,30 +206,65 @@ async fn write_actions(
         metadata: snapshot.metadata().clone(),
         txns,
         domains: snapshot.domains().await?,
-        checkpoint_metadata: is_v2.then_some(version),
+        checkpoint_metadata: follows_v2.then_some(version),
+        sidecars: sidecars.map(|sidecars| sidecars.all.clone()).unwrap_or_default(),
     };
-    let others = output.write_all(stream::iter(layout.state(&state)?.into_iter().map(Ok))).await?;
-    output.finish().await?;
-    Ok(Written { version: snapshot.version(), actions: adds + removes + others, adds, removes, bytes: 0 })
+    let others = output.write_all(stream::iter(work.layout.state(&state)?.into_iter().map(Ok))).await?;
+    written.actions = written.adds + written.removes + others;
+    Ok(written)
 }
 
-/// Live files as rows of the checkpoint.
-async fn adds(snapshot: &Snapshot, layout: &Arc<Layout>) -> Result<impl Stream<Item = Result<RecordBatch>> + use<>> {
-    let origin = Origin::Checkpoint(snapshot.version());
-    let live = snapshot.live_files(&layout.wanted()).await?;
-    let pieces = pieces(live.map_ok(|adds| adds.rows().clone()));
-    let layout = layout.clone();
-    Ok(pieces
-        .map_ok(move |rows| convert(layout.clone(), move |layout| layout.adds(&AddBatch::new(origin, rows)?)))
-        .try_buffered(1))
+impl Work {
+    /// Live files as rows of a checkpoint with `schema`, in order; of the last checkpoint only those of its files `which`,
+    /// by position, if given.
+    pub(super) async fn adds(
+        &self,
+        which: Option<Vec<usize>>,
+        schema: &SchemaRef,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let origin = Origin::Checkpoint(self.snapshot.version());
+        let newest: Vec<_> = self.snapshot.tail().await?.live.iter().map(|adds| Ok(adds.rows().clone())).collect();
+        let columns = self.layout.wanted();
+        let older = self.snapshot.checkpoint().await?.map(|checkpoint| checkpoint.adds_of(&columns, which));
+        let older = stream::iter(older).flatten().map_ok(|adds| adds.rows().clone());
+        let rows = pieces(stream::iter(newest)).map_ok(|rows| (rows, false));
+        let rows = rows.chain(pieces(older).map_ok(|rows| (rows, true)));
+        let (snapshot, layout) = (self.snapshot.clone(), self.layout.clone());
+        let convert = move |(rows, is_older)| {
+            let (snapshot, layout) = (snapshot.clone(), layout.clone());
+            blocking(move || {
+                let mut adds = AddBatch::new(origin, rows)?;
+                if is_older {
+                    let tail = snapshot.replayed();
+                    let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
+                    adds = adds.filter(tail.unseen(&adds.keys()?))?;
+                }
+                layout.adds(&adds)
+            })
+        };
+        let rows = rows.map_ok(convert).try_buffered(1);
+        let rows = match self.order.clone() {
+            Some(order) => order.sorted(rows).boxed(),
+            None => rows.boxed(),
+        };
+        let schema = schema.clone();
+        Ok(rows.map(move |rows| rows_of(&schema, "add", StructArray::from(rows?))).boxed())
+    }
+
+    /// Tombstones that are young enough, as rows of a checkpoint with `schema`.
+    pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let (layout, schema) = (self.layout.clone(), schema.clone());
+        let rows = removes(&self.snapshot, self.horizon).await?;
+        let convert = move |rows: RecordBatch| {
+            let (layout, schema) = (layout.clone(), schema.clone());
+            blocking(move || rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?)))
+        };
+        Ok(rows.map_ok(convert).try_buffered(1).boxed())
+    }
 }
 
-/// Tombstones that are younger than `horizon`, as rows of the checkpoint.
-async fn removes(
-    snapshot: &Snapshot,
-    layout: &Arc<Layout>,
-    horizon: i64,
-) -> Result<impl Stream<Item = Result<RecordBatch>> + use<>> {
+/// Tombstones that are younger than `horizon`.
+async fn removes(snapshot: &Snapshot, horizon: i64) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
     let newest: Vec<_> = snapshot.tail().await?.tombstones.iter().cloned().map(Ok).collect();
     let older = snapshot.checkpoint().await?.map(|checkpoint| checkpoint.removes());
     let replayed = snapshot.clone();
@@ -196,9 +275,7 @@ async fn removes(
     let older = stream::iter(older).flatten().and_then(unseen);
     let young =
         move |rows: RecordBatch| std::future::ready(unexpired(&rows, horizon).and_then(|keep| kept(&rows, keep)));
-    let pieces = pieces(stream::iter(newest).chain(older).and_then(young));
-    let layout = layout.clone();
-    Ok(pieces.map_ok(move |rows| convert(layout.clone(), move |layout| layout.removes(&rows))).try_buffered(1))
+    Ok(pieces(stream::iter(newest).chain(older).and_then(young)))
 }
 
 /// A tombstone without a time is as old as can be.
@@ -220,7 +297,7 @@ fn kept(rows: &RecordBatch, keep: BooleanBuffer) -> Result<RecordBatch> {
 }
 
 /// Batches of about equal size: small ones joined as long as their columns are the same, large ones cut.
-fn pieces(batches: impl Stream<Item = Result<RecordBatch>>) -> impl Stream<Item = Result<RecordBatch>> {
+fn pieces(batches: impl Stream<Item = Result<RecordBatch>> + Send) -> impl Stream<Item = Result<RecordBatch>> + Send {
     let ready = batches.try_ready_chunks(BATCHES_AT_ONCE).map_err(|e| e.1);
     let cut = |batches: Vec<RecordBatch>| async move {
         let mut pieces = Vec::new();
@@ -252,19 +329,8 @@ fn joined(run: &[RecordBatch]) -> Result<Option<RecordBatch>> {
     }
 }
 
-async fn convert(
-    layout: Arc<Layout>,
-    work: impl FnOnce(&Layout) -> Result<RecordBatch> + Send + 'static,
-) -> Result<RecordBatch> {
-    spawn_blocking(move || work(&layout)).await.unwrap_or_else(|e| Err(worker_failed(e)))
-}
-
-fn worker_failed(source: tokio::task::JoinError) -> Error {
-    Error::internal("a worker thread failed while writing a checkpoint").caused_by(source)
-}
-
 /// What the checksum of the version knows must be so, or the checkpoint would make an error lasting.
-fn check_count(snapshot: &Snapshot, adds: u64) -> Result<()> {
+pub(super) fn check_count(snapshot: &Snapshot, adds: u64) -> Result<()> {
     match snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()) {
         Some(files) if files != adds => Err(Error::corrupt(format!(
             "the log has {adds} live files and the checksum of this version says {files}; \
@@ -274,133 +340,32 @@ fn check_count(snapshot: &Snapshot, adds: u64) -> Result<()> {
     }
 }
 
-/// The file and what fills it.
-struct Output {
-    /// Not there only while it is at work.
-    encoder: Option<Encoder>,
-    file: FileWriter,
-}
-
-impl Output {
-    /// Writes actions of one kind, encoding each batch while the next one comes; returns how many they were.
-    async fn write_all(&mut self, batches: impl Stream<Item = Result<RecordBatch>>) -> Result<u64> {
-        let mut batches = std::pin::pin!(batches);
-        let mut count = 0;
-        let mut coming = batches.try_next().await?;
-        while let Some(batch) = coming {
-            count += batch.num_rows() as u64;
-            let (encoded, following) = join(self.run(move |encoder| encoder.write(&batch)), batches.try_next()).await;
-            encoded?;
-            coming = following?;
+/// What `_last_checkpoint` is to say.
+fn hint(written: &Written, name: String, now_ms: i64, sidecars: Option<Sidecars>) -> LastCheckpoint {
+    let count = |number: u64| i64::try_from(number).ok();
+    let of_sidecars = |sidecars: Sidecars| {
+        let sizes =
+            sidecars.all.iter().filter_map(|s| u64::try_from(s.size_in_bytes).ok()).fold(0, u64::saturating_add);
+        UuidCheckpointHint {
+            path: name,
+            size_in_bytes: count(written.bytes.saturating_sub(sizes)).unwrap_or(-1),
+            modification_time: now_ms,
+            non_file_actions: None,
+            sidecar_files: (sidecars.all.len() <= HINTED_SIDECARS).then_some(sidecars.all),
         }
-        self.run(Encoder::end_kind).await?;
-        Ok(count)
+    };
+    LastCheckpoint {
+        version: written.version,
+        size: count(written.actions).unwrap_or(-1),
+        size_in_bytes: count(written.bytes),
+        num_of_add_files: count(written.adds),
+        v2_checkpoint: sidecars.map(of_sidecars),
+        ..LastCheckpoint::default()
     }
-
-    async fn finish(&mut self) -> Result<()> {
-        self.run(Encoder::finish).await
-    }
-
-    async fn run(
-        &mut self,
-        work: impl FnOnce(&mut Encoder) -> Result<(), ParquetError> + Send + 'static,
-    ) -> Result<()> {
-        let mut encoder = self.encoder.take().ok_or_else(|| Error::internal("a checkpoint went on after an error"))?;
-        let encode = move || {
-            work(&mut encoder).map_err(not_encoded)?;
-            let bytes = encoder.take();
-            Ok((encoder, bytes))
-        };
-        let (encoder, bytes) = spawn_blocking(encode).await.unwrap_or_else(|e| Err(worker_failed(e)))?;
-        self.encoder = Some(encoder);
-        if bytes.is_empty() { Ok(()) } else { self.file.write(bytes).await }
-    }
-}
-
-/// Rows to Parquet bytes.
-struct Encoder {
-    writer: ArrowWriter<Vec<u8>>,
-    /// Bytes in memory of what the row group holds so far.
-    group_bytes: usize,
-}
-
-impl Encoder {
-    fn new(layout: &Layout, properties: Properties<'_>) -> Result<Self> {
-        let version = match properties.page_version()? {
-            PageVersion::One => WriterVersion::PARQUET_1_0,
-            PageVersion::Two => WriterVersion::PARQUET_2_0,
-        };
-        let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
-        let properties = WriterProperties::builder()
-            .set_created_by(CREATED_BY.to_owned())
-            .set_writer_version(version)
-            .set_compression(compression(properties)?)
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_statistics_truncate_length(Some(BOUND_BYTES))
-            .set_offset_index_disabled(true)
-            .set_max_row_group_row_count(Some(GROUP_ROWS))
-            .set_column_dictionary_enabled(unique("add", "path"), false)
-            .set_column_dictionary_enabled(unique("add", "stats"), false)
-            .set_column_dictionary_enabled(unique("remove", "path"), false)
-            .build();
-        let options = ArrowWriterOptions::new()
-            .with_properties(properties)
-            .with_skip_arrow_metadata(true)
-            .with_schema_root("spark_schema".to_owned());
-        let writer = ArrowWriter::try_new_with_options(Vec::new(), layout.schema().clone(), options);
-        Ok(Self { writer: writer.map_err(not_encoded)?, group_bytes: 0 })
-    }
-
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
-        self.writer.write(batch)?;
-        let there = batch.columns().iter().filter(|column| column.null_count() < column.len());
-        let bytes: usize = there.map(|column| column.to_data().get_slice_memory_size().unwrap_or_default()).sum();
-        self.group_bytes = self.group_bytes.saturating_add(bytes);
-        if self.group_bytes >= GROUP_BYTES || self.writer.in_progress_rows() + PIECE_ROWS > GROUP_ROWS {
-            self.end_group()?;
-        }
-        Ok(())
-    }
-
-    /// What comes after belongs to another kind of action, and to another row group if that is worth it.
-    fn end_kind(&mut self) -> Result<(), ParquetError> {
-        if self.writer.in_progress_rows() >= SMALL_GROUP_ROWS { self.end_group() } else { Ok(()) }
-    }
-
-    fn end_group(&mut self) -> Result<(), ParquetError> {
-        self.group_bytes = 0;
-        self.writer.flush()
-    }
-
-    fn finish(&mut self) -> Result<(), ParquetError> {
-        self.writer.finish().map(drop)
-    }
-
-    fn take(&mut self) -> Bytes {
-        Bytes::from(std::mem::take(self.writer.inner_mut()))
-    }
-}
-
-/// The codec that the table asks for; else the one that every reader of checkpoints has.
-fn compression(properties: Properties<'_>) -> Result<basic::Compression> {
-    if properties.get("delta.parquet.compression.codec").is_none() {
-        return Ok(basic::Compression::SNAPPY);
-    }
-    Ok(match properties.compression()? {
-        Compression::Uncompressed => basic::Compression::UNCOMPRESSED,
-        Compression::Snappy => basic::Compression::SNAPPY,
-        Compression::Gzip => basic::Compression::GZIP(GzipLevel::default()),
-        Compression::Lz4 | Compression::Lz4Raw => basic::Compression::LZ4_RAW,
-        Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
-    })
-}
-
-fn not_encoded(source: ParquetError) -> Error {
-    Error::internal("actions could not be encoded as a checkpoint").caused_by(source)
 }
 
 /// Points `_last_checkpoint` to what was written, unless a newer checkpoint is there.
-async fn point_to(storage: &Storage, written: Written) -> Result<()> {
+async fn point_to(storage: &Storage, written: &LastCheckpoint) -> Result<()> {
     if let Some(hint) = log_reader::last_checkpoint(storage).await
         && hint.version > written.version
     {
@@ -410,12 +375,5 @@ async fn point_to(storage: &Storage, written: Written) -> Result<()> {
             return Ok(());
         }
     }
-    let hint = LastCheckpoint {
-        version: written.version,
-        size: i64::try_from(written.actions).unwrap_or(-1),
-        size_in_bytes: i64::try_from(written.bytes).ok(),
-        num_of_add_files: i64::try_from(written.adds).ok(),
-        ..LastCheckpoint::default()
-    };
-    storage.put(&log_path(LAST_CHECKPOINT), Bytes::from(hint.print())).await
+    storage.put(&log_path(LAST_CHECKPOINT), Bytes::from(written.print())).await
 }

@@ -11,6 +11,7 @@
 //! PROTOCOL.md: "Checkpoints", "Per-file Statistics".
 
 mod cache;
+pub(crate) mod claims;
 mod decode;
 mod groups;
 
@@ -27,11 +28,13 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::prune;
 use deltic_protocol::stats::read::Leaf;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 use tokio::sync::OnceCell;
 
 use self::cache::Cache;
 pub use self::cache::DEFAULT_LIMIT;
+use self::claims::Claims;
 use self::decode::{KnownBounds, Values};
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{OpenCheckpoint, action_rows};
@@ -40,6 +43,8 @@ use crate::tail::Tail;
 
 /// Rows that one page of a column chunk may hold, roughly: whoever wants rows of most pages decodes all.
 const BLOCK_ROWS: usize = 4096;
+/// Files of a checkpoint opened at once.
+const CONCURRENT_FILES: usize = 16;
 
 /// A column of the table of files.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,11 +108,16 @@ pub(crate) struct Keys {
     pub(crate) vectors: Option<StructArray>,
 }
 
+/// Row groups of one file.
+type Groups = Vec<(Arc<Part>, usize)>;
+
 /// The file actions of a checkpoint.
 #[derive(Debug)]
 pub struct FileTable {
     checkpoint: OpenCheckpoint,
-    groups: OnceCell<Vec<(Arc<Part>, usize)>>,
+    /// Row groups with files, for each file of the checkpoint. Number `at * files + file` is the one at `at` of a file, so
+    /// that row groups have numbers while other files were never opened.
+    groups: Vec<OnceCell<Groups>>,
     cache: Cache,
 }
 
@@ -155,7 +165,8 @@ impl Pruning {
 impl FileTable {
     /// Of a checkpoint; decodes nothing.
     pub fn new(checkpoint: OpenCheckpoint) -> Self {
-        Self { checkpoint, groups: OnceCell::new(), cache: Cache::default() }
+        let groups = (0..checkpoint.file_count()).map(|_| OnceCell::new()).collect();
+        Self { checkpoint, groups, cache: Cache::default() }
     }
 
     /// The checkpoint.
@@ -177,29 +188,65 @@ impl FileTable {
         Origin::Checkpoint(self.checkpoint.version())
     }
 
-    /// The row groups that may hold files, those of sidecars last.
-    pub(crate) async fn groups(&self) -> Result<&[(Arc<Part>, usize)]> {
-        self.groups.get_or_try_init(|| self.checkpoint.add_groups()).await.map(Vec::as_slice)
+    /// The row groups that may hold files.
+    pub(crate) async fn groups(&self) -> Result<Vec<usize>> {
+        self.groups_of((0..self.groups.len()).collect()).await
     }
 
-    async fn group(&self, index: usize) -> Result<&(Arc<Part>, usize)> {
-        self.groups().await?.get(index).ok_or_else(|| Error::internal("there is no such row group"))
+    /// The row groups of files of the checkpoint that may hold `add` actions.
+    async fn groups_of(&self, files: Vec<usize>) -> Result<Vec<usize>> {
+        let count = self.groups.len();
+        let numbers = |file: usize| async move {
+            let groups = self.file(file).await?.len();
+            Ok::<_, Error>((0..groups).map(move |at| at * count + file).collect::<Vec<_>>())
+        };
+        let groups: Vec<Vec<usize>> = stream::iter(files).map(numbers).buffered(CONCURRENT_FILES).try_collect().await?;
+        Ok(groups.concat())
     }
 
-    /// The row groups that the bounds in the footers do not exclude.
+    async fn file(&self, file: usize) -> Result<&[(Arc<Part>, usize)]> {
+        let groups = self.groups.get(file).ok_or_else(|| Error::internal("there is no such file"))?;
+        let open = async || {
+            let part = self.checkpoint.file(file).await?;
+            let groups = part.groups_with("add", "path").into_iter();
+            Ok(groups.map(|group| (part.clone(), group)).collect())
+        };
+        groups.get_or_try_init(open).await.map(Vec::as_slice)
+    }
+
+    async fn group(&self, number: usize) -> Result<&(Arc<Part>, usize)> {
+        let missing = || Error::internal("there is no such row group");
+        let files = self.groups.len();
+        let (at, file) =
+            (number.checked_div(files).ok_or_else(missing)?, number.checked_rem(files).ok_or_else(missing)?);
+        self.file(file).await?.get(at).ok_or_else(missing)
+    }
+
+    /// The row groups that neither the tags of sidecars nor the bounds in footers exclude.
     pub(crate) async fn groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
-        let groups = self.groups().await?;
-        let mut kept: Vec<usize> = (0..groups.len()).collect();
-        for (predicate, columns) in
-            [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)]
-        {
-            if let Some(predicate) = predicate.as_ref().filter(|_| !columns.is_empty()) {
-                let bounds = groups::GroupBounds::new(groups, columns);
-                let possible = prune::keep(predicate, &bounds)?;
-                kept.retain(|group| possible.value(*group));
-            }
+        let terms =
+            [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
+        let terms = terms.into_iter().filter_map(|(predicate, columns)| Some((predicate.as_ref()?, columns)));
+        let terms: Vec<_> = terms.filter(|(_, columns)| !columns.is_empty()).collect();
+        let mut files: Vec<usize> = (0..self.groups.len()).collect();
+        let claims: Vec<Option<Claims>> =
+            files.iter().map(|file| self.checkpoint.sidecar(*file).and_then(Claims::of)).collect();
+        files.retain(|file| claims.get(*file).is_none_or(|known| known.as_ref().is_none_or(|known| known.files > 0)));
+        for (predicate, columns) in &terms {
+            let possible = prune::keep(predicate, &claims::ClaimedBounds::new(&claims, columns))?;
+            files.retain(|file| possible.value(*file));
         }
-        Ok(kept)
+        let mut kept = Vec::new();
+        for number in self.groups_of(files).await? {
+            kept.push((number, self.group(number).await?.clone()));
+        }
+        for (predicate, columns) in terms {
+            let groups: Vec<(Arc<Part>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
+            let possible = prune::keep(predicate, &groups::GroupBounds::new(&groups, columns))?;
+            let mut at = 0..;
+            kept.retain(|_| at.next().is_some_and(|at| possible.value(at)));
+        }
+        Ok(kept.into_iter().map(|(number, _)| number).collect())
     }
 
     /// The files of a row group that may have a matching row.

@@ -146,12 +146,12 @@ impl ScanPlan {
     async fn count(&self) -> Result<Totals> {
         let mut totals = self.loose_totals;
         let groups = match self.snapshot.files().await? {
-            Some(files) => files.groups().await?.len(),
-            None => 0,
+            Some(files) => files.groups().await?,
+            None => Vec::new(),
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| in_parallel(count_group(self.snapshot.clone(), by_partition.clone(), group));
-        let mut counts = stream::iter(0..groups).map(count).buffered(parallelism());
+        let mut counts = stream::iter(groups).map(count).buffered(parallelism());
         while let Some(group) = counts.try_next().await? {
             totals = totals.and(group);
         }

@@ -1,0 +1,352 @@
+//! Sidecars of a checkpoint, those of the one before reused: a checkpoint costs what has changed, not what there is.
+//!
+//! A sidecar is kept as long as every file in it lives. Which ones lost files is known from the least and greatest path
+//! in their tags, else from their paths, which are decoded for it and nothing else. The files of the others, and new
+//! ones, go into new sidecars; small sidecars join in when there are too many of about their size, so that the number of
+//! sidecars stays bounded by that of files. Tombstones, which all expire, are written anew each time.
+//!
+//! Sidecars that are not referenced any more stay where they are: older checkpoints may need them, and log cleanup knows.
+//!
+//! PROTOCOL.md: "Sidecar Files", "V2 spec".
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use deltic_protocol::action::Sidecar;
+use deltic_protocol::action::batch::KeyBatch;
+use deltic_protocol::log::name::{LOG_DIR, SIDECARS_DIR};
+use deltic_protocol::property::Properties;
+use deltic_protocol::replay::canonical_path;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use parquet::arrow::ArrowSchemaConverter;
+
+use super::columns::Layout;
+use super::encode::{Output, SCHEMA_ROOT, blocking};
+use super::part::Part;
+use super::read::{OpenCheckpoint, action_rows};
+use super::write::{Work, check_count};
+use crate::error::{Error, Result};
+use crate::file_table::Column;
+use crate::file_table::claims::{Claims, TAG};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::tail::Tail;
+
+/// Files of a sidecar at most.
+pub(super) const SIDECAR_FILES: u64 = 250_000;
+/// Sidecars of about the same size that are not joined yet; sizes differ by this factor from class to class.
+const FANOUT: u64 = 4;
+/// Files of the smallest class of sidecars.
+const SMALL_FILES: u64 = 1_000;
+/// Columns with statistics whose bounds are put into tags.
+const TAGGED_COLUMNS: usize = 8;
+/// Sidecars looked at together.
+const CONCURRENT_SIDECARS: usize = 4;
+
+/// The sidecars of a checkpoint.
+pub(super) struct Sidecars {
+    /// Those of the checkpoint before first.
+    pub(super) all: Vec<Sidecar>,
+    /// How many are those of the checkpoint before.
+    pub(super) reused: u64,
+    /// Files in them.
+    pub(super) adds: u64,
+    /// Tombstones in them.
+    pub(super) removes: u64,
+}
+
+impl Sidecars {
+    /// Deletes those that were written, since no checkpoint came of it.
+    pub(super) async fn discard(self, storage: &Storage) {
+        for sidecar in self.all.iter().skip(usize::try_from(self.reused).unwrap_or(usize::MAX)) {
+            // What stays behind is referenced by nobody.
+            let _deleted = storage.delete(&path_of(&sidecar.path)).await;
+        }
+    }
+}
+
+/// One sidecar of the last checkpoint that still holds nothing but live files.
+#[derive(Clone)]
+struct Intact {
+    /// Its position among the files of the checkpoint.
+    file: usize,
+    sidecar: Sidecar,
+    files: u64,
+}
+
+/// Decides which sidecars stay, and writes the others.
+pub(super) async fn write(work: &Work) -> Result<Sidecars> {
+    let previous = work.snapshot.checkpoint().await?;
+    let mut kept = match previous {
+        Some(previous) => intact(work, previous).await?,
+        None => Vec::new(),
+    };
+    let all_files = previous.map_or(0, OpenCheckpoint::file_count);
+    let mut rewritten: Vec<usize> = (0..all_files).filter(|file| kept.iter().all(|k| k.file != *file)).collect();
+    let mut pool = work.snapshot.tail().await?.live.iter().map(|adds| adds.len() as u64).sum::<u64>();
+    if let Some(previous) = previous {
+        pool = pool.saturating_add(previous.inline_adds().map_or(0, |adds| adds.len() as u64));
+        for file in &rewritten {
+            pool = pool.saturating_add(files_in(previous.file(*file).await?.as_ref()).unwrap_or_default());
+        }
+    }
+    rewritten.extend(join_small(&mut kept, pool));
+    let mut written = Sidecars {
+        reused: kept.len() as u64,
+        adds: kept.iter().map(|k| k.files).sum(),
+        removes: 0,
+        all: kept.into_iter().map(|k| k.sidecar).collect(),
+    };
+    match write_new(work, rewritten, &mut written).await {
+        Ok(()) => Ok(written),
+        Err(error) => {
+            written.discard(work.snapshot.storage()).await;
+            Err(error)
+        }
+    }
+}
+
+async fn write_new(work: &Work, rewritten: Vec<usize>, written: &mut Sidecars) -> Result<()> {
+    let schema = work.layout.file_schema();
+    let adds = work.adds(Some(rewritten), schema).await?;
+    written.adds += write_rows(work, adds, "add", &mut written.all).await?;
+    check_count(&work.snapshot, written.adds)?;
+    let removes = work.removes(schema).await?;
+    written.removes = write_rows(work, removes, "remove", &mut written.all).await?;
+    Ok(())
+}
+
+/// Takes out of `kept`, and returns, the sidecars that join the `pool` of files to write: those no larger than what is
+/// made of it, if they would be too many.
+fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> Vec<usize> {
+    let mut joined = Vec::new();
+    while pool > 0 {
+        let class = class(pool);
+        let small = |k: &Intact| k.files < SIDECAR_FILES / FANOUT && self::class(k.files) <= class;
+        if (kept.iter().filter(|k| small(k)).count() as u64) < FANOUT {
+            break;
+        }
+        let (small, large): (Vec<_>, Vec<_>) = std::mem::take(kept).into_iter().partition(|k| small(k));
+        *kept = large;
+        pool = small.iter().fold(pool, |sum, k| sum.saturating_add(k.files));
+        joined.extend(small.into_iter().map(|k| k.file));
+    }
+    joined
+}
+
+fn class(files: u64) -> u32 {
+    (files / SMALL_FILES).checked_ilog(FANOUT).map_or(0, |class| class + 1)
+}
+
+/// The sidecars of the last checkpoint that lost no file and look as they would be written now.
+async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
+    let mentioned = mentioned_paths(work.snapshot.tail().await?)?;
+    let look = |file: usize| {
+        let mentioned = &mentioned;
+        async move {
+            let Some(sidecar) = previous.sidecar(file).cloned() else { return Ok(None) };
+            // A folder of its own is not ours to keep alive.
+            let part = previous.file(file).await?;
+            let files = files_in(&part).filter(|files| *files > 0);
+            let (Some(files), true) = (files, !sidecar.path.contains('/') && is_like_new(&part, &work.layout)?) else {
+                return Ok(None);
+            };
+            let lost = lost_files(&work.snapshot, &part, Claims::of(&sidecar), mentioned).await?;
+            Ok::<_, Error>((!lost).then_some(Intact { file, sidecar, files }))
+        }
+    };
+    let found: Vec<Option<Intact>> =
+        stream::iter(0..previous.file_count()).map(look).buffered(CONCURRENT_SIDECARS).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Every path that the tail mentions, in order.
+fn mentioned_paths(tail: &Tail) -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for adds in &tail.live {
+        paths.extend(adds.path().iter().flatten().map(|path| canonical_path(path).into_owned()));
+    }
+    for rows in &tail.tombstones {
+        let keys = KeyBatch::new(rows)?;
+        paths.extend((0..keys.len()).map(|row| canonical_path(keys.path(row)).into_owned()));
+    }
+    paths.sort_unstable();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// How many files a Parquet file holds, if it says.
+fn files_in(part: &Part) -> Option<u64> {
+    let leaf = part.leaf(&["add", "path"])?;
+    part.metadata().metadata().row_groups().iter().try_fold(0_u64, |sum, group| {
+        let nulls = group.columns().get(leaf)?.statistics()?.null_count_opt()?;
+        sum.checked_add(u64::try_from(group.num_rows()).ok()?.checked_sub(nulls)?)
+    })
+}
+
+/// Whether a sidecar has the columns that it would be written with, and no tombstones.
+fn is_like_new(part: &Part, layout: &Layout) -> Result<bool> {
+    let schema = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(layout.file_schema());
+    let schema = schema.map_err(|e| Error::internal("a checkpoint's schema has no Parquet form").caused_by(e))?;
+    let same = part.metadata().parquet_schema().root_schema() == schema.root_schema();
+    Ok(same && part.groups_with("remove", "path").is_empty())
+}
+
+/// Whether the tail supersedes any file of a sidecar.
+async fn lost_files(
+    snapshot: &Snapshot,
+    part: &std::sync::Arc<Part>,
+    claims: Option<Claims>,
+    mentioned: &[String],
+) -> Result<bool> {
+    if mentioned.is_empty() {
+        return Ok(false);
+    }
+    if let Some((min, max)) = claims.and_then(|claims| claims.paths) {
+        let from = mentioned.partition_point(|path| *path < min);
+        if mentioned.get(from).is_none_or(|path| *path > max) {
+            return Ok(false);
+        }
+    }
+    let wanted = |path: &[String]| matches!(path, [add, member, ..] if add == "add" && (member == "path" || member == "deletionVector"));
+    for group in part.groups_with("add", "path") {
+        let batches = part.read(group, &wanted).await?;
+        let (snapshot, here) = (snapshot.clone(), part.path().to_owned());
+        let lost = blocking(move || {
+            let tail = snapshot.replayed();
+            let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
+            for batch in &batches {
+                let keys = KeyBatch::new(&action_rows(batch, "add", true).map_err(|e| e.in_file(&here))?)?;
+                if tail.unseen(&keys).count_set_bits() < keys.len() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        });
+        if lost.await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A sidecar while it is written.
+struct Growing {
+    output: Output,
+    name: String,
+    rows: u64,
+    /// Least and greatest path while all are canonical.
+    paths: Option<(String, String)>,
+}
+
+/// Writes rows of one kind of action into new sidecars, and returns how many they are.
+async fn write_rows(
+    work: &Work,
+    rows: impl Stream<Item = Result<RecordBatch>> + Send,
+    action: &'static str,
+    all: &mut Vec<Sidecar>,
+) -> Result<u64> {
+    let mut rows = std::pin::pin!(rows);
+    let mut growing: Option<Growing> = None;
+    let written: Result<u64> = async {
+        let mut count = 0;
+        while let Some(mut rest) = rows.try_next().await? {
+            while rest.num_rows() > 0 {
+                let sidecar = match &mut growing {
+                    Some(sidecar) => sidecar,
+                    None => growing.insert(Growing::create(work).await?),
+                };
+                let room = usize::try_from(SIDECAR_FILES - sidecar.rows).unwrap_or(usize::MAX).min(rest.num_rows());
+                let piece = rest.slice(0, room);
+                rest = rest.slice(room, rest.num_rows() - room);
+                count += room as u64;
+                sidecar.write(piece, action).await?;
+                if sidecar.rows >= SIDECAR_FILES
+                    && let Some(full) = growing.take()
+                {
+                    all.push(full.finish(work, action).await?);
+                }
+            }
+        }
+        Ok(count)
+    }
+    .await;
+    match (written, growing) {
+        (Ok(count), Some(last)) => {
+            all.push(last.finish(work, action).await?);
+            Ok(count)
+        }
+        (Err(error), Some(broken)) => {
+            broken.output.abort().await;
+            Err(error)
+        }
+        (written, None) => written,
+    }
+}
+
+impl Growing {
+    async fn create(work: &Work) -> Result<Self> {
+        let name = format!("{}.parquet", uuid::Uuid::new_v4());
+        let properties = Properties::of(work.snapshot.metadata());
+        let storage = work.snapshot.storage();
+        let output = Output::create(storage, &path_of(&name), work.layout.file_schema(), properties).await?;
+        Ok(Self { output, name, rows: 0, paths: None })
+    }
+
+    async fn write(&mut self, rows: RecordBatch, action: &str) -> Result<()> {
+        let members = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
+        let paths = members.and_then(|members| members.column_by_name("path")?.as_string_opt::<i32>());
+        for path in paths.into_iter().flat_map(|paths| paths.iter()).flatten() {
+            let is_first = self.rows == 0;
+            self.rows += 1;
+            if canonical_path(path) != path {
+                self.paths = None;
+            } else if is_first {
+                self.paths = Some((path.to_owned(), path.to_owned()));
+            } else if let Some((min, max)) = &mut self.paths {
+                if path < min.as_str() {
+                    path.clone_into(min);
+                }
+                if path > max.as_str() {
+                    path.clone_into(max);
+                }
+            }
+        }
+        self.output.write(rows).await
+    }
+
+    async fn finish(self, work: &Work, action: &str) -> Result<Sidecar> {
+        let Self { output, name, rows, paths } = self;
+        let bytes = output.finish().await?;
+        let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
+        let part = Part::open(work.snapshot.storage(), path_of(&name), bytes).await?;
+        // Whoever looks for files need not open a sidecar of tombstones.
+        let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
+        let claims = Claims::new(name.clone(), files, paths.filter(|_| files > 0), &part.into(), &columns);
+        let tags = claims.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]));
+        Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags })
+    }
+}
+
+/// The columns whose bounds are put into tags: partition columns, those that cluster the table, and the first others.
+fn tagged_columns(work: &Work) -> Result<Vec<Column>> {
+    let shape = work.snapshot.shape();
+    let mut columns = Vec::new();
+    for name in &shape.partition_columns {
+        columns.push(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
+    }
+    let mut leaves = Vec::new();
+    for path in shape.leaf_paths() {
+        leaves.extend(shape.leaf(&path)?.filter(|leaf| work.layout.has_typed_stats(&leaf.path)));
+    }
+    let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
+    // Stable, so that the others stay in the order of the schema.
+    leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));
+    columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| Column::Bounds { leaf, counted: false }));
+    Ok(columns)
+}
+
+fn path_of(name: &str) -> String {
+    format!("{LOG_DIR}/{SIDECARS_DIR}/{name}")
+}
