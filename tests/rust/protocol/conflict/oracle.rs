@@ -22,7 +22,10 @@ type Row = (char, i64);
 type Files = BTreeMap<String, Vec<Row>>;
 
 /// Conditions in SQL and in Rust.
-const CONDITIONS: &[(&str, fn(Row) -> bool)] = &[
+/// A predicate's text and what it says of a row.
+type Condition = (&'static str, fn(Row) -> bool);
+
+const CONDITIONS: &[Condition] = &[
     ("p = 'a'", |(p, _)| p == 'a'),
     ("p = 'b'", |(p, _)| p == 'b'),
     ("x = 2", |(_, x)| x == 2),

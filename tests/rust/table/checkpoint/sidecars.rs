@@ -29,8 +29,7 @@ fn gone(p: u64, name: u64) -> Value {
 
 fn sidecars_of(log: &Log) -> Vec<(String, u64)> {
     let snapshot = log.snapshot();
-    let found = block_on(snapshot.checkpoint()).unwrap().unwrap().sidecars().to_vec();
-    found
+    block_on(snapshot.checkpoint()).unwrap().unwrap().sidecars().to_vec()
 }
 
 fn kept_files(log: &Log, filter: &str) -> u64 {
