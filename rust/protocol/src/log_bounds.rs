@@ -144,8 +144,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
         let index = match known {
             Some(index) => index,
             None => {
-                let value = Scalar::parse_partition(Some(text), data_type)
-                    .map_err(|e| Error::corrupt(format!("partition column `{logical}`: {}", e.message())))?;
+                let value = parse_value(text, logical, data_type)?;
                 let index = u32::try_from(parsed.len()).unwrap_or(u32::MAX);
                 parsed.push(value);
                 distinct.insert(text, index);
@@ -156,6 +155,21 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
         indices.push(index);
     }
     Ok(take(&Scalar::to_column(&parsed, data_type)?, &UInt32Array::from(indices), None)?)
+}
+
+/// A partition column's values from their texts, of which the empty one is null.
+pub fn parse_texts<'a>(
+    texts: impl IntoIterator<Item = &'a str>,
+    logical: &str,
+    data_type: &PrimitiveType,
+) -> Result<ArrayRef> {
+    let values = texts.into_iter().map(|text| parse_value(text, logical, data_type));
+    Scalar::to_column(&values.collect::<Result<Vec<_>>>()?, data_type)
+}
+
+fn parse_value(text: &str, logical: &str, data_type: &PrimitiveType) -> Result<Scalar> {
+    let value = Scalar::parse_partition(Some(text), data_type);
+    value.map_err(|e| Error::corrupt(format!("partition column `{logical}`: {}", e.message())))
 }
 
 /// The statistics of `leaves` from whatever form the batch holds: typed, else JSON, else unknown.

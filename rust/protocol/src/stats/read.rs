@@ -15,6 +15,7 @@ use arrow_array::builder::{BooleanBuilder, Int64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StructArray, new_null_array};
+use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 
@@ -53,13 +54,12 @@ impl LeafBounds {
         // All rows are null or none is.
         let null_count = match nulls.filter(|nulls| nulls.null_count() > 0) {
             None => Int64Array::from_value(0, values.len()),
-            Some(nulls) => (0..values.len())
-                .map(|row| match (nulls.is_null(row), row_count.is_valid(row)) {
-                    (false, _) => Some(0),
-                    (true, true) => Some(row_count.value(row)),
-                    (true, false) => None,
-                })
-                .collect(),
+            Some(nulls) => {
+                let count = |(is_valid, rows): (bool, &i64)| if is_valid { 0 } else { *rows };
+                let counts: Vec<i64> = nulls.iter().zip(row_count.values()).map(count).collect();
+                let unknown = row_count.nulls().map(|known| NullBuffer::new(known.inner() | nulls.inner()));
+                Int64Array::new(counts.into(), unknown)
+            }
         };
         Self { min: values.clone(), max: values, null_count }
     }

@@ -2,6 +2,7 @@
 
 mod columns;
 mod encode;
+pub(crate) mod leaf;
 mod order;
 pub(crate) mod part;
 pub mod read;

@@ -6,7 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -14,10 +15,12 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
 };
+use parquet::basic::Repetition;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
 use crate::error::{Error, Result, corrupt_parquet};
 use crate::footer;
@@ -62,6 +65,18 @@ pub(crate) struct Fetched {
     group: usize,
     leaves: Vec<usize>,
     chunks: Chunks,
+}
+
+impl Fetched {
+    /// The row group.
+    pub(crate) fn group(&self) -> usize {
+        self.group
+    }
+
+    /// How much was fetched.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.chunks.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
 }
 
 impl Part {
@@ -165,9 +180,33 @@ impl Part {
         group: usize,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
     ) -> Result<Vec<RecordBatch>> {
+        self.read_rows(group, None, wanted).await
+    }
+
+    /// Decodes the wanted leaves of a row group, in the rows at least that have one of `keys`, which are wanted leaves.
+    pub(crate) async fn read_defined(
+        self: &Arc<Self>,
+        group: usize,
+        keys: Vec<usize>,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<Vec<RecordBatch>> {
+        self.read_rows(group, Some(keys), wanted).await
+    }
+
+    async fn read_rows(
+        self: &Arc<Self>,
+        group: usize,
+        keys: Option<Vec<usize>>,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<Vec<RecordBatch>> {
         let fetched = self.fetch(group, wanted).await?;
         self.blocking(move |part| {
-            let reader = part.decode(fetched, Decode::default())?;
+            let rows = match keys {
+                Some(keys) => part.rows_with(&fetched, &keys)?,
+                None => None,
+            };
+            let rows = rows.map(|rows| RowSelection::from_filters(&[BooleanArray::new(rows, None)]));
+            let reader = part.decode(fetched, Decode { rows, ..Decode::default() })?;
             let mut left = part.rows(group);
             let mut within = |batch: RecordBatch| {
                 left = left.checked_sub(batch.num_rows()).ok_or_else(|| {
@@ -181,6 +220,23 @@ impl Part {
         .await
     }
 
+    /// The rows that have one of the leaves, if that is cheap to tell.
+    fn rows_with(&self, fetched: &Fetched, keys: &[usize]) -> Result<Option<BooleanBuffer>> {
+        let mut rows = BooleanBuffer::new_unset(self.rows(fetched.group));
+        for key in keys {
+            let chunk = self.chunk(fetched, *key)?;
+            match leaf::defined(chunk, chunk.max_definition) {
+                Ok(there) => rows = &rows | &there,
+                Err(Stop::Rare) => return Ok(None),
+                Err(Stop::Broken(what)) => {
+                    let message = format!("the Parquet file cannot be read: {what}");
+                    return Err(Error::corrupt(message).in_file(&self.path));
+                }
+            }
+        }
+        Ok(Some(rows))
+    }
+
     /// Fetches the wanted leaves of a row group.
     pub(crate) async fn fetch(
         &self,
@@ -192,6 +248,57 @@ impl Part {
         let bytes = self.storage.get_ranges(&self.path, &chunks).await?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
+    }
+
+    /// The bytes of a leaf for direct decoding.
+    pub(crate) fn chunk<'f>(&self, fetched: &'f Fetched, leaf: usize) -> Result<Chunk<'f>> {
+        let missing = || Error::internal("a leaf was not fetched");
+        let metadata = self.metadata.metadata();
+        let column =
+            metadata.row_groups().get(fetched.group).and_then(|g| g.columns().get(leaf)).ok_or_else(missing)?;
+        let at = fetched.leaves.iter().position(|fetched| *fetched == leaf).ok_or_else(missing)?;
+        let (_, bytes) = fetched.chunks.chunks.get(at).ok_or_else(missing)?;
+        let level = |level: i16| u32::try_from(level).unwrap_or_default();
+        Ok(Chunk {
+            bytes,
+            codec: column.compression(),
+            physical: column.column_type(),
+            max_definition: level(column.column_descr().max_def_level()),
+            max_repetition: level(column.column_descr().max_rep_level()),
+            rows: self.rows(fetched.group),
+            size: usize::try_from(column.uncompressed_size()).unwrap_or_default(),
+        })
+    }
+
+    /// The definition level from which on the first `depth` nodes over a leaf are there.
+    pub(crate) fn definition_level(&self, leaf: usize, depth: usize) -> u32 {
+        let schema = self.metadata.metadata().file_metadata().schema_descr();
+        let mut node = schema.root_schema();
+        let mut level = 0;
+        for name in self.leaves.get(leaf).into_iter().flatten().take(depth) {
+            let Some(child) = node.get_fields().iter().find(|field| field.name() == name) else { break };
+            level += u32::from(child.is_optional() || child.get_basic_info().repetition() == Repetition::REPEATED);
+            node = child;
+        }
+        level
+    }
+
+    /// The keys and the values of a map inside a struct.
+    pub(crate) fn map_leaves(&self, path: [&str; 2]) -> Option<[usize; 2]> {
+        let below =
+            |leaf: &usize| self.leaves[*leaf].len() == 4 && self.leaves[*leaf].iter().zip(path).all(|(a, b)| a == b);
+        let found: Vec<usize> = (0..self.leaves.len()).filter(below).collect();
+        found.try_into().ok()
+    }
+
+    /// The leaf below `root` that takes the fewest bytes in a row group and does not repeat: what tells soonest where
+    /// `root` is.
+    pub(crate) fn lightest_leaf(&self, group: usize, root: &str) -> Option<usize> {
+        let columns = self.metadata.metadata().row_groups().get(group)?.columns();
+        let below =
+            |leaf: &usize| self.leaves.get(*leaf).and_then(|leaf| leaf.first()).is_some_and(|name| name == root);
+        let leaves = (0..columns.len()).filter(below).filter(|leaf| columns[*leaf].column_descr().max_rep_level() == 0);
+        leaves.min_by_key(|leaf| columns[*leaf].compressed_size())
     }
 
     /// Runs work that decodes on the blocking pool.

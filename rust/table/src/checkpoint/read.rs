@@ -270,7 +270,10 @@ async fn state_actions(parts: &[Arc<Part>]) -> Result<StateActions> {
             let wanted = |path: &[String]| {
                 path.first().is_some_and(|root| StateActions::COLUMNS.iter().any(|(name, _)| name == root))
             };
-            for rows in part.read(group, &wanted).await? {
+            // A few rows of many: all others need not even be made room for.
+            let keys: Vec<usize> =
+                StateActions::COLUMNS.iter().filter_map(|path| part.leaf(&<[&str; 2]>::from(*path))).collect();
+            for rows in part.read_defined(group, keys, &wanted).await? {
                 state.take(&rows).map_err(|e| e.in_file(part.path()))?;
             }
         }

@@ -47,6 +47,11 @@ impl Cache {
         cached.groups.get(group).cloned().flatten()
     }
 
+    /// Whether what comes from so many fetched bytes is likely to be kept.
+    pub(super) fn takes(&self, bytes: usize) -> bool {
+        bytes <= self.state().limit
+    }
+
     pub(super) fn put(&self, column: &Column, group: usize, values: &Values) {
         let mut state = self.state();
         let bytes = values.bytes();

@@ -22,7 +22,8 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, PrimitiveType};
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
 
-use super::{Column, selection};
+use super::Column;
+use super::direct::{Direct, Failed};
 use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::{conform, typed_stats_serve};
 use crate::error::{Error, Result, corrupt_parquet};
@@ -115,8 +116,8 @@ pub(super) struct ColumnPlan {
     columns: Vec<Column>,
     sources: Vec<Source>,
     rows: usize,
-    /// The member that is decoded where another is not in the file: what tells which rows are there.
-    anchor: &'static str,
+    /// The leaf that is decoded where a member is not in the file: what tells which rows are there.
+    anchor: Option<Vec<String>>,
     /// Members of `add` in the file.
     members: Vec<String>,
 }
@@ -155,7 +156,7 @@ impl ColumnPlan {
         let sources = columns.iter().map(source).collect();
         let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
         let members: Vec<String> = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
-        let anchor = if members.iter().any(|member| member == "size") { "size" } else { "path" };
+        let anchor = part.lightest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
         Self { columns, sources, rows: part.rows(group), anchor, members }
     }
 
@@ -167,12 +168,13 @@ impl ColumnPlan {
     pub(super) fn wants(&self, leaf: &[String]) -> bool {
         let Some((root, [member, rest @ ..])) = leaf.split_first() else { return false };
         let member = member.as_str();
+        let is_anchor = self.anchor.as_deref() == Some(leaf);
         let or_anchor = |wanted: &str| match self.members.iter().any(|there| there == wanted) {
             true => member == wanted,
-            false => member == self.anchor,
+            false => is_anchor,
         };
         let needs = |(source, column): (&Source, &Column)| match (source, column) {
-            (Source::Presence, _) => member == self.anchor,
+            (Source::Presence, _) => is_anchor,
             (Source::Member(name), _) => or_anchor(name),
             (Source::TypedPartition, Column::Partition { leaf, .. }) => {
                 member == "partitionValues_parsed" && rest == leaf.path
@@ -195,10 +197,62 @@ impl ColumnPlan {
         root == "add" && self.sources.iter().zip(&self.columns).any(needs)
     }
 
-    /// Decodes all columns, of `rows` alone if given.
+    /// Decodes all columns; of `rows` alone if given, where others may be missing.
     pub(super) fn decode(&self, part: &Part, fetched: Fetched, rows: Option<&BooleanBuffer>) -> Result<Vec<Values>> {
+        match self.direct(Direct { part, fetched: &fetched, rows }) {
+            Ok(values) => Ok(values),
+            Err(Failed::Error(error)) => Err(error),
+            Err(Failed::Rare) => self.general(part, fetched),
+        }
+    }
+
+    fn direct(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
+        let mut from_text = self.direct_text(direct)?.into_iter();
+        let column = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Member("deletionVector"), _) => match direct.vectors()? {
+                Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
+                None => Err(Failed::Rare),
+            },
+            (Source::Member(name), _) => match direct.leaf(&["add", name])? {
+                Some(values) => Ok(Values::Array(conformed(name, &values)?)),
+                None if *name == "path" => Err(Failed::Rare),
+                None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),
+            },
+            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+                let values = direct.leaf(&typed_partition_path(leaf))?;
+                Ok(Values::Array(without_empty(values.ok_or(Failed::Rare)?)?))
+            }
+            (Source::PartitionText, Column::Partition { name, leaf }) => {
+                Ok(Values::Array(direct.partition(leaf, name)?))
+            }
+            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
+                let (bounds, records) = direct.typed(leaf, *counted)?;
+                let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
+                Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
+            }
+            (Source::StatsText, _) => from_text.next().ok_or(Failed::Rare),
+            _ => Ok(Values::Rows(direct.presence()?)),
+        };
+        self.sources.iter().zip(&self.columns).map(column).collect()
+    }
+
+    /// All columns whose bounds come from JSON, read in one pass.
+    fn direct_text(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
+        let (leaves, to_the_end) = self.leaves_of_text();
+        if leaves.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = |texts: &[Option<&str>]| read_text(texts.iter().copied(), &leaves, to_the_end);
+        let pages = direct.texts(read)?.into_iter().collect::<Result<Vec<_>>>()?;
+        let column = |at: usize| pages.iter().filter_map(|page| page.get(at).cloned()).collect();
+        let rows = self.rows;
+        Ok((0..leaves.len()).map(|at| joined(column(at), rows)).collect::<Result<_>>()?)
+    }
+
+    /// Decodes all columns of any file.
+    fn general(&self, part: &Part, fetched: Fetched) -> Result<Vec<Values>> {
         let text = self.sources.contains(&Source::StatsText);
-        let how = Decode { views: true, rows: rows.map(selection), batch_rows: text.then_some(TEXT_ROWS) };
+        let how = Decode { views: true, rows: None, batch_rows: text.then_some(TEXT_ROWS) };
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
@@ -208,8 +262,7 @@ impl ColumnPlan {
                 pieces.push(values);
             }
         }
-        let expected = rows.map_or(self.rows, BooleanBuffer::count_set_bits);
-        pieces.into_iter().map(|pieces| joined(pieces, expected)).collect()
+        pieces.into_iter().map(|pieces| joined(pieces, self.rows)).collect()
     }
 
     fn batch(&self, add: &StructArray) -> Result<Vec<Values>> {
@@ -252,6 +305,18 @@ impl ColumnPlan {
 
     /// All columns whose bounds come from JSON, read in one pass.
     fn bounds_of_text(&self, add: &StructArray) -> Result<Vec<Values>> {
+        let (leaves, to_the_end) = self.leaves_of_text();
+        match add.column_by_name("stats").filter(|_| !leaves.is_empty()) {
+            Some(stats) => {
+                let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
+                read_text(stats, &leaves, to_the_end)
+            }
+            None => read_text((0..add.len()).map(|_| None), &leaves, to_the_end),
+        }
+    }
+
+    /// What is wanted of the JSON, and whether counts, which stand behind the bounds, are.
+    fn leaves_of_text(&self) -> (Vec<Leaf>, bool) {
         let mut to_the_end = false;
         let leaf = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::StatsText, Column::Bounds { leaf, counted }) => {
@@ -260,31 +325,29 @@ impl ColumnPlan {
             }
             _ => None,
         };
-        let leaves: Vec<Leaf> = self.sources.iter().zip(&self.columns).filter_map(leaf).collect();
-        if leaves.is_empty() {
-            return Ok(Vec::new());
-        }
-        let StatsColumns { num_records, leaves, .. } = match add.column_by_name("stats") {
-            Some(stats) => {
-                let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
-                if to_the_end { from_json(stats, &leaves)? } else { bounds_from_json(stats, &leaves)? }
-            }
-            None => from_json((0..add.len()).map(|_| None), &leaves)?,
-        };
-        let bounds = |bounds: LeafBounds| {
-            let complete = bounds.min.null_count() == 0 && bounds.max.null_count() == 0;
-            let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
-            Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || !complete).then_some(counts) }
-        };
-        Ok(leaves.into_iter().map(bounds).collect())
+        let leaves = self.sources.iter().zip(&self.columns).filter_map(leaf).collect();
+        (leaves, to_the_end)
     }
 }
 
-/// A member in the type that it has in actions read from JSON; paths stay views.
+/// The bounds of `leaves` that stand in texts.
+fn read_text<'t>(
+    texts: impl IntoIterator<Item = Option<&'t str>>,
+    leaves: &[Leaf],
+    to_the_end: bool,
+) -> Result<Vec<Values>> {
+    let StatsColumns { num_records, leaves, .. } =
+        if to_the_end { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
+    let bounds = |bounds: LeafBounds| {
+        let complete = bounds.min.null_count() == 0 && bounds.max.null_count() == 0;
+        let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
+        Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || !complete).then_some(counts) }
+    };
+    Ok(leaves.into_iter().map(bounds).collect())
+}
+
+/// A member in the type that it has in actions read from JSON.
 fn conformed(name: &str, column: &ArrayRef) -> Result<ArrayRef> {
-    if name == "path" {
-        return Ok(column.clone());
-    }
     let broken = |e| Error::corrupt(format!("`add.{name}` in the checkpoint cannot be read")).caused_by(e);
     conform(name, column).map_err(broken)
 }

@@ -6,20 +6,21 @@
 //!
 //! Knows nothing of the commits after the checkpoint: who asks takes out what they superseded.
 //!
-//! Invariant: what is cached is what decoding would give (`plan::what_is_cached_changes_nothing`).
+//! Invariant: what is cached is what decoding would give (`file_table::what_is_cached_changes_nothing`).
 //!
 //! PROTOCOL.md: "Checkpoints", "Per-file Statistics".
 
 mod cache;
 pub(crate) mod claims;
 mod decode;
+mod direct;
 mod groups;
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, StructArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StructArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::filter::filter;
@@ -88,22 +89,11 @@ pub(crate) struct Pruning {
     statistics_columns: Vec<(Vec<String>, Column)>,
 }
 
-/// The files of one row group that a predicate keeps, superseded ones among them.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    /// Rows with files.
-    pub(crate) present: BooleanBuffer,
-    /// Those that the partition values keep.
-    pub(crate) by_partition: BooleanBuffer,
-    /// Those that the statistics keep as well.
-    pub(crate) rows: BooleanBuffer,
-}
-
 /// What identifies some files of a row group.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     /// Paths as they stand in the log.
-    pub(crate) paths: StringViewArray,
+    pub(crate) paths: StringArray,
     /// Deletion vectors, if any file of the row group has one.
     pub(crate) vectors: Option<StructArray>,
 }
@@ -249,42 +239,20 @@ impl FileTable {
         Ok(kept.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// The files of a row group that may have a matching row.
-    pub(crate) async fn keep(&self, group: usize, pruning: &Pruning) -> Result<Kept> {
-        let present = self.presence(group).await?;
-        let mut kept = Kept { by_partition: present.clone(), rows: present.clone(), present };
-        if let Some(predicate) = &pruning.partition {
-            let (bounds, _) = self.bounds(group, &pruning.partition_columns, None).await?;
-            kept.by_partition = &kept.present & &prune::keep(predicate, &bounds)?;
-            kept.rows = kept.by_partition.clone();
-        }
-        if let Some(predicate) = pruning.statistics.as_ref().filter(|_| kept.rows.count_set_bits() > 0) {
-            let narrow = (!is_dense(&kept.rows)).then_some(&kept.rows);
-            let (bounds, narrowed) = self.bounds(group, &pruning.statistics_columns, narrow).await?;
-            let possible = prune::keep(predicate, &bounds)?;
-            kept.rows = if narrowed { scatter(&kept.rows, &possible) } else { &kept.rows & &possible };
-        }
-        Ok(kept)
-    }
-
-    /// What is known of columns, and whether it is of the rows in `narrow` alone.
-    async fn bounds(
-        &self,
-        group: usize,
-        columns: &[(Vec<String>, Column)],
-        narrow: Option<&BooleanBuffer>,
-    ) -> Result<(KnownBounds, bool)> {
-        let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
-        let (values, narrowed) = self.columns(group, &wanted, narrow).await?;
-        let files = match narrow.filter(|_| narrowed) {
-            Some(rows) => rows.count_set_bits(),
-            None => {
-                let (part, index) = self.group(group).await?;
-                part.rows(*index)
+    /// The files of a row group that may have a matching row, superseded ones among them.
+    pub(crate) async fn keep(&self, group: usize, pruning: &Pruning) -> Result<BooleanBuffer> {
+        let mut rows = self.presence(group).await?;
+        let terms =
+            [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
+        for (predicate, columns) in terms {
+            if let Some(predicate) = predicate.as_ref().filter(|_| rows.count_set_bits() > 0) {
+                let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+                let values = self.columns(group, &wanted, &rows).await?;
+                let paths = columns.iter().map(|(path, _)| path.clone());
+                rows = &rows & &prune::keep(predicate, &KnownBounds::new(rows.len(), paths.zip(values)))?;
             }
-        };
-        let paths = columns.iter().map(|(path, _)| path.clone());
-        Ok((KnownBounds::new(files, paths.zip(values)), narrowed))
+        }
+        Ok(rows)
     }
 
     /// Which rows hold a file.
@@ -293,7 +261,8 @@ impl FileTable {
         if decode::is_all_adds(part, *index) {
             return Ok(BooleanBuffer::new_set(part.rows(*index)));
         }
-        let (values, _) = self.columns(group, &[Column::Presence], None).await?;
+        let all = BooleanBuffer::new_set(part.rows(*index));
+        let values = self.columns(group, &[Column::Presence], &all).await?;
         match values.into_iter().next() {
             Some(Values::Rows(rows)) => Ok(rows),
             _ => Err(Error::internal("presence was not decoded")),
@@ -314,7 +283,7 @@ impl FileTable {
             wanted.push(Column::DeletionVector);
         }
         let mut arrays = self.arrays(group, &wanted, rows).await?.into_iter();
-        let paths = arrays.next().and_then(|a| a.as_string_view_opt().cloned());
+        let paths = arrays.next().and_then(|a| a.as_string_opt().cloned());
         let paths = paths.ok_or_else(|| Error::corrupt("the paths are no texts").in_file(part.path()))?;
         if paths.null_count() > 0 {
             return Err(Error::corrupt("an `add` action has no path").in_file(part.path()));
@@ -324,9 +293,8 @@ impl FileTable {
 
     /// Columns with one value a file, of the files at `rows`, in their order.
     pub(crate) async fn arrays(&self, group: usize, columns: &[Column], rows: &BooleanBuffer) -> Result<Vec<ArrayRef>> {
-        let narrow = (!is_dense(rows)).then_some(rows);
-        let (values, narrowed) = self.columns(group, columns, narrow).await?;
-        let chosen = (!narrowed && rows.count_set_bits() < rows.len()).then(|| BooleanArray::new(rows.clone(), None));
+        let values = self.columns(group, columns, rows).await?;
+        let chosen = (rows.count_set_bits() < rows.len()).then(|| BooleanArray::new(rows.clone(), None));
         let of = |values| match (values, &chosen) {
             (Values::Array(array), Some(chosen)) => Ok(filter(&array, chosen)?),
             (Values::Array(array), None) => Ok(array),
@@ -367,41 +335,41 @@ impl FileTable {
         .await
     }
 
-    /// Columns of a row group, cached or decoded together. Of `narrow` rows alone if that spares decoding all, which the
-    /// second value says.
-    async fn columns(
-        &self,
-        group: usize,
-        wanted: &[Column],
-        narrow: Option<&BooleanBuffer>,
-    ) -> Result<(Vec<Values>, bool)> {
+    /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
+    /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
+    async fn columns(&self, group: usize, wanted: &[Column], rows: &BooleanBuffer) -> Result<Vec<Values>> {
         let cached: Vec<Option<Values>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
-        if let Some(all) = cached.iter().cloned().collect::<Option<Vec<Values>>>() {
-            return Ok((all, false));
+        let mut missing: Vec<Column> =
+            wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect();
+        if missing.is_empty() {
+            return Ok(cached.into_iter().flatten().collect());
         }
-        let missing: Vec<Column> = match narrow {
-            Some(_) => wanted.to_vec(),
-            None => wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect(),
-        };
         let (part, index) = self.group(group).await?;
+        let mut is_kept = is_dense(rows) && self.cache.takes(1);
+        // Who asks for paths asks for these next, and in the file they stand beside them: one request, and one task.
+        if is_kept && missing.contains(&Column::Path) {
+            let beside = [Column::Size, Column::ModificationTime];
+            missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
+        }
         let plan = decode::ColumnPlan::of(part, *index, missing);
         let fetched = part.fetch(*index, &|path| plan.wants(path)).await?;
-        let rows = narrow.cloned();
+        is_kept &= self.cache.takes(fetched.bytes());
+        let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
         let (plan, mut decoded) = part
             .blocking(move |part| {
                 let decoded = plan.decode(part, fetched, rows.as_ref()).map_err(|e| e.in_file(part.path()))?;
                 Ok((plan, decoded))
             })
             .await?;
-        if narrow.is_some() {
-            return Ok((decoded, true));
+        if is_kept {
+            for (column, values) in plan.columns().iter().zip(&decoded) {
+                self.cache.put(column, group, values);
+            }
         }
-        for (column, values) in plan.columns().iter().zip(&decoded) {
-            self.cache.put(column, group, values);
-        }
+        decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
         decoded.reverse();
         let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop())).collect::<Option<Vec<_>>>();
-        all.map(|all| (all, false)).ok_or_else(|| Error::internal("a column was not decoded"))
+        all.ok_or_else(|| Error::internal("a column was not decoded"))
     }
 }
 
@@ -432,7 +400,7 @@ impl Keys {
         let keep = BooleanArray::new(keep.clone(), None);
         let vectors = self.vectors.as_ref().map(|v| filter(v, &keep)).transpose()?;
         let paths = filter(&self.paths, &keep)?;
-        Ok(Self { paths: paths.as_string_view().clone(), vectors: vectors.map(|v| v.as_struct().clone()) })
+        Ok(Self { paths: paths.as_string().clone(), vectors: vectors.map(|v| v.as_struct().clone()) })
     }
 }
 

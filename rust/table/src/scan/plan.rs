@@ -98,20 +98,9 @@ impl ScanPlan {
     async fn plan(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let spec = read_spec(snapshot, columns, filter)?;
         let pruning = Arc::new(pruning(snapshot.shape(), filter)?);
-        let (tail, files) = futures::future::try_join(snapshot.tail(), snapshot.files()).await?;
-
-        let (mut loose, mut loose_totals) = (Vec::new(), Totals::default());
-        for (totals, kept) in loose_files(snapshot, &pruning, tail, files).await? {
-            loose_totals = loose_totals.and(totals);
-            loose.extend((!kept.is_empty()).then_some(kept));
-        }
-        let groups = match files {
-            Some(files) => files.groups_for(&pruning).await?,
-            None => Vec::new(),
-        };
-        let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
-        let groups: Vec<KeptGroup> = stream::iter(groups).map(keep).buffered(parallelism()).try_collect().await?;
-        let groups: Vec<KeptGroup> = groups.into_iter().filter(|kept| !kept.paths.is_empty()).collect();
+        // The commits are replayed while the checkpoint is pruned; whichever is needed first is waited for there.
+        let ((loose, loose_totals), groups) =
+            futures::future::try_join(kept_loose(snapshot, &pruning), kept_groups(snapshot, &pruning)).await?;
         let kept = loose.iter().map(AddBatch::len).chain(groups.iter().map(|kept| kept.paths.len()));
         Ok(Self {
             snapshot: snapshot.clone(),
@@ -163,11 +152,10 @@ impl ScanPlan {
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
         let mut sum = self.loose.iter().map(bytes).fold(0, u64::saturating_add);
-        for kept in self.groups.iter() {
-            let files = file_table(&self.snapshot).await?;
-            let sizes = files.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
-            let of_group = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total));
-            sum = sum.saturating_add(of_group.unwrap_or_default());
+        let of_group = |at: usize| in_parallel(group_bytes(self.snapshot.clone(), self.groups.clone(), at));
+        let mut in_groups = stream::iter(0..self.groups.len()).map(of_group).buffered(parallelism());
+        while let Some(bytes) = in_groups.try_next().await? {
+            sum = sum.saturating_add(bytes);
         }
         Ok(sum)
     }
@@ -276,6 +264,25 @@ async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + 
     (&mut task.0).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
 }
 
+/// The files that the predicate keeps and that are in no row group, and totals of all such.
+async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<AddBatch>, Totals)> {
+    let (tail, files) = futures::future::try_join(snapshot.tail(), snapshot.files()).await?;
+    let (mut loose, mut loose_totals) = (Vec::new(), Totals::default());
+    for (totals, kept) in loose_files(snapshot, pruning, tail, files).await? {
+        loose_totals = loose_totals.and(totals);
+        loose.extend((!kept.is_empty()).then_some(kept));
+    }
+    Ok((loose, loose_totals))
+}
+
+/// The files of the checkpoint's row groups that are live and that the predicate keeps.
+async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
+    let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
+    let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
+    let groups = stream::iter(files.groups_for(pruning).await?).map(keep).buffered(parallelism());
+    groups.try_filter(|kept| std::future::ready(!kept.paths.is_empty())).try_collect().await
+}
+
 /// The files of the tail, and of a checkpoint's JSON, that the predicate keeps.
 async fn loose_files(
     snapshot: &Snapshot,
@@ -323,12 +330,11 @@ async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
 async fn keep_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
     let files = file_table(&snapshot).await?;
     let kept = files.keep(group, &pruning).await?;
-    if kept.rows.count_set_bits() == 0 {
-        return Ok(KeptGroup { group, rows: kept.rows, paths: StringArray::new_null(0) });
+    if kept.count_set_bits() == 0 {
+        return Ok(KeptGroup { group, rows: kept, paths: StringArray::new_null(0) });
     }
-    let (rows, keys) = live(&snapshot, files, group, kept.rows).await?;
-    let paths = arrow_cast::cast(&keys.paths, &ArrowType::Utf8)?;
-    Ok(KeptGroup { group, rows, paths: paths.as_string::<i32>().clone() })
+    let (rows, keys) = live(&snapshot, files, group, kept).await?;
+    Ok(KeptGroup { group, rows, paths: keys.paths })
 }
 
 /// The rows that the tail does not supersede, and what identifies them.
@@ -362,9 +368,16 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
     let kept = files.keep(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
-    let kept_files = (&kept.rows & &rows).count_set_bits() as u64;
+    let kept_files = (&kept & &rows).count_set_bits() as u64;
     let skipped = Skipped { partition: live_files - kept_files, statistics: 0 };
     Ok(Totals { files: live_files, bytes, skipped })
+}
+
+/// Bytes of the files to read of a row group.
+async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
+    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let sizes = file_table(&snapshot).await?.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
+    Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
 /// The files to read of a row group, with all that reading needs.

@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use super::counts::Tally;
 use super::ranges::merge;
-use super::{Entry, Put};
+use super::{Entry, Put, pool};
 use crate::error::{Error, Result};
 
 const TEMPORARY: &str = ".tmp-";
@@ -378,7 +378,7 @@ fn open(path: &Path) -> Result<(File, u64)> {
 fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
-    let mut buffer = Vec::new();
+    let mut buffer = pool::buffer(capacity);
     buffer
         .try_reserve_exact(capacity)
         .map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
@@ -387,7 +387,7 @@ fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     if buffer.len() as u64 != length {
         return Err(super::short_read(&range, range.start.saturating_add(buffer.len() as u64)));
     }
-    Ok(buffer.into())
+    Ok(pool::lend(buffer))
 }
 
 fn folder_of(path: &Path) -> Result<&Path> {

@@ -26,6 +26,7 @@ mod counts;
 mod local;
 mod location;
 mod options;
+mod pool;
 mod ranges;
 mod remote;
 

@@ -1,0 +1,201 @@
+//! One key's values out of a map of texts: what a partition column's value is in each row.
+//!
+//! Keys and values are two leaves whose slots go together. Distinct values are numbered, so that each is looked at once.
+//!
+//! PROTOCOL.md: "Add File and Remove File" (partitionValues).
+
+use std::collections::HashMap;
+
+use parquet::basic::Type as PhysicalType;
+
+use super::page::{Encoding, opened, split};
+use super::values::{TextDictionary, Texts};
+use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
+
+const OTHER_SLOTS: Stop = Stop::Broken("keys and values of a map do not go together");
+/// Entries that maps may have, however small the file, and how many more for each row.
+const FREE_SLOTS: usize = 1 << 20;
+const SLOTS_PER_ROW: usize = 256;
+
+/// The values of one key.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    /// The distinct ones, in the order in which they appear.
+    pub(crate) texts: Vec<String>,
+    /// For each row, which of them it has, or [`NONE`].
+    pub(crate) codes: Vec<u32>,
+}
+
+/// No value.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What the key of a slot is.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Rank {
+    Other,
+    Second,
+    First,
+}
+
+/// The value in a slot: its text, and its code if it has one.
+struct Value<'p> {
+    text: &'p [u8],
+    code: Option<u32>,
+}
+
+/// The values of the key `first`, or, in rows that do not have it, of `second`. Of a key that is there twice the last
+/// entry holds.
+pub(crate) fn entries(keys: Chunk<'_>, values: Chunk<'_>, [first, second]: [&str; 2]) -> Decoded<Entries> {
+    let is_text = |chunk: &Chunk<'_>| chunk.physical == PhysicalType::BYTE_ARRAY && chunk.max_repetition == 1;
+    if !is_text(&keys) || !is_text(&values) {
+        return Err(Stop::Rare);
+    }
+    let rank = |key: &[u8]| match key {
+        key if key == first.as_bytes() => Rank::First,
+        key if key == second.as_bytes() => Rank::Second,
+        _ => Rank::Other,
+    };
+    let mut distinct = Distinct::default();
+    let codes = match sole_key(keys)?.as_deref().map(rank) {
+        Some(Rank::Other) => vec![NONE; keys.rows],
+        Some(Rank::First | Rank::Second) => of_sole_key(values, &mut distinct)?,
+        None => of_any_keys(keys, values, rank, &mut distinct)?,
+    };
+    Ok(Entries { texts: distinct.texts, codes })
+}
+
+/// The key of all entries, if it is one and no row has more than one entry: so it is with one partition column.
+fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
+    with_scratch(|scratch| {
+        let mut rest = keys.bytes;
+        let dictionary = opened(&mut rest, keys, &mut scratch.dictionary)?;
+        let Some(dictionary) = dictionary.filter(|page| page.values == 1) else { return Ok(None) };
+        let mut slots = 0_usize;
+        while let Some(packed) = split(&mut rest)? {
+            let page = packed.open(keys, &mut scratch.page)?;
+            if page.encoding != Encoding::Dictionary || page.repeated(keys)?.count_set_bits() > 0 {
+                return Ok(None);
+            }
+            slots = slots.saturating_add(page.values);
+        }
+        if slots != keys.rows {
+            return Err(OTHER_SLOTS);
+        }
+        let key = Texts::of(&dictionary, 1, None, &mut scratch.codes)?.text()?;
+        Ok(Some(key.to_vec()))
+    })
+}
+
+/// The values where every slot is a row and has the key, if it has any.
+fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> {
+    let mut codes = Vec::with_capacity(values.rows);
+    each_slot(values, |begins, value| {
+        if !begins {
+            return Err(OTHER_SLOTS);
+        }
+        codes.push(value.map_or(Ok(NONE), |value| distinct.number(&value))?);
+        Ok(())
+    })?;
+    if codes.len() == values.rows { Ok(codes) } else { Err(OTHER_SLOTS) }
+}
+
+fn of_any_keys(
+    keys: Chunk<'_>,
+    values: Chunk<'_>,
+    rank: impl Fn(&[u8]) -> Rank,
+    distinct: &mut Distinct,
+) -> Decoded<Vec<u32>> {
+    // Of each slot, whether it begins a row, and what its key is.
+    let mut slots: Vec<(bool, Rank)> = Vec::with_capacity(keys.rows);
+    each_slot(keys, |begins, key| {
+        slots.push((begins, key.map_or(Rank::Other, |key| rank(key.text))));
+        Ok(())
+    })?;
+    let mut codes = Vec::with_capacity(keys.rows);
+    let (mut best, mut slots) = (Rank::Other, slots.into_iter());
+    each_slot(values, |begins, value| {
+        let (key_begins, rank) = slots.next().ok_or(OTHER_SLOTS)?;
+        if begins != key_begins {
+            return Err(OTHER_SLOTS);
+        }
+        if begins {
+            codes.push(NONE);
+            best = Rank::Other;
+        }
+        if rank != Rank::Other && rank >= best {
+            best = rank;
+            let code = value.map_or(Ok(NONE), |value| distinct.number(&value))?;
+            *codes.last_mut().ok_or(OTHER_SLOTS)? = code;
+        }
+        Ok(())
+    })?;
+    if slots.len() == 0 && codes.len() == keys.rows { Ok(codes) } else { Err(OTHER_SLOTS) }
+}
+
+/// Numbers for distinct texts.
+#[derive(Default)]
+struct Distinct {
+    texts: Vec<String>,
+    by_text: HashMap<String, u32>,
+    /// By the code of the dictionary.
+    by_code: Vec<Option<u32>>,
+}
+
+impl Distinct {
+    fn number(&mut self, value: &Value<'_>) -> Decoded<u32> {
+        let code = value.code.map(|code| code as usize);
+        if let Some(Some(known)) = code.and_then(|code| self.by_code.get(code)) {
+            return Ok(*known);
+        }
+        let text = std::str::from_utf8(value.text).map_err(|_| NO_UTF8)?;
+        let number = match self.by_text.get(text) {
+            Some(known) => *known,
+            None => {
+                let number = u32::try_from(self.texts.len()).ok().filter(|number| *number < NONE).ok_or(Stop::Rare)?;
+                self.texts.push(text.to_owned());
+                self.by_text.insert(text.to_owned(), number);
+                number
+            }
+        };
+        if let Some(code) = code {
+            // A code is below the number of texts in the dictionary, or it had no text.
+            self.by_code.resize(self.by_code.len().max(code + 1), None);
+            if let Some(slot) = self.by_code.get_mut(code) {
+                *slot = Some(number);
+            }
+        }
+        Ok(number)
+    }
+}
+
+/// Shows every slot: whether it begins a row, and its value if it has one.
+fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
+    with_scratch(|scratch| {
+        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+        let mut rest = chunk.bytes;
+        let dictionary = opened(&mut rest, chunk, dictionary_buffer)?;
+        let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
+        let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
+        let mut left = FREE_SLOTS.saturating_add(chunk.rows.saturating_mul(SLOTS_PER_ROW));
+        while let Some(packed) = split(&mut rest)? {
+            left = left
+                .checked_sub(packed.values)
+                .ok_or(Stop::Broken("maps have more entries than a file of this size"))?;
+            let page = packed.open(chunk, buffer)?;
+            let continues = page.repeated(chunk)?;
+            let there = page.defined(chunk, chunk.max_definition)?;
+            let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+            for slot in 0..page.values {
+                let value = match there.value(slot) {
+                    true => {
+                        let code = values.code();
+                        Some(Value { text: values.text()?, code })
+                    }
+                    false => None,
+                };
+                show(!continues.value(slot), value)?;
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,271 @@
+//! Leaves of a row group decoded straight from the bytes of their pages, for the few shapes that the log has.
+//!
+//! A checkpoint is one long run of `add` actions: numbers and texts in optional structs, and one map of texts. Decoding
+//! those alone keeps no levels, no page, and no copy but of what is wanted; pages in which no row is wanted are not even
+//! decompressed. Whatever else a file may be made of is [`Stop::Rare`], and left to the general decoder.
+//!
+//! Invariant: what is decoded is what the general decoder gives, or it is refused
+//! (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`).
+//!
+//! Parquet format: "Nested Encoding", "Data Pages", "Encodings".
+
+mod entries;
+mod hybrid;
+mod page;
+mod values;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Decimal128Array, PrimitiveArray, StringArray, make_array};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
+use arrow_schema::DataType as ArrowType;
+use parquet::basic::{Compression, Type as PhysicalType};
+
+pub(crate) use self::entries::{NONE, entries};
+use self::page::{Encoding, Pages, Step};
+use self::values::{Number, TextDictionary, Texts, spread};
+
+/// Why direct decoding ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// An encoding, a codec or a type that is left to the general decoder.
+    Rare,
+    /// The bytes contradict themselves.
+    Broken(&'static str),
+}
+
+pub(crate) type Decoded<T> = Result<T, Stop>;
+
+const NO_SUCH_CODE: Stop = Stop::Broken("a value is not in its dictionary");
+const NO_UTF8: Stop = Stop::Broken("a text is not UTF-8");
+/// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
+const FREE_TEXT: usize = 64 * 1024 * 1024;
+const TEXT_RATIO: usize = 8;
+/// Buffers up to this size stay with their thread.
+const KEPT_BUFFER: usize = 4 * 1024 * 1024;
+
+/// The bytes of one leaf in one row group, and what the footer says of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chunk<'c> {
+    pub(crate) bytes: &'c [u8],
+    pub(crate) codec: Compression,
+    pub(crate) physical: PhysicalType,
+    /// The definition level of a value.
+    pub(crate) max_definition: u32,
+    pub(crate) max_repetition: u32,
+    /// Rows of the row group.
+    pub(crate) rows: usize,
+    /// What the footer says that the pages take when decompressed.
+    pub(crate) size: usize,
+}
+
+/// Memory that is used for one chunk after another.
+#[derive(Default)]
+struct Scratch {
+    page: Vec<u8>,
+    dictionary: Vec<u8>,
+    codes: Vec<u32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.take();
+    let done = work(&mut scratch);
+    for buffer in [&mut scratch.page, &mut scratch.dictionary] {
+        if buffer.capacity() > KEPT_BUFFER {
+            *buffer = Vec::new();
+        }
+    }
+    SCRATCH.set(scratch);
+    done
+}
+
+/// Which rows have at least the definition level `least`: in which a leaf, or a struct that it is in, is there.
+pub(crate) fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
+    let mut there = BooleanBufferBuilder::new(chunk.rows);
+    with_scratch(|scratch| {
+        let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionary)?;
+        while let Some(step) = pages.step()? {
+            if let Step::Wanted(packed) = step {
+                there.append_buffer(&packed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
+            }
+        }
+        Ok(there.finish())
+    })
+}
+
+/// The values of a leaf in an Arrow type that holds them as they are; of `rows` alone if given, where others may be null.
+pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanBuffer>) -> Decoded<ArrayRef> {
+    use ArrowType as A;
+    let retyped = |array: &dyn Array| {
+        let data = array.to_data().into_builder().data_type(target.clone()).build();
+        data.map(make_array).map_err(|_| Stop::Rare)
+    };
+    let decimal = |unscaled: Decimal128Array, precision: u8, scale: i8| match unscaled
+        .with_precision_and_scale(precision, scale)
+    {
+        Ok(decimals) => Ok(Arc::new(decimals) as ArrayRef),
+        Err(_) => Err(Stop::Rare),
+    };
+    match (chunk.physical, target) {
+        (PhysicalType::INT32, A::Int32 | A::Date32) => retyped(&numbers::<Int32Type>(chunk, rows)?),
+        (PhysicalType::INT64, A::Int64 | A::Timestamp(..)) => retyped(&numbers::<Int64Type>(chunk, rows)?),
+        (PhysicalType::FLOAT, A::Float32) => Ok(Arc::new(numbers::<Float32Type>(chunk, rows)?)),
+        (PhysicalType::DOUBLE, A::Float64) => Ok(Arc::new(numbers::<Float64Type>(chunk, rows)?)),
+        (PhysicalType::INT32, A::Decimal128(precision, scale)) => {
+            decimal(numbers::<Int32Type>(chunk, rows)?.unary(i128::from), *precision, *scale)
+        }
+        (PhysicalType::INT64, A::Decimal128(precision, scale)) => {
+            decimal(numbers::<Int64Type>(chunk, rows)?.unary(i128::from), *precision, *scale)
+        }
+        (PhysicalType::BYTE_ARRAY, A::Utf8) => Ok(Arc::new(texts(chunk, rows)?)),
+        _ => Err(Stop::Rare),
+    }
+}
+
+fn numbers<T>(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<PrimitiveArray<T>>
+where
+    T: ArrowPrimitiveType,
+    T::Native: Number,
+{
+    let mut values: Vec<T::Native> = Vec::with_capacity(chunk.rows);
+    let mut valid = BooleanBufferBuilder::new(chunk.rows);
+    with_scratch(|scratch| {
+        let (mut pages, dictionary) = Pages::new(chunk, rows, &mut scratch.dictionary)?;
+        let mut known = Vec::new();
+        if let Some(page) = dictionary {
+            T::Native::plain(page.data, page.values, &mut known)?;
+        }
+        while let Some(step) = pages.step()? {
+            let packed = match step {
+                Step::Wanted(packed) => packed,
+                Step::Unwanted(count) => {
+                    values.resize(values.len() + count, T::Native::default());
+                    valid.append_n(count, false);
+                    continue;
+                }
+            };
+            let page = packed.open(chunk, &mut scratch.page)?;
+            let there = page.defined(chunk, chunk.max_definition)?;
+            let (start, found) = (values.len(), there.count_set_bits());
+            match page.encoding {
+                Encoding::Plain => T::Native::plain(page.data, found, &mut values)?,
+                Encoding::Dictionary => {
+                    page.codes(found, &mut scratch.codes)?;
+                    for code in &scratch.codes {
+                        values.push(*known.get(*code as usize).ok_or(NO_SUCH_CODE)?);
+                    }
+                }
+                Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
+            }
+            spread(&mut values, start, &there);
+            valid.append_buffer(&there);
+        }
+        Ok(())
+    })?;
+    let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
+    Ok(PrimitiveArray::new(values.into(), nulls))
+}
+
+/// The texts of a leaf; of `rows` alone if given, where others may be null.
+fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
+    let mut bytes: Vec<u8> = Vec::new();
+    if rows.is_none() {
+        // Room for all at once, as far as the file's own bytes justify it.
+        bytes.reserve_exact(chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO)));
+    }
+    let mut offsets: Vec<i32> = Vec::with_capacity(chunk.rows + 1);
+    offsets.push(0);
+    let mut valid = BooleanBufferBuilder::new(chunk.rows);
+    let mut last = 0;
+    with_scratch(|scratch| {
+        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+        let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
+        let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
+        let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
+        let mut read = known.map_or(0, |(_, page)| page.len());
+        while let Some(step) = pages.step()? {
+            let packed = match step {
+                Step::Wanted(packed) => packed,
+                Step::Unwanted(count) => {
+                    offsets.resize(offsets.len() + count, last);
+                    valid.append_n(count, false);
+                    continue;
+                }
+            };
+            let page = packed.open(chunk, buffer)?;
+            let there = page.defined(chunk, chunk.max_definition)?;
+            read += page.data.len();
+            let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+            let first = offsets.len() - 1;
+            for slot in 0..page.values {
+                if there.value(slot) {
+                    let text = values.text()?;
+                    if rows.is_none_or(|rows| rows.value(first + slot)) {
+                        bytes.extend_from_slice(text);
+                        last = i32::try_from(bytes.len()).map_err(|_| Stop::Rare)?;
+                    }
+                }
+                offsets.push(last);
+            }
+            if bytes.len() > FREE_TEXT && bytes.len() / TEXT_RATIO > read {
+                return Err(Stop::Broken("a dictionary makes more text than a file of this size has"));
+            }
+            valid.append_buffer(&there);
+        }
+        Ok(())
+    })?;
+    let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
+    StringArray::try_new(OffsetBuffer::new(offsets.into()), bytes.into(), nulls).map_err(|_| NO_UTF8)
+}
+
+/// Shows `read` the texts of a leaf, page by page, as they stand in the page; of `rows` alone if given, where others may
+/// be none.
+pub(crate) fn texts_by_page<T>(
+    chunk: Chunk<'_>,
+    rows: Option<&BooleanBuffer>,
+    mut read: impl FnMut(&[Option<&str>]) -> T,
+) -> Decoded<Vec<T>> {
+    if chunk.physical != PhysicalType::BYTE_ARRAY {
+        return Err(Stop::Rare);
+    }
+    let mut done = Vec::new();
+    with_scratch(|scratch| {
+        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+        let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
+        let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
+        let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
+        let mut at = 0;
+        while let Some(step) = pages.step()? {
+            let packed = match step {
+                Step::Wanted(packed) => packed,
+                Step::Unwanted(count) => {
+                    at += count;
+                    done.push(read(&vec![None; count]));
+                    continue;
+                }
+            };
+            let page = packed.open(chunk, buffer)?;
+            let there = page.defined(chunk, chunk.max_definition)?;
+            let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+            let mut texts = Vec::with_capacity(page.values);
+            for slot in 0..page.values {
+                let bytes = if there.value(slot) { Some(values.text()?) } else { None };
+                let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(at + slot)));
+                texts.push(wanted.map(|bytes| std::str::from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
+            }
+            at += page.values;
+            done.push(read(&texts));
+        }
+        Ok(done)
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

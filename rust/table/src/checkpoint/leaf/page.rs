@@ -1,0 +1,373 @@
+//! Pages of a column chunk: headers, decompression, and where levels end and values begin.
+//!
+//! Pages are decompressed into one buffer, again and again, so that a chunk costs no memory but what is kept of it. A
+//! header's claims are held against the bytes that are there before anything is allocated.
+//!
+//! Parquet format: "Data Pages", "PageHeader".
+
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use parquet::basic::Compression;
+
+use super::hybrid::Runs;
+use super::{Chunk, Decoded, Stop};
+use crate::footer::thrift::{FALSE, I32, STRUCT, Thrift};
+
+const BROKEN_HEADER: Stop = Stop::Broken("a page header cannot be read");
+const CUT_OFF: Stop = Stop::Broken("a page is cut off");
+const OTHER_ROWS: Stop = Stop::Broken("a column chunk has another number of rows than its row group");
+const WRONG_LENGTH: Stop = Stop::Broken("a page has another length than its header says");
+
+/// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.
+const SNAPPY_RATIO: usize = 24;
+/// Pages that grow further than by this, and beyond this, are left to the general decoder.
+const USUAL_RATIO: usize = 1024;
+const USUAL_PAGE: usize = 16 * 1024 * 1024;
+
+/// How values, or levels, are encoded, as far as it is known here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Plain,
+    Dictionary,
+    Runs,
+    #[default]
+    Other,
+}
+
+impl Encoding {
+    fn of(number: i32) -> Self {
+        match number {
+            0 => Self::Plain,
+            2 | 8 => Self::Dictionary,
+            3 => Self::Runs,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A page as its header describes it, not decompressed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packed<'c> {
+    pub(super) is_dictionary: bool,
+    pub(super) values: usize,
+    pub(super) encoding: Encoding,
+    levels: Levels,
+    size: usize,
+    bytes: &'c [u8],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Levels {
+    /// Inside what is compressed, each with its length before it; whether both are runs.
+    Inside(bool),
+    /// Before what may be compressed: lengths of repetition and definition levels, and whether the rest is compressed.
+    Before(usize, usize, bool),
+}
+
+/// A page that can be read.
+#[derive(Debug)]
+pub(super) struct Page<'p> {
+    pub(super) values: usize,
+    pub(super) encoding: Encoding,
+    repetition: &'p [u8],
+    definition: &'p [u8],
+    pub(super) data: &'p [u8],
+}
+
+/// The pages of a leaf that does not repeat, in which a row is a value.
+pub(super) struct Pages<'c> {
+    rest: &'c [u8],
+    rows: Option<&'c BooleanBuffer>,
+    at: usize,
+    end: usize,
+}
+
+/// What comes next.
+pub(super) enum Step<'c> {
+    /// A page with rows that are wanted.
+    Wanted(Packed<'c>),
+    /// So many rows that are not.
+    Unwanted(usize),
+}
+
+impl<'c> Pages<'c> {
+    /// The data pages, those without any of `rows` to be left out, and the dictionary, opened into `buffer`.
+    pub(super) fn new<'p>(
+        chunk: Chunk<'c>,
+        rows: Option<&'c BooleanBuffer>,
+        buffer: &'p mut Vec<u8>,
+    ) -> Decoded<(Self, Option<Page<'p>>)>
+    where
+        'c: 'p,
+    {
+        if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
+            return Err(Stop::Rare);
+        }
+        let mut rest = chunk.bytes;
+        let dictionary = opened(&mut rest, chunk, buffer)?;
+        Ok((Self { rest, rows, at: 0, end: chunk.rows }, dictionary))
+    }
+
+    /// The page that follows; `None` when all rows are there.
+    pub(super) fn step(&mut self) -> Decoded<Option<Step<'c>>> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        let packed = split(&mut self.rest)?.ok_or(OTHER_ROWS)?;
+        let start = self.at;
+        self.at = Some(start + packed.values).filter(|at| *at <= self.end).ok_or(OTHER_ROWS)?;
+        let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
+        Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
+    }
+}
+
+/// The dictionary at the front of `rest`, if there is one, taken off it and opened.
+pub(super) fn opened<'c: 'p, 'p>(
+    rest: &mut &'c [u8],
+    chunk: Chunk<'c>,
+    buffer: &'p mut Vec<u8>,
+) -> Decoded<Option<Page<'p>>> {
+    let mut after = *rest;
+    match page_of(&mut after)? {
+        Some(packed) if packed.is_dictionary => {
+            *rest = after;
+            let page = packed.open(chunk, buffer)?;
+            if page.encoding == Encoding::Plain { Ok(Some(page)) } else { Err(Stop::Rare) }
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// Takes the data page at the front of `rest` off it; `None` at the end.
+pub(super) fn split<'c>(rest: &mut &'c [u8]) -> Decoded<Option<Packed<'c>>> {
+    match page_of(rest)? {
+        Some(packed) if packed.is_dictionary => Err(Stop::Broken("a dictionary stands behind values")),
+        page => Ok(page),
+    }
+}
+
+impl<'p> Page<'p> {
+    /// A bit for each value: whether it has at least the definition level `least`.
+    pub(super) fn defined(&self, chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
+        self.levels(self.definition, chunk.max_definition, least)
+    }
+
+    /// A bit for each value: whether it belongs to the row of the one before it.
+    pub(super) fn repeated(&self, chunk: Chunk<'_>) -> Decoded<BooleanBuffer> {
+        self.levels(self.repetition, chunk.max_repetition, 1)
+    }
+
+    fn levels(&self, bytes: &[u8], most: u32, least: u32) -> Decoded<BooleanBuffer> {
+        if least == 0 || least > most {
+            return Ok(BooleanBuffer::collect_bool(self.values, |_| least == 0));
+        }
+        let mut there = BooleanBufferBuilder::new(self.values);
+        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, &mut there)?;
+        Ok(there.finish())
+    }
+
+    /// The codes of `count` values.
+    pub(super) fn codes(&self, count: usize, out: &mut Vec<u32>) -> Decoded<()> {
+        out.clear();
+        let Some((width, runs)) = self.data.split_first() else {
+            return if count == 0 { Ok(()) } else { Err(CUT_OFF) };
+        };
+        Runs::new(runs, u32::from(*width), count)?.numbers(out)
+    }
+}
+
+fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<Packed<'c>>> {
+    loop {
+        if chunk.is_empty() {
+            return Ok(None);
+        }
+        let mut thrift = Thrift { bytes: chunk };
+        let header = Header::read(&mut thrift).ok_or(BROKEN_HEADER)?;
+        let compressed = header.compressed.ok_or(BROKEN_HEADER)?;
+        let (bytes, rest) = thrift.bytes.split_at_checked(compressed).ok_or(CUT_OFF)?;
+        *chunk = rest;
+        let levels = match header.kind {
+            DATA_PAGE => Levels::Inside(header.has_run_levels),
+            DICTIONARY_PAGE => Levels::Inside(true),
+            DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_plain),
+            // Index pages, and what was invented since, may be left out.
+            _ => continue,
+        };
+        let size = header.uncompressed.filter(|_| header.is_whole).ok_or(BROKEN_HEADER)?;
+        let Header { kind, values, encoding, .. } = header;
+        return Ok(Some(Packed { is_dictionary: kind == DICTIONARY_PAGE, values, encoding, levels, size, bytes }));
+    }
+}
+
+impl<'c> Packed<'c> {
+    /// Decompresses into `buffer` and finds levels and values.
+    pub(super) fn open<'p>(&self, chunk: Chunk<'_>, buffer: &'p mut Vec<u8>) -> Decoded<Page<'p>>
+    where
+        'c: 'p,
+    {
+        let Self { values, encoding, .. } = *self;
+        let (codec, nests, is_optional) = (chunk.codec, chunk.max_repetition > 0, chunk.max_definition > 0);
+        match self.levels {
+            Levels::Inside(are_runs) => {
+                let mut data = decompress(codec, self.bytes, self.size, buffer)?;
+                let (mut repetition, mut definition) = (&[][..], &[][..]);
+                if !self.is_dictionary {
+                    if !are_runs && (nests || is_optional) {
+                        return Err(Stop::Rare);
+                    }
+                    repetition = if nests { counted(&mut data)? } else { repetition };
+                    definition = if is_optional { counted(&mut data)? } else { definition };
+                }
+                Ok(Page { values, encoding, repetition, definition, data })
+            }
+            Levels::Before(repetition, definition, is_compressed) => {
+                let (repetition, rest) = self.bytes.split_at_checked(repetition).ok_or(CUT_OFF)?;
+                let (definition, rest) = rest.split_at_checked(definition).ok_or(CUT_OFF)?;
+                let size = self.size.checked_sub(repetition.len() + definition.len()).ok_or(WRONG_LENGTH)?;
+                // Of nulls alone nothing is left to compress.
+                let codec = if is_compressed && !rest.is_empty() { codec } else { Compression::UNCOMPRESSED };
+                let data = decompress(codec, rest, size, buffer)?;
+                Ok(Page { values, encoding, repetition, definition, data })
+            }
+        }
+    }
+}
+
+/// Bytes whose number stands before them.
+fn counted<'p>(data: &mut &'p [u8]) -> Decoded<&'p [u8]> {
+    let (length, rest) = data.split_first_chunk::<4>().ok_or(CUT_OFF)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| CUT_OFF)?;
+    let (bytes, rest) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
+    *data = rest;
+    Ok(bytes)
+}
+
+fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p [u8]> {
+    let mut room = |limit: usize, beyond: Stop| {
+        if size > limit {
+            return Err(beyond);
+        }
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        Ok(())
+    };
+    match codec {
+        Compression::UNCOMPRESSED if bytes.len() == size => return Ok(bytes),
+        Compression::UNCOMPRESSED => return Err(WRONG_LENGTH),
+        Compression::SNAPPY => {
+            room(bytes.len().saturating_mul(SNAPPY_RATIO), WRONG_LENGTH)?;
+            let length = snap::raw::decompress_len(bytes).map_err(|_| CUT_OFF)?;
+            let out = buffer.get_mut(..size).filter(|_| length == size).ok_or(WRONG_LENGTH)?;
+            snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| Stop::Broken("a page is no Snappy"))?;
+        }
+        Compression::ZSTD(_) => {
+            room(bytes.len().saturating_mul(USUAL_RATIO).max(USUAL_PAGE), Stop::Rare)?;
+            let out = buffer.get_mut(..size).ok_or(WRONG_LENGTH)?;
+            let broken = |_| Stop::Broken("a page is no Zstandard");
+            let length = zstd::bulk::decompress_to_buffer(bytes, out).map_err(broken)?;
+            if length != size {
+                return Err(WRONG_LENGTH);
+            }
+        }
+        Compression::GZIP(_) | Compression::LZO | Compression::BROTLI(_) | Compression::LZ4 | Compression::LZ4_RAW => {
+            return Err(Stop::Rare);
+        }
+    }
+    buffer.get(..size).ok_or(WRONG_LENGTH)
+}
+
+/// What a header says that is of use here.
+#[derive(Default)]
+struct Header {
+    kind: i32,
+    uncompressed: Option<usize>,
+    compressed: Option<usize>,
+    /// Members of the page's own kind were there.
+    is_whole: bool,
+    values: usize,
+    encoding: Encoding,
+    has_run_levels: bool,
+    repetition: usize,
+    definition: usize,
+    is_plain: bool,
+}
+
+const DATA_PAGE: i32 = 0;
+const DICTIONARY_PAGE: i32 = 2;
+const DATA_PAGE_OF_SECOND_KIND: i32 = 3;
+/// Statistics, the deepest there is, are structs of plain values.
+const MAX_DEPTH: usize = 8;
+
+impl Header {
+    /// Reads a `PageHeader`; `None` if it is none.
+    fn read(thrift: &mut Thrift<'_>) -> Option<Self> {
+        let (mut header, mut id) = (Self::default(), 0);
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => header.kind = thrift.int()?,
+                (2, I32) => header.uncompressed = Some(length(thrift)?),
+                (3, I32) => header.compressed = Some(length(thrift)?),
+                (5, STRUCT) => header.data_page(thrift)?,
+                (7, STRUCT) => header.dictionary_page(thrift)?,
+                (8, STRUCT) => header.data_page_of_second_kind(thrift)?,
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Some(header)
+    }
+
+    fn data_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let (mut id, mut runs) = (0, [false; 2]);
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => self.values = length(thrift)?,
+                (2, I32) => self.encoding = Encoding::of(thrift.int()?),
+                (3, I32) => runs[0] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                (4, I32) => runs[1] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        self.has_run_levels = runs == [true; 2];
+        self.is_whole |= self.kind == DATA_PAGE;
+        Some(())
+    }
+
+    fn dictionary_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let mut id = 0;
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => self.values = length(thrift)?,
+                // Writers of old call the plain values of a dictionary dictionary-encoded.
+                (2, I32) => {
+                    self.encoding = match Encoding::of(thrift.int()?) {
+                        Encoding::Plain | Encoding::Dictionary => Encoding::Plain,
+                        other => other,
+                    }
+                }
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        self.is_whole |= self.kind == DICTIONARY_PAGE;
+        Some(())
+    }
+
+    fn data_page_of_second_kind(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let mut id = 0;
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => self.values = length(thrift)?,
+                (4, I32) => self.encoding = Encoding::of(thrift.int()?),
+                (5, I32) => self.definition = length(thrift)?,
+                (6, I32) => self.repetition = length(thrift)?,
+                (7, FALSE) => self.is_plain = true,
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        self.is_whole |= self.kind == DATA_PAGE_OF_SECOND_KIND;
+        Some(())
+    }
+}
+
+fn length(thrift: &mut Thrift<'_>) -> Option<usize> {
+    usize::try_from(thrift.int()?).ok()
+}

@@ -1,0 +1,279 @@
+//! What is decoded directly against the general decoder: random rows, every layout that a writer may choose.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, RecordBatch,
+    StringArray, StructArray, TimestampMicrosecondArray,
+};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::{Field, Fields, Schema};
+use arrow_select::filter::filter;
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::{Compression, Encoding as ParquetEncoding, Type as PhysicalType};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use proptest::prelude::*;
+
+use super::{Chunk, Stop, array, defined, entries, texts_by_page};
+
+/// One action: nothing if it is another than `add`.
+type Row = Option<(Option<String>, Option<i64>, Vec<(String, Option<String>)>)>;
+
+#[derive(Debug, Clone)]
+struct Layout {
+    codec: Compression,
+    second_version: bool,
+    dictionary: bool,
+    delta: bool,
+    rows_of_page: usize,
+}
+
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let text = prop_oneof![Just(String::new()), "[a-c]{1,2}", "[ -~é]{0,40}"];
+    let number = prop_oneof![Just(7_i64), 0..4_i64, any::<i64>()];
+    let entry = ("[k-m]", proptest::option::weighted(0.8, text.clone()));
+    let add = (
+        proptest::option::weighted(0.9, text),
+        proptest::option::weighted(0.8, number),
+        prop::collection::vec(entry, 0..4),
+    );
+    // Long runs of the same kind, as checkpoints have them, and single ones between.
+    let run = (proptest::option::weighted(0.8, add), 1..30_usize);
+    prop::collection::vec(run, 1..30).prop_map(|runs| runs.into_iter().flat_map(|(row, n)| vec![row; n]).collect())
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    let codec = prop_oneof![
+        Just(Compression::UNCOMPRESSED),
+        Just(Compression::SNAPPY),
+        Just(Compression::ZSTD(Default::default())),
+        Just(Compression::LZ4_RAW)
+    ];
+    (codec, any::<bool>(), any::<bool>(), proptest::bool::weighted(0.1), 1..200_usize).prop_map(
+        |(codec, second_version, dictionary, delta, rows_of_page)| Layout {
+            codec,
+            second_version,
+            dictionary,
+            delta: delta && !dictionary,
+            rows_of_page,
+        },
+    )
+}
+
+/// The rows as a column `add` with members of every type that is decoded directly.
+fn batch(rows: &[Row]) -> RecordBatch {
+    let numbers: Vec<Option<i64>> = rows.iter().map(|row| row.as_ref()?.1).collect();
+    let small = |bits: u32| numbers.iter().map(move |n| n.map(|n| n >> (64 - bits)));
+    let texts: StringArray = rows.iter().map(|row| row.as_ref()?.0.clone()).collect();
+    let names = MapFieldNames { entry: "key_value".into(), key: "key".into(), value: "value".into() };
+    let mut map = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
+    for row in rows {
+        for (key, value) in row.iter().flat_map(|(_, _, entries)| entries) {
+            map.keys().append_value(key);
+            map.values().append_option(value.as_ref());
+        }
+        map.append(row.is_some()).unwrap();
+    }
+    let inner: ArrayRef = Arc::new(Int64Array::from(numbers.clone()));
+    let some: Vec<bool> = numbers.iter().map(|n| n.is_some_and(|n| n % 3 != 0)).collect();
+    let fields = Fields::from(vec![Field::new("n", inner.data_type().clone(), true)]);
+    let nested = StructArray::new(fields, vec![inner.clone()], Some(NullBuffer::from(some)));
+    let decimal = |bits: u32, precision: u8| -> ArrayRef {
+        let unscaled: Decimal128Array = small(bits).map(|n| n.map(i128::from)).collect();
+        Arc::new(unscaled.with_precision_and_scale(precision, 2).unwrap())
+    };
+    let members: Vec<(&str, ArrayRef)> = vec![
+        ("text", Arc::new(texts)),
+        ("long", inner),
+        ("date", Arc::new(small(20).map(|n| n.map(|n| n as i32)).collect::<Date32Array>())),
+        ("time", Arc::new(TimestampMicrosecondArray::from(numbers.clone()).with_timezone("UTC"))),
+        ("float", Arc::new(small(9).map(|n| n.map(|n| n as f32 / 4.0)).collect::<Float32Array>())),
+        ("double", Arc::new(small(40).map(|n| n.map(|n| n as f64 / 8.0)).collect::<Float64Array>())),
+        ("nine", decimal(28, 9)),
+        ("eighteen", decimal(56, 18)),
+        ("nested", Arc::new(nested)),
+        ("map", Arc::new(map.finish())),
+    ];
+    let fields: Fields = members.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true)).collect();
+    let there: Vec<bool> = rows.iter().map(Option::is_some).collect();
+    let arrays = members.into_iter().map(|(_, array)| array).collect();
+    let add = StructArray::new(fields.clone(), arrays, Some(NullBuffer::from(there)));
+    let schema = Schema::new(vec![Field::new_struct("add", fields, true)]);
+    RecordBatch::try_new(Arc::new(schema), vec![Arc::new(add)]).unwrap()
+}
+
+fn written(batch: &RecordBatch, layout: &Layout) -> Bytes {
+    let version = if layout.second_version { WriterVersion::PARQUET_2_0 } else { WriterVersion::PARQUET_1_0 };
+    let mut properties = WriterProperties::builder()
+        .set_compression(layout.codec)
+        .set_writer_version(version)
+        .set_dictionary_enabled(layout.dictionary)
+        .set_dictionary_page_size_limit(300)
+        .set_data_page_row_count_limit(layout.rows_of_page)
+        .set_write_batch_size(layout.rows_of_page);
+    if !layout.dictionary {
+        let of_texts = if layout.delta { ParquetEncoding::DELTA_BYTE_ARRAY } else { ParquetEncoding::PLAIN };
+        let of_numbers = if layout.delta { ParquetEncoding::DELTA_BINARY_PACKED } else { ParquetEncoding::PLAIN };
+        properties = properties.set_encoding(ParquetEncoding::PLAIN);
+        properties = properties.set_column_encoding("add.text".into(), of_texts);
+        properties = properties.set_column_encoding("add.long".into(), of_numbers);
+    }
+    let mut out = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut out, batch.schema(), Some(properties.build())).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+    Bytes::from(out)
+}
+
+/// The first entry in the order of the map's reading: the last one of the key, else of the other.
+fn expected_entries(batch: &RecordBatch, keys: [&str; 2]) -> Vec<Option<String>> {
+    let add = batch.column(0).as_struct();
+    let map = add.column_by_name("map").unwrap().as_map();
+    let of_row = |row: usize| {
+        let entries = map.value(row);
+        let (found, values) = (entries.column(0).as_string::<i32>(), entries.column(1).as_string::<i32>());
+        let last = |key: &str| (0..found.len()).rfind(|at| found.value(*at) == key);
+        let at = last(keys[0]).or_else(|| last(keys[1]))?;
+        (!values.is_null(at)).then(|| values.value(at).to_owned())
+    };
+    (0..batch.num_rows()).map(|row| if add.is_null(row) || map.is_null(row) { None } else { of_row(row) }).collect()
+}
+
+fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
+    let bytes = written(&batch(rows), layout);
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let metadata = ArrowReaderMetadata::load(&bytes, options).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes.clone(), metadata.clone());
+    let general = reader.with_batch_size(rows.len()).build().unwrap().next().unwrap().unwrap();
+    let add = general.column(0).as_struct();
+    let group = &metadata.metadata().row_groups()[0];
+    let chunk = |path: &[&str]| {
+        let column = group
+            .columns()
+            .iter()
+            .find(|c| c.column_path().parts().iter().eq(path))
+            .unwrap_or_else(|| panic!("{path:?}"));
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
+        let level = |level: i16| u32::try_from(level).unwrap();
+        let chunk = Chunk {
+            bytes: &bytes[start..start + column.compressed_size() as usize],
+            codec: column.compression(),
+            physical: column.column_type(),
+            max_definition: level(column.column_descr().max_def_level()),
+            max_repetition: level(column.column_descr().max_rep_level()),
+            rows: rows.len(),
+            size: usize::try_from(column.uncompressed_size()).unwrap(),
+        };
+        // A dictionary that grew too large is followed by what the second version of the writer falls back to.
+        let falls_back = layout.second_version && layout.dictionary;
+        let is_rare = layout.delta || falls_back || layout.codec == Compression::LZ4_RAW;
+        (chunk, is_rare)
+    };
+    let chosen = |array: &dyn Array| match wanted {
+        Some(rows) => filter(array, &BooleanArray::new(rows.clone(), None)).unwrap(),
+        None => arrow_array::make_array(array.to_data()),
+    };
+    let there = chunk(&["add", "long"]);
+    let nulls = add.nulls().map_or_else(|| BooleanBuffer::new_set(rows.len()), |nulls| nulls.inner().clone());
+    match defined(there.0, 1) {
+        Ok(found) => assert_eq!(found, nulls),
+        Err(stop) => assert!(stop == Stop::Rare && there.1, "{stop:?}"),
+    }
+    let nested = add.column_by_name("nested").unwrap().as_struct();
+    let leaves: Vec<(Vec<&str>, ArrayRef)> = ["text", "long", "date", "time", "float", "double", "nine", "eighteen"]
+        .into_iter()
+        .map(|name| (vec!["add", name], add.column_by_name(name).unwrap().clone()))
+        .chain([(
+            vec!["add", "nested", "n"],
+            arrow_select::nullif::nullif(
+                nested.column(0),
+                &BooleanArray::from((0..rows.len()).map(|row| nested.is_null(row)).collect::<Vec<_>>()),
+            )
+            .unwrap(),
+        )])
+        .collect();
+    for (path, expected) in leaves {
+        let (chunk, is_rare) = chunk(&path);
+        match array(chunk, expected.data_type(), wanted) {
+            Ok(found) => assert_eq!(&chosen(&found), &chosen(&expected), "{path:?}"),
+            Err(stop) => assert!(stop == Stop::Rare && is_rare, "{path:?}: {stop:?}"),
+        }
+    }
+    let (text, is_rare) = chunk(&["add", "text"]);
+    match texts_by_page(text, wanted, |texts| texts.iter().map(|t| t.map(str::to_owned)).collect::<Vec<_>>()) {
+        Ok(pages) => {
+            let found: StringArray = pages.into_iter().flatten().collect();
+            assert_eq!(&chosen(&found), &chosen(add.column_by_name("text").unwrap()));
+        }
+        Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+    }
+    let (keys, is_rare) = chunk(&["add", "map", "key_value", "key"]);
+    let (values, _) = chunk(&["add", "map", "key_value", "value"]);
+    match entries(keys, values, ["k", "l"]) {
+        Ok(found) => {
+            let text = |code: &u32| found.texts.get(*code as usize).cloned();
+            assert_eq!(found.codes.iter().map(text).collect::<Vec<_>>(), expected_entries(&general, ["k", "l"]));
+        }
+        Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn leaves_are_decoded_as_by_the_general_decoder(
+        rows in rows(),
+        layout in layout(),
+        wanted in proptest::option::of(prop::collection::vec(proptest::bool::weighted(0.05), 900)),
+    ) {
+        let wanted = wanted.map(|bits| BooleanBuffer::collect_bool(rows.len(), |row| bits[row]));
+        check(&rows, &layout, wanted.as_ref());
+    }
+
+    #[test]
+    fn broken_bytes_are_refused_or_read(
+        rows in rows(),
+        layout in layout(),
+        at in any::<prop::sample::Index>(),
+        to in any::<u8>(),
+        cut in any::<bool>(),
+    ) {
+        let bytes = written(&batch(&rows), &layout);
+        let metadata = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).unwrap();
+        for column in metadata.metadata().row_groups()[0].columns() {
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
+            let mut broken = bytes[start..start + column.compressed_size() as usize].to_vec();
+            let at = at.index(broken.len());
+            if cut { broken.truncate(at) } else { broken[at] = to }
+            let chunk = Chunk {
+                bytes: &broken,
+                codec: column.compression(),
+                physical: column.column_type(),
+                max_definition: u32::try_from(column.column_descr().max_def_level()).unwrap(),
+                max_repetition: u32::try_from(column.column_descr().max_rep_level()).unwrap(),
+                rows: rows.len(),
+                size: usize::MAX,
+            };
+            let target = match chunk.physical {
+                PhysicalType::INT32 => arrow_schema::DataType::Int32,
+                PhysicalType::INT64 => arrow_schema::DataType::Int64,
+                _ => arrow_schema::DataType::Utf8,
+            };
+            // Whatever comes out has the rows that the footer promised.
+            if let Ok(found) = array(chunk, &target, None) {
+                prop_assert_eq!(found.len(), rows.len());
+            }
+            if let Ok(found) = defined(chunk, 1) {
+                prop_assert_eq!(found.len(), rows.len());
+            }
+            if let Ok(found) = entries(chunk, chunk, ["k", "l"]) {
+                prop_assert_eq!(found.codes.len(), rows.len());
+            }
+        }
+    }
+}

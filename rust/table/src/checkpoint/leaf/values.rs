@@ -1,0 +1,120 @@
+//! Values of pages: numbers of a fixed width, and texts with their lengths before them or by their code.
+//!
+//! Parquet format: "Plain", "Dictionary Encoding".
+
+use arrow_buffer::{ArrowNativeType, BooleanBuffer};
+
+use super::page::{Encoding, Page};
+use super::{Decoded, NO_SUCH_CODE, Stop};
+
+const CUT_OFF: Stop = Stop::Broken("the values of a page are cut off");
+
+/// A number that Parquet stores in as many bytes as it has here.
+pub(super) trait Number: ArrowNativeType {
+    /// Appends `count` numbers that stand at the front of `data`.
+    fn plain(data: &[u8], count: usize, out: &mut Vec<Self>) -> Decoded<()>;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Number for $number {
+            fn plain(data: &[u8], count: usize, out: &mut Vec<Self>) -> Decoded<()> {
+                let (numbers, _) = data.as_chunks();
+                out.extend(numbers.get(..count).ok_or(CUT_OFF)?.iter().map(|bytes| Self::from_le_bytes(*bytes)));
+                Ok(())
+            }
+        }
+    )*};
+}
+
+numbers!(i32, i64, f32, f64);
+
+/// Moves the values from `start` on, which stand together, to the bits that are set.
+pub(super) fn spread<N: Number>(values: &mut Vec<N>, start: usize, there: &BooleanBuffer) {
+    let mut end = values.len();
+    if end - start == there.len() {
+        return;
+    }
+    values.resize(start + there.len(), N::default());
+    let runs: Vec<(usize, usize)> = there.set_slices().collect();
+    for (from, to) in runs.into_iter().rev() {
+        let source = end - (to - from);
+        values.copy_within(source..end, start + from);
+        end = source;
+    }
+}
+
+/// Where the texts of a dictionary are in its page.
+pub(super) struct TextDictionary {
+    spans: Vec<(usize, usize)>,
+}
+
+impl TextDictionary {
+    pub(super) fn of(page: &Page<'_>) -> Decoded<Self> {
+        let mut spans = Vec::new();
+        let mut rest = page.data;
+        for _ in 0..page.values {
+            let text = plain_text(&mut rest)?;
+            let end = page.data.len() - rest.len();
+            spans.push((end - text.len(), end));
+        }
+        Ok(Self { spans })
+    }
+
+    /// A text, given the page.
+    pub(super) fn text<'p>(&self, page: &'p [u8], code: u32) -> Decoded<&'p [u8]> {
+        let (start, end) = *self.spans.get(code as usize).ok_or(NO_SUCH_CODE)?;
+        page.get(start..end).ok_or(NO_SUCH_CODE)
+    }
+}
+
+/// The texts of a page, one after the other.
+pub(super) enum Texts<'p> {
+    Plain(&'p [u8]),
+    Coded(std::slice::Iter<'p, u32>, &'p TextDictionary, &'p [u8]),
+}
+
+impl<'p> Texts<'p> {
+    /// Of `count` values, which may stand in the dictionary, given with its page.
+    pub(super) fn of(
+        page: &Page<'p>,
+        count: usize,
+        dictionary: Option<(&'p TextDictionary, &'p [u8])>,
+        codes: &'p mut Vec<u32>,
+    ) -> Decoded<Self> {
+        match (page.encoding, dictionary) {
+            (Encoding::Plain, _) => Ok(Self::Plain(page.data)),
+            (Encoding::Dictionary, Some((dictionary, bytes))) => {
+                page.codes(count, codes)?;
+                Ok(Self::Coded(codes.iter(), dictionary, bytes))
+            }
+            _ => Err(Stop::Rare),
+        }
+    }
+
+    /// The code of the text that follows, if it has one.
+    pub(super) fn code(&self) -> Option<u32> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Coded(codes, ..) => codes.as_slice().first().copied(),
+        }
+    }
+
+    /// The text that follows.
+    #[inline]
+    pub(super) fn text(&mut self) -> Decoded<&'p [u8]> {
+        match self {
+            Self::Plain(rest) => plain_text(rest),
+            Self::Coded(codes, dictionary, bytes) => dictionary.text(bytes, *codes.next().ok_or(CUT_OFF)?),
+        }
+    }
+}
+
+/// A text at the front of `rest`, taken off it.
+#[inline]
+fn plain_text<'p>(rest: &mut &'p [u8]) -> Decoded<&'p [u8]> {
+    let (length, after) = rest.split_first_chunk::<4>().ok_or(CUT_OFF)?;
+    let (text, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(CUT_OFF)?;
+    *rest = after;
+    Ok(text)
+}

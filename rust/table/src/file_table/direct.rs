@@ -1,0 +1,146 @@
+//! Columns of files straight from the pages of a row group: what each column needs of which leaves.
+//!
+//! Rows keep their place. Of rows that are not asked for nothing is said: their values may be missing.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StructArray, UInt32Array, new_null_array};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::{DataType as ArrowType, Field, Fields};
+use arrow_select::take::take;
+use deltic_protocol::log_bounds::parse_texts;
+use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
+
+use super::decode::stats_path;
+use crate::checkpoint::leaf::{self, Stop};
+use crate::checkpoint::part::{Fetched, Part};
+use crate::error::{Error, Result};
+
+/// Why columns are not decoded here.
+pub(super) enum Failed {
+    /// The general decoder has to do it.
+    Rare,
+    /// Nobody can do it.
+    Error(Error),
+}
+
+impl From<Stop> for Failed {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Rare => Self::Rare,
+            Stop::Broken(what) => Self::Error(Error::corrupt(format!("the Parquet file cannot be read: {what}"))),
+        }
+    }
+}
+
+impl<E: Into<Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// Fetched leaves of one row group.
+#[derive(Clone, Copy)]
+pub(super) struct Direct<'d> {
+    pub(super) part: &'d Part,
+    pub(super) fetched: &'d Fetched,
+    /// The rows that are asked for; all when `None`.
+    pub(super) rows: Option<&'d BooleanBuffer>,
+}
+
+impl Direct<'_> {
+    fn row_count(&self) -> usize {
+        self.part.rows(self.fetched.group())
+    }
+
+    /// Which rows hold an `add`.
+    pub(super) fn presence(&self) -> Result<BooleanBuffer, Failed> {
+        let leaf = self.part.lightest_leaf(self.fetched.group(), "add").ok_or(Failed::Rare)?;
+        Ok(leaf::defined(self.part.chunk(self.fetched, leaf)?, self.part.definition_level(leaf, 1))?)
+    }
+
+    /// A leaf as it is in the file; `None` if it is not.
+    pub(super) fn leaf(&self, path: &[&str]) -> Result<Option<ArrayRef>, Failed> {
+        let Some(leaf) = self.part.leaf(path) else { return Ok(None) };
+        let found = self.part.arrow_type(path).ok_or(Failed::Rare)?;
+        Ok(Some(leaf::array(self.part.chunk(self.fetched, leaf)?, found, self.rows)?))
+    }
+
+    /// `add.deletionVector` as it is in the file; `None` if it is not.
+    pub(super) fn vectors(&self) -> Result<Option<ArrayRef>, Failed> {
+        let path = ["add", "deletionVector"];
+        let Some(ArrowType::Struct(members)) = self.part.arrow_type(&path) else { return Ok(None) };
+        let first = members.first().and_then(|member| self.part.leaf(&[path[0], path[1], member.name()]));
+        let first = first.ok_or(Failed::Rare)?;
+        let there = leaf::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
+        let member = |member: &Arc<Field>| self.leaf(&[path[0], path[1], member.name()])?.ok_or(Failed::Rare);
+        let values = members.iter().map(member).collect::<Result<Vec<_>, Failed>>()?;
+        Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))
+    }
+
+    /// Typed values of a partition column from the map of texts.
+    pub(super) fn partition(&self, leaf: &Leaf, logical: &str) -> Result<ArrayRef, Failed> {
+        let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
+        let [key, value] = self.part.map_leaves(["add", "partitionValues"]).ok_or(Failed::Rare)?;
+        let chunk = |leaf| self.part.chunk(self.fetched, leaf);
+        let found = leaf::entries(chunk(key)?, chunk(value)?, [physical, logical])?;
+        // What is not there is written as an empty text elsewhere.
+        let missing = u32::try_from(found.texts.len()).map_err(|_| Failed::Rare)?;
+        let texts = found.texts.iter().map(String::as_str).chain([""]);
+        let values = parse_texts(texts, logical, &leaf.data_type)?;
+        let mut codes = found.codes;
+        codes.iter_mut().filter(|code| **code == leaf::NONE).for_each(|code| *code = missing);
+        let codes = UInt32Array::from(codes);
+        let text: usize = match values.as_any().downcast_ref::<arrow_array::StringArray>() {
+            Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
+            None => 0,
+        };
+        // A value that many rows share takes its room in each.
+        if text > i32::MAX as usize {
+            return Err(Failed::Rare);
+        }
+        Ok(take(&values, &codes, None)?)
+    }
+
+    /// Bounds of a column from the typed statistics, with counts of nulls and of rows.
+    pub(super) fn typed(&self, leaf: &Leaf, counted: bool) -> Result<(LeafBounds, arrow_array::Int64Array), Failed> {
+        let mut members: Vec<(&str, ArrayRef)> = Vec::new();
+        let bounds: &[&str] =
+            if counted { &["minValues", "maxValues", "nullCount"] } else { &["minValues", "maxValues"] };
+        for bound in bounds {
+            if let Some(values) = self.leaf(&stats_path(bound, leaf))? {
+                members.push((bound, nested(leaf, values)));
+            }
+        }
+        if counted && let Some(records) = self.leaf(&["add", "stats_parsed", "numRecords"])? {
+            members.push(("numRecords", records));
+        }
+        if members.is_empty() {
+            members.push(("numRecords", new_null_array(&ArrowType::Int64, self.row_count())));
+        }
+        let fields: Fields = members.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true)).collect();
+        let stats = StructArray::try_new(fields, members.into_iter().map(|(_, values)| values).collect(), None)?;
+        let read = from_struct(&stats, std::slice::from_ref(leaf))?;
+        let bounds = read.leaves.into_iter().next().ok_or(Failed::Rare)?;
+        Ok((bounds, read.num_records))
+    }
+
+    /// What `read` makes of the texts of the statistics, page by page.
+    pub(super) fn texts<T>(&self, read: impl FnMut(&[Option<&str>]) -> T) -> Result<Vec<T>, Failed> {
+        let leaf = self.part.leaf(&["add", "stats"]).ok_or(Failed::Rare)?;
+        Ok(leaf::texts_by_page(self.part.chunk(self.fetched, leaf)?, self.rows, read)?)
+    }
+
+    /// A column without values.
+    pub(super) fn nothing(&self, data_type: &ArrowType) -> ArrayRef {
+        new_null_array(data_type, self.row_count())
+    }
+}
+
+/// Values of a leaf inside the structs that lead to it.
+fn nested(leaf: &Leaf, values: ArrayRef) -> ArrayRef {
+    leaf.path.iter().rev().fold(values, |inner, name| {
+        let fields = Fields::from(vec![Field::new(name, inner.data_type().clone(), true)]);
+        Arc::new(StructArray::new(fields, vec![inner], None))
+    })
+}
