@@ -192,7 +192,9 @@ def test_hints_to_several_parts(log: Log) -> None:
 def test_hints_to_two_levels(log: Log) -> None:
     log.path(5, "checkpoint.parquet").unlink()
     path, sidecar = log.two_level_checkpoint(5)
-    told = {
+    sidecars = [json.loads(line)["sidecar"] for line in path.read_text().splitlines() if line.startswith('{"sidecar"')]
+    assert sidecars
+    told: dict[str, Any] = {
         "version": 5,
         "size": 12,
         "sizeInBytes": path.stat().st_size + sidecar.stat().st_size,
@@ -201,7 +203,16 @@ def test_hints_to_two_levels(log: Log) -> None:
     }
     log.put_hint(told)
     assert log.table.check().ok
-    told["v2Checkpoint"]["path"] = "other.json"  # type: ignore[index]
+    told["v2Checkpoint"]["sidecarFiles"] = sidecars
+    log.put_hint(told)
+    assert log.table.check().ok
+    told["v2Checkpoint"].update(sizeInBytes=1, sidecarFiles=[{**sidecars[0], "sizeInBytes": 1}])
+    log.put_hint(told)
+    assert [message for _, message, _ in found(log)] == [
+        f"`v2Checkpoint.sizeInBytes` is 1, the file has {path.stat().st_size} bytes",
+        f"`v2Checkpoint.sidecarFiles` are not those that {path.name} names",
+    ]
+    told["v2Checkpoint"] = {"path": "other.json", "sizeInBytes": 1, "modificationTime": 0}
     log.put_hint(told)
     assert [message for _, message, _ in found(log)] == ["the checkpoint other.json that it names is not in the log"]
 

@@ -4,8 +4,10 @@
 //! claims. A footer is untrusted, so [`parse`] first walks it without recursion over the schema and refuses one that
 //! nests deeper than any table can, or that promises more children than it holds.
 //!
-//! Does no I/O and knows nothing of tables. Proved by `read::hostile_footers_are_corrupt` and the tests below.
+//! Does no I/O and knows nothing of tables. What stands in front of the pages of such a file is for [`pages`].
+//! Proved by `read::hostile_footers_are_corrupt` and the tests below.
 
+pub mod pages;
 pub(crate) mod thrift;
 
 use std::sync::Arc;

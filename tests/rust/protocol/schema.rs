@@ -355,7 +355,13 @@ mod properties {
                 data_type,
                 DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
             );
-            let schema = StructType::new(vec![StructField::new("g", data_type, true)]);
+            let inside = StructType::new(vec![StructField::new("g", data_type.clone(), true)]);
+            let array = ArrayType { element: data_type.clone(), contains_null: false };
+            let map = MapType { key: data_type.clone(), value: data_type.clone(), value_contains_null: true };
+            let list = ArrayType { element: DataType::Struct(Arc::new(inside)), contains_null: true };
+            let columns = [data_type, DataType::Array(Arc::new(array)), DataType::Map(Arc::new(map)), DataType::Array(Arc::new(list))];
+            let columns = columns.into_iter().enumerate();
+            let schema = StructType::new(columns.map(|(i, t)| StructField::new(format!("c{i}"), t, true)).collect());
             let back = arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema));
             prop_assert!(!geo || back.unwrap() == schema);
         }

@@ -10,6 +10,7 @@ mod draft;
 mod file_table;
 mod history;
 mod job;
+mod pages;
 mod plan;
 mod read;
 mod sample;

@@ -55,21 +55,28 @@ pub fn to_arrow_field(field: &StructField) -> Field {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut metadata: HashMap<String, String> =
         field.metadata.iter().map(|(key, value)| (key.clone(), text(value))).collect();
-    match &field.data_type {
-        DataType::Primitive(PrimitiveType::Geometry { crs }) => {
-            metadata.insert(TABLE_TYPE.to_owned(), field.data_type.to_string());
-            metadata.extend(geoarrow(crs, None));
-        }
-        DataType::Primitive(PrimitiveType::Geography { crs, algorithm }) => {
-            metadata.insert(TABLE_TYPE.to_owned(), field.data_type.to_string());
-            // Without the name of its edges a geography would be taken for a geometry.
-            if EDGES.contains(&algorithm.as_str()) {
-                metadata.extend(geoarrow(crs, Some(algorithm)));
-            }
-        }
-        DataType::Primitive(_) | DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {}
-    }
+    metadata.extend(explained(&field.data_type));
     Field::new(&field.name, to_arrow_type(&field.data_type), field.nullable).with_metadata(metadata)
+}
+
+/// An element, key or value.
+fn to_inner_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
+    Field::new(name, to_arrow_type(data_type), nullable).with_metadata(explained(data_type))
+}
+
+/// The field metadata without which a type is no more than its encoding.
+fn explained(data_type: &DataType) -> HashMap<String, String> {
+    let DataType::Primitive(primitive) = data_type else { return HashMap::new() };
+    let extension = match primitive {
+        PrimitiveType::Geometry { crs } => geoarrow(crs, None),
+        // Without the name of its edges a geography would be taken for a geometry.
+        PrimitiveType::Geography { crs, algorithm } if EDGES.contains(&algorithm.as_str()) => {
+            geoarrow(crs, Some(algorithm))
+        }
+        PrimitiveType::Geography { .. } => Vec::new(),
+        _ => return HashMap::new(),
+    };
+    extension.into_iter().chain([(TABLE_TYPE.to_owned(), data_type.to_string())]).collect()
 }
 
 /// How GeoArrow may interpolate edges, which is what Delta may too.
@@ -111,13 +118,11 @@ pub fn to_arrow_type(data_type: &DataType) -> ArrowType {
     match data_type {
         DataType::Primitive(p) => primitive_to_arrow(p),
         DataType::Struct(s) => ArrowType::Struct(to_arrow_fields(s)),
-        DataType::Array(a) => {
-            ArrowType::List(Arc::new(Field::new("element", to_arrow_type(&a.element), a.contains_null)))
-        }
+        DataType::Array(a) => ArrowType::List(Arc::new(to_inner_field("element", &a.element, a.contains_null))),
         DataType::Map(m) => {
             let entries = Fields::from(vec![
-                Field::new("key", to_arrow_type(&m.key), false),
-                Field::new("value", to_arrow_type(&m.value), m.value_contains_null),
+                to_inner_field("key", &m.key, false),
+                to_inner_field("value", &m.value, m.value_contains_null),
             ]);
             ArrowType::Map(Arc::new(Field::new("key_value", ArrowType::Struct(entries), false)), false)
         }
@@ -177,16 +182,20 @@ fn from_arrow_field(field: &Field, depth: usize) -> Result<StructField> {
             (key.clone(), typed.unwrap_or_else(|| Value::String(text.clone())))
         })
         .collect();
-    let mut data_type = from_arrow_type(field.data_type(), field.name(), depth + 1)?;
-    if let (DataType::Primitive(PrimitiveType::Binary), Some(name)) = (&data_type, field.metadata().get(TABLE_TYPE)) {
-        data_type = match json::parse_name(name, field.name()) {
-            Ok(DataType::Primitive(p @ (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }))) => {
-                DataType::Primitive(p)
-            }
-            Ok(_) | Err(_) => data_type,
-        };
-    }
+    let data_type = from_explained(field, field.name(), depth + 1)?;
     Ok(StructField { name: field.name().clone(), data_type, nullable: field.is_nullable(), metadata })
+}
+
+/// The type of a column or of what is inside one, which its metadata may explain; `name` is the column's.
+fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
+    let data_type = from_arrow_type(field.data_type(), name, depth)?;
+    if let (DataType::Primitive(PrimitiveType::Binary), Some(text)) = (&data_type, field.metadata().get(TABLE_TYPE))
+        && let Ok(DataType::Primitive(p @ (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }))) =
+            json::parse_name(text, name)
+    {
+        return Ok(DataType::Primitive(p));
+    }
+    Ok(data_type)
 }
 
 fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataType> {
@@ -226,14 +235,14 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
         | ArrowType::LargeListView(element)
         | ArrowType::FixedSizeList(element, _) => {
             let contains_null = element.is_nullable();
-            let element = from_arrow_type(element.data_type(), name, depth + 1)?;
+            let element = from_explained(element, name, depth + 1)?;
             return Ok(DataType::Array(Arc::new(ArrayType { element, contains_null })));
         }
         ArrowType::Map(entries, _) => match entries.data_type() {
             ArrowType::Struct(fields) if fields.len() == 2 => {
                 return Ok(DataType::Map(Arc::new(MapType {
-                    key: from_arrow_type(fields[0].data_type(), name, depth + 1)?,
-                    value: from_arrow_type(fields[1].data_type(), name, depth + 1)?,
+                    key: from_explained(&fields[0], name, depth + 1)?,
+                    value: from_explained(&fields[1], name, depth + 1)?,
                     value_contains_null: fields[1].is_nullable(),
                 })));
             }

@@ -2,6 +2,9 @@
 //!
 //! PROTOCOL.md: "Last Checkpoint File Schema", "Checkpoints".
 
+use std::collections::BTreeSet;
+
+use deltic_protocol::action::Sidecar;
 use deltic_protocol::check::{Account, file_differences, state_differences};
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LogName};
@@ -58,13 +61,21 @@ impl Checker<'_> {
 
     /// Compares what the hint tells of a checkpoint with the checkpoint.
     async fn hinted(&mut self, hint: &LastCheckpoint, checkpoint: &Checkpoint) -> Result<()> {
-        if let Some(named) = &hint.v2_checkpoint
-            && !self.listing.iter().any(|file| file.file_name == named.path)
-        {
-            self.about_hint(format!("the checkpoint {} that it names is not in the log", named.path));
+        if let Some(named) = &hint.v2_checkpoint {
+            match self.listing.iter().find(|file| file.file_name == named.path).map(|file| file.size) {
+                None => self.about_hint(format!("the checkpoint {} that it names is not in the log", named.path)),
+                Some(size) if named.size_in_bytes >= 0 && u64::try_from(named.size_in_bytes) != Ok(size) => {
+                    let told = named.size_in_bytes;
+                    self.about_hint(format!("`v2Checkpoint.sizeInBytes` is {told}, the file has {size} bytes"));
+                }
+                Some(_) => {}
+            }
         }
         let counted = match OpenCheckpoint::open(self.storage, checkpoint).await {
-            Ok(open) => count(checkpoint, &open).await,
+            Ok(open) => {
+                self.hinted_sidecars(hint, checkpoint, &open);
+                count(checkpoint, &open).await
+            }
             Err(e) => Err(e),
         };
         let counts = match counted {
@@ -87,6 +98,20 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Compares the sidecars that the hint lists with those of the checkpoint that it names.
+    fn hinted_sidecars(&mut self, hint: &LastCheckpoint, checkpoint: &Checkpoint, open: &OpenCheckpoint) {
+        let Some(named) = &hint.v2_checkpoint else { return };
+        let Some(told) = &named.sidecar_files else { return };
+        let pairs = |sidecars: &[Sidecar]| -> BTreeSet<(String, i64)> {
+            sidecars.iter().map(|sidecar| (sidecar.path.clone(), sidecar.size_in_bytes)).collect()
+        };
+        if checkpoint.files.iter().any(|file| file.file_name == named.path)
+            && pairs(told) != pairs(open.sidecar_actions())
+        {
+            self.about_hint(format!("`v2Checkpoint.sidecarFiles` are not those that {} names", named.path));
+        }
     }
 
     fn about_hint(&mut self, message: String) {

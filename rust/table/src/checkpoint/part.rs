@@ -18,12 +18,12 @@ use parquet::arrow::arrow_reader::{
 use parquet::basic::Repetition;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::reader::{ChunkReader, Length};
 
 use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
 use crate::error::{Error, Result, corrupt_parquet};
 use crate::footer;
+use crate::footer::pages::{self, Chunks};
 use crate::storage::Storage;
 
 /// How much of the file's end is fetched at first; footers of checkpoints are mostly smaller.
@@ -36,6 +36,13 @@ const BATCH_ROWS: usize = 128 * 1024;
 /// to no room in Parquet, but a row of a checkpoint is an action, and those differ: in their paths, at the very least.
 const FEW_ROWS: u64 = 64 * 1024;
 const ROWS_PER_BYTE: u64 = 4;
+/// What a column chunk may become, however small, and how much more for each of its bytes and each row: bytes, and
+/// elements of lists and maps. All rows of a group are in memory at once.
+const FREE_BYTES: u64 = 64 * 1024 * 1024;
+const EXPANSION: u64 = 1024;
+const BYTES_PER_ROW: u64 = 4096;
+const FREE_ELEMENTS: u64 = 1 << 20;
+const ELEMENTS_PER_ROW: u64 = 256;
 
 /// One Parquet file with actions.
 #[derive(Debug)]
@@ -313,6 +320,7 @@ impl Part {
 
     /// Decodes what was fetched, batch by batch.
     pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
+        self.check_pages(&fetched).map_err(|e| corrupt_parquet(&self.path, e))?;
         let rows = self.rows(fetched.group);
         let metadata = if how.views { &self.views } else { &self.metadata };
         let mask =
@@ -325,6 +333,29 @@ impl Part {
             reader = reader.with_row_selection(rows);
         }
         reader.build().map_err(|e| corrupt_parquet(&self.path, e))
+    }
+
+    /// Checks what the pages claim to become.
+    fn check_pages(&self, fetched: &Fetched) -> Result<(), ParquetError> {
+        let columns = self.metadata.metadata().row_groups().get(fetched.group).map(|g| g.columns()).unwrap_or_default();
+        let rows = self.rows(fetched.group) as u64;
+        let most = |free: u64, each: u64| free.saturating_add(rows.saturating_mul(each));
+        for (leaf, (_, bytes)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
+            let Some(column) = columns.get(*leaf) else { continue };
+            let claims = pages::check(bytes, column)?;
+            let justified =
+                most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(bytes.len() as u64));
+            if claims.bytes > justified || claims.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
+                return Err(ParquetError::General(format!(
+                    "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
+                    column.column_path(),
+                    bytes.len(),
+                    claims.values,
+                    claims.bytes
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {
@@ -374,42 +405,4 @@ fn check_rows(metadata: &ParquetMetaData, size: u64) -> Option<()> {
     let groups = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).ok());
     let rows = groups.into_iter().try_fold(0_u64, |sum, rows| sum.checked_add(rows?))?;
     (rows <= size.saturating_mul(ROWS_PER_BYTE).saturating_add(FEW_ROWS)).then_some(())
-}
-
-/// The fetched column chunks of a file, by position.
-struct Chunks {
-    size: u64,
-    chunks: Vec<(u64, Bytes)>,
-}
-
-impl Length for Chunks {
-    fn len(&self) -> u64 {
-        self.size
-    }
-}
-
-impl ChunkReader for Chunks {
-    type T = bytes::buf::Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        use bytes::Buf;
-        Ok(self.from(start)?.reader())
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let bytes = self.from(start)?;
-        if bytes.len() < length {
-            return Err(ParquetError::EOF("a page reaches beyond its column chunk".to_owned()));
-        }
-        Ok(bytes.slice(..length))
-    }
-}
-
-impl Chunks {
-    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
-        let inside = |(at, bytes): &&(u64, Bytes)| (*at..at.saturating_add(bytes.len() as u64)).contains(&start);
-        let chunk = self.chunks.iter().find(inside);
-        let (at, bytes) = chunk.ok_or_else(|| ParquetError::EOF("a page lies outside its column chunk".to_owned()))?;
-        Ok(bytes.slice(usize::try_from(start - at).unwrap_or(usize::MAX)..))
-    }
 }

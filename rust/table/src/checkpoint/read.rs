@@ -134,6 +134,11 @@ impl OpenCheckpoint {
         &self.sidecar_files
     }
 
+    /// What it says of its sidecars.
+    pub(crate) fn sidecar_actions(&self) -> &[Sidecar] {
+        &self.sidecars
+    }
+
     /// How many Parquet files it has, its sidecars last.
     pub(crate) fn file_count(&self) -> usize {
         self.files.files.len()

@@ -8,12 +8,15 @@
 //! (`read::hostile_footers_are_corrupt`). Late materialisation gives the rows that filtering afterwards gives
 //! (`read::late_materialisation_equals_a_plain_filter`).
 
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
+use bytes::Bytes;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::{self, BoundPredicate};
 use parquet::DecodeResult;
@@ -26,6 +29,7 @@ use tokio::sync::mpsc;
 use super::adapt::Adapter;
 use super::fetch::FileBytes;
 use crate::error::corrupt_parquet;
+use crate::footer::pages;
 
 /// What all units of one file share.
 #[derive(Debug)]
@@ -84,18 +88,21 @@ pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<Reco
         return send_constant(&unit, batch_rows, out).await;
     }
     let mut decoding = blocking(&file.path, move || Decoding::new(unit, batch_rows)).await?;
+    let (mut ranges, mut bytes) = (Vec::new(), Vec::new());
     loop {
+        let (fetched_ranges, fetched) = (std::mem::take(&mut ranges), std::mem::take(&mut bytes));
         let step;
         (decoding, step) = blocking(&file.path, move || {
             let mut decoding = decoding;
+            decoding.push(fetched_ranges, fetched)?;
             let step = decoding.step()?;
             Ok((decoding, step))
         })
         .await?;
         match step {
-            Step::Needs(ranges) => {
-                let bytes = file.bytes.ranges(&ranges).await.map_err(|e| e.in_file(&file.path))?;
-                decoding.decoder.push_ranges(ranges, bytes).map_err(|e| corrupt_parquet(&file.path, e))?;
+            Step::Needs(needed) => {
+                bytes = file.bytes.ranges(&needed).await.map_err(|e| e.in_file(&file.path))?;
+                ranges = needed;
             }
             Step::Batch(batch) => {
                 if out.send(batch).await.is_err() {
@@ -129,7 +136,7 @@ async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordB
 }
 
 enum Step {
-    Needs(Vec<std::ops::Range<u64>>),
+    Needs(Vec<Range<u64>>),
     Batch(RecordBatch),
     Done,
 }
@@ -138,6 +145,8 @@ enum Step {
 struct Decoding {
     file: Arc<OpenFile>,
     decoder: ParquetPushDecoder,
+    /// Row groups and columns of the unit by where they begin and end.
+    chunks: HashMap<(u64, u64), Vec<(usize, usize)>>,
     /// Rows promised by the footer and not deleted.
     promised: u64,
     /// Rows decoded, before the predicate.
@@ -149,6 +158,7 @@ struct Decoding {
 impl Decoding {
     fn new(unit: Unit, batch_rows: usize) -> Result<Self> {
         let file = unit.file;
+        let chunks = chunks(&file, &unit.row_groups);
         let leaves = |adapter: &Adapter| {
             ProjectionMask::leaves(file.metadata.parquet_schema(), adapter.leaves().iter().copied())
         };
@@ -174,7 +184,25 @@ impl Decoding {
             builder = builder.with_row_filter(RowFilter::new(vec![Box::new(ArrowPredicateFn::new(mask, keep))]));
         }
         let decoder = builder.build().map_err(|e| corrupt_parquet(&file.path, e))?;
-        Ok(Self { file, decoder, promised: unit.rows, decoded, failure })
+        Ok(Self { file, decoder, chunks, promised: unit.rows, decoded, failure })
+    }
+
+    /// Takes fetched bytes, if they are what pages may look like. The decoder asks for whole column chunks.
+    fn push(&mut self, ranges: Vec<Range<u64>>, bytes: Vec<Bytes>) -> Result<()> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        for (range, bytes) in ranges.iter().zip(&bytes) {
+            let columns = self.chunks.get(&(range.start, range.end)).map(Vec::as_slice).unwrap_or_default();
+            if columns.is_empty() && !range.is_empty() {
+                return Err(Error::internal("the decoder asks for other bytes than column chunks"));
+            }
+            for (group, leaf) in columns {
+                let column = self.file.metadata.metadata().row_group(*group).column(*leaf);
+                pages::check(bytes, column).map_err(|e| corrupt_parquet(&self.file.path, e))?;
+            }
+        }
+        self.decoder.push_ranges(ranges, bytes).map_err(|e| corrupt_parquet(&self.file.path, e))
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -223,6 +251,26 @@ impl Decoding {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         failure.unwrap_or_else(|| corrupt_parquet(&self.file.path, e))
     }
+}
+
+/// Row groups and columns by where they begin and end. A hostile footer may put several at one place.
+fn chunks(file: &OpenFile, row_groups: &[RowGroupSelection]) -> HashMap<(u64, u64), Vec<(usize, usize)>> {
+    let mut chunks: HashMap<(u64, u64), Vec<(usize, usize)>> = HashMap::new();
+    let mut leaves: BTreeSet<usize> = file.adapter.leaves().iter().copied().collect();
+    if let Filter::Before(_, first) = &file.filter {
+        leaves.extend(first.leaves());
+    }
+    for group in row_groups.iter().map(RowGroupSelection::row_group_index) {
+        for leaf in &leaves {
+            let Some(column) = file.metadata.metadata().row_groups().get(group).and_then(|g| g.columns().get(*leaf))
+            else {
+                continue;
+            };
+            let (start, length) = column.byte_range();
+            chunks.entry((start, start.saturating_add(length))).or_default().push((group, *leaf));
+        }
+    }
+    chunks
 }
 
 #[cfg(test)]

@@ -52,6 +52,33 @@ fn geometries_inside_other_columns_are_read() {
         column.typed::<ByteArrayType>().write_batch(&rows, Some(&[3, 3]), Some(&[0, 1])).unwrap();
     }));
     lake.check(&["l"], None, &["[01, 02]"]);
+    let batch = &lake.batches(&["l"], None).unwrap()[0];
+    let schema = batch.schema();
+    let ArrowType::List(element) = schema.field(0).data_type() else { panic!("{schema}") };
+    assert_eq!(element.metadata()["delta.type"], "geometry(OGC:CRS84)");
+    assert_eq!(element.extension_type_name(), Some("geoarrow.wkb"));
+}
+
+#[test]
+fn geometries_inside_maps_and_structs_keep_their_reference_system() {
+    let inner = json!({"type": "struct", "fields": [column("g", "geography(OGC:CRS84, karney)")]});
+    let map = json!({"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": true}).to_string();
+    let mut lake = Lake::new(&[("m", &map)]);
+    let value: ArrayRef = Arc::new(BinaryArray::from_iter_values([point()]));
+    let plain = Field::new("g", ArrowType::Binary, true);
+    let value = StructArray::new(vec![plain].into(), vec![value], None);
+    let entries = Fields::from(vec![
+        Field::new("key", ArrowType::Utf8, false),
+        Field::new("value", value.data_type().clone(), true),
+    ]);
+    let entries_field = Arc::new(Field::new("key_value", ArrowType::Struct(entries.clone()), false));
+    let entries = StructArray::new(entries, vec![strings(["k"]), Arc::new(value)], None);
+    let offsets = arrow_buffer::OffsetBuffer::from_lengths([1]);
+    lake.file(vec![("m", Arc::new(arrow_array::MapArray::new(entries_field, offsets, entries, None, false)))]);
+    let batch = &lake.batches(&["m"], None).unwrap()[0];
+    let value = batch.column(0).as_map().values().as_struct();
+    assert_eq!(value.fields()[0].metadata()["delta.type"], "geography(OGC:CRS84, karney)");
+    assert_eq!(value.column(0).as_binary::<i32>().value(0), point());
 }
 
 #[test]

@@ -1,0 +1,313 @@
+//! The pages of a column chunk: what their headers claim, before anything is decoded.
+//!
+//! The decoder of the parquet crate reserves what a page header says that the page will take, and room for as many
+//! values as a dictionary or a list of lengths claims to have. [`check`] walks the headers, without decompressing, and
+//! refuses a page that is larger than its compressed bytes can become and numbers that its bytes cannot hold. Pages of
+//! the two encodings whose numbers stand inside are decompressed for that, one at a time.
+//!
+//! Does no I/O. Reads a header no more leniently than the decoder: what is doubled or of another type is refused.
+//! Proved by `pages::hostile_pages_are_corrupt`, `pages::hostile_pages_of_checkpoints_are_corrupt` and
+//! `pages::what_writers_write_is_within_bounds`.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use super::thrift::{FALSE, I32, LIST, STRUCT, TRUE, Thrift};
+
+/// Bytes that a page of any compressed size may become where the codec knows no bound of use, and how many for each
+/// compressed byte. Writers end a page after a megabyte or so; a single value may be longer.
+const FREE_BYTES: u64 = 64 * 1024 * 1024;
+const EXPANSION: u64 = 1024;
+
+/// Values that a page with its numbers inside may have, however small, and how many more for each of its bytes.
+const FREE_LENGTHS: u64 = 1 << 24;
+
+/// Elements of lists and maps that a chunk may have, however small. One row can hold them all, at a few bits each.
+const FREE_ELEMENTS: u64 = 1 << 27;
+
+/// What the headers of a column chunk claim.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Bytes of all pages when decompressed.
+    pub bytes: u64,
+    /// Values of all pages, nulls among them.
+    pub values: u64,
+}
+
+/// Checks the page headers of `chunk`, all bytes of `column`.
+pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<Claims, ParquetError> {
+    let mut thrift = Thrift { bytes: chunk };
+    let mut claims = Claims::default();
+    let mut has_lengths = false;
+    // The decoder accepts no header without fields, so what begins with a zero ends the chunk for it, too.
+    while thrift.bytes.first().is_some_and(|byte| *byte != 0) {
+        let header = PageHeader::read(&mut thrift).ok_or_else(|| refused("a page header cannot be read"))?;
+        let page = thrift.bytes.get(..header.compressed).ok_or_else(|| refused("a page reaches beyond its chunk"))?;
+        thrift.bytes = &thrift.bytes[page.len()..];
+        let bytes = header.check(column.compression())?;
+        claims.bytes = claims.bytes.saturating_add(bytes);
+        claims.values = claims.values.saturating_add(header.values);
+        has_lengths |= header.has_lengths;
+    }
+    let most = FREE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(EXPANSION));
+    if column.column_descr().max_rep_level() > 0 && claims.values > most {
+        return Err(refused(&format!("its pages claim {} elements, which is absurd for their size", claims.values)));
+    }
+    if has_lengths {
+        check_lengths(chunk, column)?;
+    }
+    Ok(claims)
+}
+
+fn refused(what: &str) -> ParquetError {
+    ParquetError::General(format!("a column chunk must not be decoded: {what}"))
+}
+
+/// What counts of a page header.
+#[derive(Debug, Default)]
+struct PageHeader {
+    uncompressed: u64,
+    compressed: usize,
+    /// Values of a data page.
+    values: u64,
+    /// Values of a dictionary.
+    entries: Option<u64>,
+    /// Whether there are lengths of values in the page, behind their number.
+    has_lengths: bool,
+    /// Whether the codec of the chunk does not matter.
+    is_plain: bool,
+}
+
+impl PageHeader {
+    fn read(thrift: &mut Thrift<'_>) -> Option<Self> {
+        let (mut header, mut id, mut seen) = (Self::default(), 0, 0_u32);
+        let (mut uncompressed, mut compressed) = (None, None);
+        while let Some(kind) = thrift.field(&mut id)? {
+            if (1..=8).contains(&id) {
+                let expected = if id <= 4 { I32 } else { STRUCT };
+                if kind != expected || seen & 1 << id != 0 {
+                    return None;
+                }
+                seen |= 1 << id;
+            }
+            match id {
+                2 => uncompressed = Some(u64::try_from(thrift.int()?).ok()?),
+                3 => compressed = Some(usize::try_from(thrift.int()?).ok()?),
+                5 => header.data_page(thrift, 2)?,
+                7 => header.entries = Some(dictionary_entries(thrift)?),
+                8 => header.data_page(thrift, 4)?,
+                _ => skip(thrift, id, kind)?,
+            }
+        }
+        header.uncompressed = uncompressed?;
+        header.compressed = compressed?;
+        Some(header)
+    }
+
+    /// A `DataPageHeader`, whose encoding is field 2, or a `DataPageHeaderV2`, where it is field 4.
+    fn data_page(&mut self, thrift: &mut Thrift<'_>, encoding: i64) -> Option<()> {
+        let (mut id, mut last) = (0, 0);
+        while let Some(kind) = thrift.field(&mut id)? {
+            // Ascending, hence none twice.
+            if id <= last {
+                return None;
+            }
+            last = id;
+            match (id, kind) {
+                (1, I32) => self.values = u64::try_from(thrift.int()?).ok()?.max(self.values),
+                (1, _) => return None,
+                (id, I32) if id == encoding => {
+                    let lengths = [Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY];
+                    let number = thrift.int()?;
+                    self.has_lengths |= lengths.iter().any(|known| *known as i32 == number);
+                }
+                (id, _) if id == encoding => return None,
+                (7, FALSE) if encoding == 4 => self.is_plain = true,
+                (7, TRUE) if encoding == 4 => {}
+                (7, _) if encoding == 4 => return None,
+                _ => skip(thrift, id, kind)?,
+            }
+        }
+        Some(())
+    }
+
+    /// Checks what the page claims, and gives the bytes that it takes when decompressed.
+    fn check(&self, codec: Compression) -> Result<u64, ParquetError> {
+        let compressed = self.compressed as u64;
+        let times = |factor: u64| compressed.saturating_mul(factor).saturating_add(64);
+        // What the codecs can do at best: a few bytes stand for a repetition, and of that a bounded length.
+        let most = match codec {
+            _ if self.is_plain => None,
+            Compression::UNCOMPRESSED => None,
+            Compression::SNAPPY => Some(times(22)),
+            Compression::LZ4 | Compression::LZ4_RAW => Some(times(255)),
+            Compression::GZIP(_) => Some(times(1032)),
+            Compression::ZSTD(_) | Compression::BROTLI(_) | Compression::LZO => Some(times(EXPANSION).max(FREE_BYTES)),
+        };
+        let bytes = most.map_or(compressed, |_| self.uncompressed);
+        if most.is_some_and(|most| bytes > most) {
+            return Err(refused(&format!("a page of {compressed} bytes claims to become {bytes}")));
+        }
+        match self.entries {
+            Some(entries) if entries > bytes => {
+                Err(refused(&format!("a dictionary of {bytes} bytes claims {entries} values")))
+            }
+            _ => Ok(bytes),
+        }
+    }
+}
+
+/// The number of values of a `DictionaryPageHeader`.
+fn dictionary_entries(thrift: &mut Thrift<'_>) -> Option<u64> {
+    let (mut id, mut last, mut entries) = (0, 0, None);
+    while let Some(kind) = thrift.field(&mut id)? {
+        if id <= last {
+            return None;
+        }
+        last = id;
+        match (id, kind) {
+            (1, I32) => entries = Some(u64::try_from(thrift.int()?).ok()?),
+            (1, _) => return None,
+            _ => skip(thrift, id, kind)?,
+        }
+    }
+    entries
+}
+
+/// Skips a field that does not matter here. No header has lists, and of structs only statistics, which have none inside.
+fn skip(thrift: &mut Thrift<'_>, id: i64, kind: u8) -> Option<()> {
+    i16::try_from(id).ok()?;
+    if kind != STRUCT {
+        return thrift.skip(kind, 1).filter(|()| kind < LIST);
+    }
+    let mut id = 0;
+    while let Some(kind) = thrift.field(&mut id)? {
+        i16::try_from(id).ok()?;
+        thrift.skip(kind, 1).filter(|()| kind < LIST)?;
+    }
+    Some(())
+}
+
+/// Checks, page by page, the numbers of values that stand in the pages themselves.
+fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(), ParquetError> {
+    let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+    let start = u64::try_from(start).map_err(|_| refused("it begins before the file"))?;
+    let bytes = Chunks { size: start.saturating_add(chunk.len() as u64), chunks: vec![(start, chunk.clone())] };
+    let mut pages = SerializedPageReader::new(Arc::new(bytes), column, 0, None)?;
+    let (rep, def) = (column.column_descr().max_rep_level(), column.column_descr().max_def_level());
+    while let Some(page) = pages.get_next_page()? {
+        let (values, encoding) = match &page {
+            Page::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, .. } => {
+                let levels = [(rep, *rep_level_encoding), (def, *def_level_encoding)];
+                let skip = |bytes, (most, encoding)| skip_levels(bytes, most, encoding, *num_values);
+                (levels.into_iter().try_fold(buf.as_ref(), skip), *encoding)
+            }
+            Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, encoding, .. } => {
+                let levels = (*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize);
+                (buf.get(levels..), *encoding)
+            }
+            Page::DictionaryPage { .. } => continue,
+        };
+        let lists = match encoding {
+            Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
+            Encoding::DELTA_BYTE_ARRAY => 2,
+            _ => continue,
+        };
+        let most = FREE_LENGTHS.saturating_add((page.buffer().len() as u64).saturating_mul(EXPANSION));
+        let most = most.min(u64::from(page.num_values()));
+        let checked = values.and_then(|values| (0..lists).try_fold(values, |values, _| skip_packed(values, most)));
+        if checked.is_none() {
+            return Err(refused("a page has more lengths than values, or they are cut off"));
+        }
+    }
+    Ok(())
+}
+
+/// What stands behind the levels of a data page of the first version.
+fn skip_levels(bytes: &[u8], most: i16, encoding: Encoding, values: u32) -> Option<&[u8]> {
+    #[allow(deprecated)]
+    match encoding {
+        _ if most == 0 => Some(bytes),
+        Encoding::RLE => {
+            let (length, rest) = bytes.split_first_chunk::<4>()?;
+            rest.get(usize::try_from(u32::from_le_bytes(*length)).ok()?..)
+        }
+        Encoding::BIT_PACKED => {
+            let width = u64::from(i16::BITS - most.leading_zeros());
+            bytes.get(usize::try_from((u64::from(values) * width).div_ceil(8)).ok()?..)
+        }
+        _ => None,
+    }
+}
+
+/// What stands behind numbers packed as their differences; `None` where there are more than `most`, or it is cut off.
+fn skip_packed(bytes: &[u8], most: u64) -> Option<&[u8]> {
+    let mut thrift = Thrift { bytes };
+    let (block, groups, count) = (thrift.varint()?, thrift.varint()?, thrift.varint()?);
+    thrift.varint()?;
+    let group = block.checked_div(groups)?;
+    if count > most || group == 0 {
+        return None;
+    }
+    // The first number stands in the head.
+    let mut left = count.saturating_sub(1);
+    while left > 0 {
+        thrift.varint()?;
+        let (widths, mut rest) = thrift.bytes.split_at_checked(usize::try_from(groups).ok()?)?;
+        for width in widths {
+            if left > 0 {
+                let bytes = group.checked_mul(u64::from(*width))? / 8;
+                // The last group of all may be cut short.
+                rest = rest.get(usize::try_from(bytes).ok()?..).unwrap_or_default();
+                left = left.saturating_sub(group);
+            }
+        }
+        thrift.bytes = rest;
+    }
+    Some(thrift.bytes)
+}
+
+/// Column chunks in memory, by where they stand in their file.
+pub(crate) struct Chunks {
+    /// Bytes of the file.
+    pub(crate) size: u64,
+    pub(crate) chunks: Vec<(u64, Bytes)>,
+}
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let mut bytes = self.from(start)?;
+        if bytes.len() < length {
+            return Err(ParquetError::EOF("a page reaches beyond its column chunk".to_owned()));
+        }
+        Ok(bytes.split_to(length))
+    }
+}
+
+impl Chunks {
+    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let inside = |(at, bytes): &&(u64, Bytes)| (*at..at.saturating_add(bytes.len() as u64)).contains(&start);
+        let chunk = self.chunks.iter().find(inside);
+        let (at, bytes) = chunk.ok_or_else(|| ParquetError::EOF("a page lies outside its column chunk".to_owned()))?;
+        Ok(bytes.slice(usize::try_from(start - at).unwrap_or(usize::MAX)..))
+    }
+}

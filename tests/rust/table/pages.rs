@@ -1,0 +1,271 @@
+//! Parquet files of a few bytes whose pages claim to hold gigabytes: refused before anything is reserved.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use deltic_protocol::error::{Error, Kind};
+use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
+use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
+use deltic_table::footer::pages::{Claims, check};
+use deltic_table::scan::read::{ReadOptions, Reader};
+use deltic_table::scan::task::{FileTask, ReadSpec};
+use deltic_table::storage::Storage;
+use futures::{StreamExt, TryStreamExt};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::SchemaDescriptor;
+
+const GIGABYTES: i32 = i32::MAX;
+
+/// A number as Thrift's compact form has it.
+fn number(value: i64) -> Vec<u8> {
+    let mut rest = (value << 1 ^ value >> 63) as u64;
+    let mut out = Vec::new();
+    while rest > 0x7f {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+    out
+}
+
+fn unsigned(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+/// A struct of 32-bit numbers, fields 1 to n.
+fn numbers(values: &[i32]) -> Vec<u8> {
+    let fields = values.iter().flat_map(|value| [vec![0x15], number(i64::from(*value))].concat());
+    fields.chain([0]).collect()
+}
+
+/// Header and body of a page; `inner` is the header of its kind, in field 5 or 7.
+fn page(kind: i32, uncompressed: i32, inner: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut head = numbers(&[kind, uncompressed, body.len() as i32]);
+    head.pop();
+    head.push(if kind == 0 { 0x2c } else { 0x4c });
+    [&head, inner, &[0], body].concat()
+}
+
+/// A page of values without nulls or repetition.
+fn data_page(uncompressed: i32, values: i32, encoding: Encoding, body: &[u8]) -> Vec<u8> {
+    page(0, uncompressed, &numbers(&[values, encoding as i32, 3, 3]), body)
+}
+
+fn dictionary(entries: i32, body: &[u8]) -> Vec<u8> {
+    page(2, body.len() as i32, &numbers(&[entries, 0]), body)
+}
+
+/// One whole column chunk in a file of its own.
+struct File {
+    message: &'static str,
+    codec: Compression,
+    rows: i64,
+    chunk: Vec<u8>,
+    has_dictionary: bool,
+}
+
+impl File {
+    fn column(&self) -> ColumnChunkMetaData {
+        let schema = SchemaDescriptor::new(Arc::new(parse_message_type(self.message).unwrap()));
+        ColumnChunkMetaData::builder(schema.column(0))
+            .set_compression(self.codec)
+            .set_num_values(self.rows)
+            .set_data_page_offset(4)
+            .set_dictionary_page_offset(self.has_dictionary.then_some(4))
+            .set_total_compressed_size(self.chunk.len() as i64)
+            .set_total_uncompressed_size(self.chunk.len() as i64)
+            .build()
+            .unwrap()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(parse_message_type(self.message).unwrap())));
+        let group = RowGroupMetaData::builder(schema.clone())
+            .set_num_rows(self.rows)
+            .set_total_byte_size(self.chunk.len() as i64)
+            .add_column_metadata(self.column())
+            .build()
+            .unwrap();
+        let file = FileMetaData::new(1, self.rows, None, None, schema, None);
+        let mut bytes = [b"PAR1".as_slice(), &self.chunk].concat();
+        let metadata = ParquetMetaData::new(file, vec![group]);
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &metadata).finish().unwrap();
+        bytes.extend(footer);
+        bytes
+    }
+}
+
+const TEXT: &str = "message m { required binary t (STRING); }";
+const LONG: &str = "message m { required int64 t; }";
+const PATH: &str = "message m { required group add { required binary path (STRING); } }";
+const ZSTD: fn() -> Compression = || Compression::ZSTD(ZstdLevel::default());
+
+/// Each what it is, a file, and what is said of it.
+fn hostile(text: &'static str) -> Vec<(&'static str, File, &'static str)> {
+    let file = |codec, chunk| File { message: text, codec, rows: 1, chunk, has_dictionary: false };
+    let head = |count: u64| [unsigned(128), unsigned(4), unsigned(count), number(0)].concat();
+    let with_lengths = |encoding, body: &[u8]| data_page(body.len() as i32, 1, encoding, body);
+    let mut cases = Vec::new();
+    for codec in [Compression::SNAPPY, Compression::LZ4_RAW, Compression::GZIP(Default::default()), ZSTD()] {
+        cases.push((
+            "a large page",
+            file(codec, data_page(GIGABYTES, 1, Encoding::PLAIN, &[0; 900])),
+            "claims to become",
+        ));
+    }
+    let doubled = [&data_page(8, 1, Encoding::PLAIN, &[0; 8])[..4], &[0x05, 4], &number(i64::from(GIGABYTES)), &[0]];
+    cases.push(("a size twice", file(ZSTD(), doubled.concat()), "cannot be read"));
+    cases.push((
+        "lengths in front",
+        file(Compression::UNCOMPRESSED, with_lengths(Encoding::DELTA_LENGTH_BYTE_ARRAY, &head(1 << 40))),
+        "more lengths than values",
+    ));
+    cases.push((
+        "prefixes",
+        file(Compression::UNCOMPRESSED, with_lengths(Encoding::DELTA_BYTE_ARRAY, &head(1 << 40))),
+        "more lengths than values",
+    ));
+    let second = [head(1), head(1 << 33)].concat();
+    cases.push((
+        "suffixes",
+        file(Compression::UNCOMPRESSED, with_lengths(Encoding::DELTA_BYTE_ARRAY, &second)),
+        "more lengths than values",
+    ));
+    cases
+}
+
+fn dictionaries(message: &'static str) -> File {
+    let chunk = [dictionary(GIGABYTES, &[0; 8]), data_page(2, 1, Encoding::RLE_DICTIONARY, &[0, 2])].concat();
+    File { message, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: true }
+}
+
+fn check_refused(what: &str, error: &Error, words: &str) {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    assert_eq!(error.kind(), &Kind::Corrupt, "{what}: {text}");
+    assert!(text.contains(words), "{what}: `{text}` does not say `{words}`");
+}
+
+async fn read(bytes: Vec<u8>, data_type: &str) -> Result<u64, Error> {
+    let storage = Storage::open("memory://data", &HashMap::new())?;
+    let task = FileTask { path: "f.parquet".to_owned(), size: bytes.len() as u64, ..FileTask::default() };
+    storage.put(&task.path, Bytes::from(bytes)).await?;
+    let field = serde_json::json!({"name": "t", "type": data_type, "nullable": true, "metadata": {}});
+    let spec = ReadSpec {
+        schema_string: serde_json::json!({"type": "struct", "fields": [field]}).to_string(),
+        partition_columns: Vec::new(),
+        column_mapping: "none".to_owned(),
+        columns: vec!["t".to_owned()],
+        predicate: None,
+        row_tracking: None,
+    };
+    let batches = Reader::new(storage, spec)?.read(vec![task], ReadOptions::default());
+    let batches: Vec<_> = batches.collect().await;
+    batches.into_iter().try_fold(0, |rows, batch| Ok(rows + batch?.num_rows() as u64))
+}
+
+async fn read_checkpoint(bytes: Vec<u8>) -> Result<usize, Error> {
+    let storage = Storage::open("memory://log", &HashMap::new())?;
+    let name = "00000000000000000003.checkpoint.parquet";
+    let size = bytes.len() as u64;
+    storage.put(&format!("_delta_log/{name}"), Bytes::from(bytes)).await?;
+    let files = vec![LogFile::parse(name, size, 0).unwrap()];
+    let open = OpenCheckpoint::open(&storage, &Checkpoint { version: 3, files, kind: CheckpointKind::Classic }).await?;
+    let columns = AddColumns { members: vec!["path"], ..AddColumns::default() };
+    open.adds(&columns).try_fold(0, async |rows, adds| Ok(rows + adds.len())).await
+}
+
+#[tokio::test]
+async fn hostile_pages_are_corrupt() {
+    for (what, file, words) in hostile(TEXT) {
+        let bytes = file.bytes();
+        assert!(bytes.len() < 1300, "{what}: {}", bytes.len());
+        check_refused(what, &read(bytes, "string").await.unwrap_err(), words);
+    }
+    for (message, data_type) in [(TEXT, "string"), (LONG, "long")] {
+        let error = read(dictionaries(message).bytes(), data_type).await.unwrap_err();
+        check_refused("a dictionary", &error, "claims 2147483647 values");
+    }
+}
+
+#[tokio::test]
+async fn hostile_pages_of_checkpoints_are_corrupt() {
+    for (what, file, words) in hostile(PATH) {
+        check_refused(what, &read_checkpoint(file.bytes()).await.unwrap_err(), words);
+    }
+    let error = read_checkpoint(dictionaries(PATH).bytes()).await.unwrap_err();
+    check_refused("a dictionary", &error, "claims 2147483647 values");
+    // Each page alone could be.
+    let one = data_page(60 << 20, 1, Encoding::PLAIN, &[0; 20]);
+    let file = File { message: PATH, codec: ZSTD(), rows: 1, chunk: one.repeat(200), has_dictionary: false };
+    check_refused("many pages", &read_checkpoint(file.bytes()).await.unwrap_err(), "absurd for 1 rows");
+}
+
+#[test]
+fn what_writers_write_is_within_bounds() {
+    let texts: Vec<String> = (0..3000).map(|i| format!("{}/{i:06}", "x".repeat(i % 90))).collect();
+    let same = vec!["s".repeat(5000); 3000];
+    let codecs = [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+        Compression::GZIP(Default::default()),
+        Compression::BROTLI(Default::default()),
+        ZSTD(),
+    ];
+    let encodings = [Encoding::PLAIN, Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY];
+    for (codec, version) in
+        codecs.iter().flat_map(|c| [(c, WriterVersion::PARQUET_1_0), (c, WriterVersion::PARQUET_2_0)])
+    {
+        for (encoding, values) in encodings.iter().flat_map(|e| [(Some(*e), &texts), (None, &texts), (Some(*e), &same)])
+        {
+            let properties = WriterProperties::builder().set_compression(*codec).set_writer_version(version);
+            let properties = match encoding {
+                Some(encoding) => properties.set_dictionary_enabled(false).set_encoding(encoding),
+                None => properties.set_dictionary_enabled(true),
+            };
+            let schema = Arc::new(parse_message_type("message m { optional binary t (STRING); }").unwrap());
+            let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            let levels: Vec<i16> = (0..values.len() * 2).map(|i| i16::from(i % 2 == 0)).collect();
+            let values: Vec<ByteArray> = values.iter().map(|v| v.as_str().into()).collect();
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+            let bytes = Bytes::from(writer.into_inner().unwrap());
+            let reader = SerializedFileReader::new(bytes.clone()).unwrap();
+            let column = reader.metadata().row_group(0).column(0);
+            let (start, length) = column.byte_range();
+            let chunk = bytes.slice(start as usize..(start + length) as usize);
+            let Claims { values, bytes } =
+                check(&chunk, column).unwrap_or_else(|e| panic!("{codec:?} {encoding:?}: {e}"));
+            assert_eq!(values, 6000);
+            assert!(bytes <= column.uncompressed_size() as u64, "{codec:?} {encoding:?}: {bytes}");
+            for end in 0..chunk.len().min(400) {
+                let _ = check(&chunk.slice(..end), column);
+            }
+        }
+    }
+}
