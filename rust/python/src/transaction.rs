@@ -43,6 +43,9 @@ impl Base {
     }
 }
 
+/// What is said of a commit: JSON text, its lines if they were asked for, and what its handle knows now.
+type Landed<'py> = (String, Option<Bound<'py, PyBytes>>, Base);
+
 /// A transaction that is being put together; taken away when it ends.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Transaction(Mutex<Option<Draft>>);
@@ -154,14 +157,15 @@ impl Transaction {
         self.with(|draft| Ok(draft.set_domain(domain, configuration)?))
     }
 
-    /// Commits; gives JSON text of what was done, the lines of the commit and what the handle knows now. None if there
-    /// was nothing to commit.
-    #[pyo3(signature = (max_attempts = None))]
+    /// Commits; gives JSON text of what was done, the lines of the commit if they are wanted, and what the handle knows
+    /// now. None if there was nothing to commit.
+    #[pyo3(signature = (max_attempts = None, wants_lines = false))]
     fn commit<'py>(
         &self,
         py: Python<'py>,
         max_attempts: Option<u32>,
-    ) -> Result<Option<(String, Bound<'py, PyBytes>, Base)>> {
+        wants_lines: bool,
+    ) -> Result<Option<Landed<'py>>> {
         let draft = self.take()?;
         let clock = Clock::with_attempts(max_attempts);
         let committer = LogCommitter::new(draft.storage().clone());
@@ -172,10 +176,10 @@ impl Transaction {
             return Ok(None);
         };
         metrics.extend(after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string()))));
-        let added = committed.actions.iter().filter(|a| matches!(a, deltic_protocol::action::Action::Add(_))).count();
-        let told = json!({"version": committed.version, "attempts": committed.attempts, "num_added_files": added,
-            "metrics": metrics});
-        Ok(Some((told.to_string(), PyBytes::new(py, &committed.lines), Base(after.base, Instant::now()))))
+        let told = json!({"version": committed.version, "attempts": committed.attempts,
+            "num_added_files": committed.num_added, "metrics": metrics});
+        let lines = if wants_lines { Some(PyBytes::new(py, &committed.lines.to_bytes()?)) } else { None };
+        Ok(Some((told.to_string(), lines, Base(after.base, Instant::now()))))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
