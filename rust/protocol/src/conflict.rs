@@ -182,7 +182,8 @@ pub const CHECKS: &[Check] = &[
         name: "row-tracking backfill",
         refuses: "",
         conflict: "",
-        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over",
+        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over; a backfill \
+                  leaves out the files that the winner mentions",
         argument: "",
         run: |case| case.backfill(),
     },
@@ -411,6 +412,9 @@ impl Case<'_> {
     }
 
     fn backfill(&mut self) -> Result<()> {
+        if self.pending.actions.says_again() {
+            return self.say_less();
+        }
         if !self.is_backfill() || self.winner.adds.is_empty() {
             return Ok(());
         }
@@ -434,6 +438,15 @@ impl Case<'_> {
             }
             Ok(())
         })
+    }
+
+    /// A file that the winner removed must not come back, and what it says of one that it added is newer.
+    fn say_less(&mut self) -> Result<()> {
+        let (own, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
+        let added = adds.path().iter().flatten();
+        let mentioned = added.chain((0..removes.len()).map(|row| removes.path(row)));
+        let mentioned: PathSet = mentioned.filter(|path| own.adds(path)).collect();
+        if mentioned.is_empty() { Ok(()) } else { own.leave_out(|path| mentioned.contains(path)) }
     }
 
     fn row_ids(&mut self) -> Result<()> {

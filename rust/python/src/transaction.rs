@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::after_commit::Base as TableBase;
+use deltic_table::backfill;
 use deltic_table::commit::LogCommitter;
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::scan::read::Reader;
@@ -192,6 +193,16 @@ impl Transaction {
             None => Ok(()),
         }
     }
+}
+
+/// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
+#[pyfunction]
+#[pyo3(signature = (table, max_attempts = None))]
+pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u32>) -> Result<(u64, u64)> {
+    let clock = Clock::with_attempts(max_attempts);
+    let enable = backfill::enable_row_tracking(table.storage(), (&clock, &clock));
+    let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
+    Ok((enabled.version, enabled.files))
 }
 
 /// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.

@@ -98,6 +98,7 @@ async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base
     let said = parse_commit(&committed.others, Origin::Commit(committed.version), Wanted::NoFiles)?;
     let step = Step {
         lines: &committed.lines,
+        says_again: committed.says_again,
         txns: &said.txns,
         domains: &said.domains,
         protocol: &committed.state.protocol,

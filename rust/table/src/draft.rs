@@ -89,6 +89,8 @@ pub struct Draft {
     protocol: Option<Protocol>,
     domains: BTreeMap<String, DomainMetadata>,
     txn_id: String,
+    /// Whether every live file of the base has row ids.
+    has_ids: bool,
 }
 
 /// How a draft ended.
@@ -146,7 +148,13 @@ impl Draft {
             metadata: None,
             protocol: None,
             domains: BTreeMap::new(),
+            has_ids: false,
         })
+    }
+
+    /// Says that every live file of the version that is read has row ids, and that those to come will.
+    pub(crate) fn every_file_has_ids(&mut self) {
+        self.has_ids = true;
     }
 
     /// The version whose commit by the same application holds what this transaction would do again, or a later one.
@@ -355,10 +363,10 @@ impl Draft {
         legality::check_change(before, &after).map_err(place)?;
         let enables = Properties::of(&after).is_true("delta.enableRowTracking")?
             && !Properties::of(before).is_true("delta.enableRowTracking")?;
-        if enables {
-            let message =
-                "row tracking is enabled on a table with files by giving each of them ids, which deltic does not do";
-            return Err(place(Error::unsupported("rowTracking", message)));
+        if enables && !self.has_ids {
+            let message = "row tracking is enabled on a table by giving ids to the files that it has, which takes several \
+                           commits: call `Table.enable_row_tracking`";
+            return Err(place(Error::invalid(message)));
         }
         let schema = after.schema().map_err(place)?;
         let protocol = self.protocol_with(&schema, &change.properties).map_err(place)?;

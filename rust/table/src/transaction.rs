@@ -18,7 +18,7 @@ use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::conflict::rebase::{Attempt, watermark};
 use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
 use deltic_protocol::feature;
-use deltic_protocol::log::name::{LogName, commit_name};
+use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
 use futures::stream::{self, StreamExt};
 use serde_json::{Map, Value, json};
@@ -72,6 +72,8 @@ pub struct Committed {
     pub in_commit_timestamp: Option<i64>,
     /// Files that joined the table.
     pub num_added: usize,
+    /// Whether they were there before, and were only said anew.
+    pub says_again: bool,
     /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
     pub follows_base: bool,
 }
@@ -196,8 +198,18 @@ impl Transaction {
             row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
-        let num_added = self.pending.actions.num_added();
-        Ok(Committed { version, attempts, lines, others, state, in_commit_timestamp, num_added, follows_base })
+        let (num_added, says_again) = (self.pending.actions.num_added(), self.pending.actions.says_again());
+        Ok(Committed {
+            version,
+            attempts,
+            lines,
+            others,
+            state,
+            in_commit_timestamp,
+            num_added,
+            says_again,
+            follows_base,
+        })
     }
 
     /// `error`, unless there is worse to say. An unknown outcome is never retryable: whoever runs the write again may do
@@ -262,7 +274,7 @@ async fn row_id_watermark(snapshot: &Snapshot) -> Result<Option<i64>> {
 
 async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i64>> {
     let version = snapshot.version();
-    let listed = snapshot.segment().tail.iter().rev().find(|f| f.name == LogName::Commit { version });
+    let listed = snapshot.segment().latest_commit();
     if Properties::of(metadata).in_commit_timestamps()?.is_none() {
         return Ok(listed.map(|file| file.modified_ms));
     }

@@ -18,6 +18,8 @@ pub struct Actions {
     removed: LogicalFiles,
     changes_data: bool,
     has_cdc: bool,
+    /// Whether the files that join are in the table already.
+    says_again: bool,
     /// The first file that is said twice in one role.
     twice: Option<String>,
 }
@@ -42,15 +44,23 @@ impl LogicalFiles {
         self.files.contains(&(canonical_path(path).as_ref(), None::<String>)) || self.with_vector.contains(path)
     }
 
-    fn has_any_of(&self, other: &Self) -> bool {
-        !self.files.is_empty() && !other.files.is_empty()
-    }
 }
 
 impl Actions {
     /// None yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// None yet, and all files to come are in the table already and only said anew. Those that a winner mentions are left
+    /// out: what it says of them is newer.
+    pub fn say_again() -> Self {
+        Self { says_again: true, ..Self::default() }
+    }
+
+    /// Whether the files that join are in the table already.
+    pub fn says_again(&self) -> bool {
+        self.says_again
     }
 
     /// These.
@@ -97,8 +107,9 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub fn append(&mut self, other: Self) -> Result<()> {
-        // Whether one is in both can be told by its path alone, so few are pushed singly.
-        if self.added.has_any_of(&other.added) || self.removed.has_any_of(&other.removed) {
+        let both = |own: &LogicalFiles, more: &LogicalFiles| !own.files.is_empty() && !more.files.is_empty();
+        // One may be in both.
+        if both(&self.added, &other.added) || both(&self.removed, &other.removed) {
             other.others.into_iter().try_for_each(|action| self.push(action))?;
             return other.files.each(|line| match file_action_of(line)? {
                 Some(action) => self.push(action),
@@ -171,6 +182,21 @@ impl Actions {
             Some(path) => Err(Error::invalid("the commit adds or removes this file twice").in_file(path)),
             None => Ok(()),
         }
+    }
+
+    /// Takes file actions out again, by their paths.
+    ///
+    /// # Errors
+    /// As [`Actions::push`].
+    pub(super) fn leave_out(&mut self, goes: impl Fn(&str) -> bool) -> Result<()> {
+        let mut kept = Self { others: std::mem::take(&mut self.others), says_again: self.says_again, ..Self::default() };
+        self.files.each(|line| match file_action_of(line)? {
+            Some(action) if path_of(&action).is_some_and(&goes) => Ok(()),
+            Some(action) => kept.push(action),
+            None => Ok(()),
+        })?;
+        *self = kept;
+        Ok(())
     }
 
     /// Changes file actions in place, not their files.
