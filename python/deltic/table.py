@@ -374,6 +374,31 @@ class Table:
         """
         return self._core.clean_log()
 
+    def compact_log(self, start: int | None = None, end: int | None = None) -> str:
+        """Write one log file that stands for the commits `start` to `end`, and return its path below the table.
+
+        Without them: from the commit after the last checkpoint to the newest. Readers that know compactions read that
+        file instead of the commits, which stay where they are; the table is the same. One that is there already is left
+        alone (PROTOCOL.md: "Log Compaction Files").
+
+        Raises `InvalidInputError` for less than two commits, or when one of them is no longer in the log.
+        """
+        return self._core.compact_log(start, end)
+
+    def enable_row_tracking(self, max_attempts: int | None = None) -> int:
+        """Enable row tracking, giving ids to the files that the table has, and return the version that has it.
+
+        That takes several commits: one that adds the feature to the protocol, one for every 100,000 files, and one that
+        sets `delta.enableRowTracking`. Others may go on writing. What fails or is stopped in between leaves a table that
+        is as good as before; call this again to go on. New tables have it from the start by the property alone
+        (PROTOCOL.md: "Row Tracking").
+
+        Raises `InvalidInputError` when a file's statistics do not say how many rows it has, and what commits raise.
+        """
+        self._remember(None)
+        version, _files = _deltic.enable_row_tracking(self._core, max_attempts)
+        return version
+
     def request_counts(self) -> dict[str, int]:
         """How many requests of each kind this object has sent to its store, for tests and measurements."""
         return self._core.request_counts()

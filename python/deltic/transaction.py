@@ -239,7 +239,7 @@ class Transaction:
             self._committed = Commit(self._replayed, 0, 0)
             return
         try:
-            done = core.commit(self._max_attempts)
+            done = core.commit(self._max_attempts, bool(self._hooks))
         except BaseException:
             # What the handle knew may be what was in the way.
             self._finish(None)
@@ -249,7 +249,7 @@ class Transaction:
         text, lines, base = done
         self._finish(base)
         self._committed = Commit.parse(text)
-        if self._hooks:
+        if lines is not None:
             self._call_hooks(self._committed.version, lines)
 
     def _core(self) -> _deltic.Transaction:

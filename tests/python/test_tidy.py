@@ -32,11 +32,12 @@ TABLE: list[set[str]] = [
     {"file_table"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint/write", "checkpoint/sidecars"},
-    {"commit", "changes", "cleanup"},
+    {"commit", "changes", "cleanup", "compaction"},
     {"transaction"},
     {"after_commit"},
     {"job"},
     {"draft"},
+    {"backfill"},
 ]
 BINDING: list[set[str]] = [
     {"errors"},

@@ -10,8 +10,7 @@
 //!
 //! PROTOCOL.md: "Commit Protocol".
 
-use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use arrow_array::{Array, BooleanArray, cast::AsArray};
 use arrow_buffer::BooleanBuffer;
@@ -29,11 +28,14 @@ use crate::predicate::BoundPredicate;
 use crate::property::IsolationLevel;
 use crate::prune;
 use crate::replay::canonical_path;
+use crate::replay::paths::PathSet;
 
+mod actions;
 mod matrix;
 mod metadata;
 pub mod rebase;
 
+pub use actions::Actions;
 pub use matrix::{docs_checks, docs_matrix};
 pub use metadata::{COMPATIBLE, MAINTENANCE};
 
@@ -46,8 +48,8 @@ pub enum ReadSet {
     /// No file: a blind append, if nothing is removed either.
     #[default]
     Nothing,
-    /// These files by [`canonical_path`], whatever else there is.
-    Files(HashSet<String>),
+    /// These files, whatever else there is.
+    Files(PathSet),
     /// The rows that make one of some predicates TRUE.
     Predicates(PredicatesRead),
     /// All of it.
@@ -61,8 +63,8 @@ pub struct PredicatesRead {
     pub shape: TableShape,
     /// What was asked for; each was asked of the whole table.
     pub predicates: Vec<BoundPredicate>,
-    /// The files that were read, by [`canonical_path`].
-    pub files: HashSet<String>,
+    /// The files that were read.
+    pub files: PathSet,
 }
 
 impl ReadSet {
@@ -120,7 +122,7 @@ pub struct Pending {
     /// The isolation asked for.
     pub isolation: IsolationLevel,
     /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`].
-    pub actions: Vec<Action>,
+    pub actions: Actions,
 }
 
 /// One check of [`CHECKS`].
@@ -152,7 +154,8 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "metadata",
-        refuses: "both change the metadata, or the winner changes anything but what the lists below allow",
+        refuses: "both change the metadata, or the winner changes anything but the high watermark of identity columns and \
+                  what the lists below allow",
         conflict: "MetadataChanged",
         rebases: "the winner's metadata holds",
         argument: "Properties that only cleaning, checkpoints and file sizes depend on, the name and the description bind no \
@@ -179,7 +182,8 @@ pub const CHECKS: &[Check] = &[
         name: "row-tracking backfill",
         refuses: "",
         conflict: "",
-        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over",
+        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over; a backfill \
+                  leaves out the files that the winner mentions",
         argument: "",
         run: |case| case.backfill(),
     },
@@ -279,12 +283,13 @@ impl Pending {
 
     /// Whether it only adds files, and has read none.
     pub fn is_blind_append(&self) -> bool {
-        self.read.is_nothing() && self.actions.iter().all(|a| !matches!(a, Action::Remove(_) | Action::Cdc(_)))
+        self.read.is_nothing() && self.actions.only_adds()
     }
 
     /// The protocol after it.
     pub fn protocol(&self) -> Option<&Protocol> {
-        let own = self.actions.iter().find_map(|a| if let Action::Protocol(own) = a { Some(own) } else { None });
+        let others = self.actions.others().iter();
+        let own = others.clone().find_map(|a| if let Action::Protocol(own) = a { Some(own) } else { None });
         own.or(self.state.as_ref().map(|state| &state.protocol))
     }
 
@@ -294,36 +299,24 @@ impl Pending {
     }
 
     fn own_metadata(&self) -> Option<&Metadata> {
-        self.actions.iter().find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
+        let mut others = self.actions.others().iter();
+        others.find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
     }
 
     /// The isolation that holds for it: what neither changes rows nor anything but files needs only that its files are
     /// still there.
     pub fn effective_isolation(&self) -> IsolationLevel {
-        let rearranges = self.actions.iter().all(|action| match action {
-            Action::Add(add) => !add.data_change,
-            Action::Remove(remove) => !remove.data_change,
-            Action::Cdc(_) | Action::CommitInfo(_) => true,
+        let of_files = |action: &Action| match action {
             Action::DomainMetadata(own) => own.domain == ROW_TRACKING_DOMAIN,
-            Action::Protocol(_) | Action::Metadata(_) | Action::Txn(_) => false,
-        });
-        if rearranges { IsolationLevel::SnapshotIsolation } else { self.isolation }
+            Action::CommitInfo(_) => true,
+            _ => false,
+        };
+        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) { IsolationLevel::SnapshotIsolation } else { self.isolation }
     }
 
     /// Refuses a commit that mentions a logical file twice in one role.
     pub fn check_duplicates(&self) -> Result<()> {
-        let (mut added, mut removed) = (HashSet::new(), HashSet::new());
-        for action in &self.actions {
-            let (path, vector, seen) = match action {
-                Action::Add(add) => (&add.path, &add.deletion_vector, &mut added),
-                Action::Remove(remove) => (&remove.path, &remove.deletion_vector, &mut removed),
-                _ => continue,
-            };
-            if !seen.insert((canonical_path(path), vector.as_ref().map(|v| v.unique_id()))) {
-                return Err(Error::invalid("the commit adds or removes this file twice").in_file(path));
-            }
-        }
-        Ok(())
+        self.actions.check_duplicates()
     }
 }
 
@@ -347,7 +340,7 @@ impl Case<'_> {
         };
         let Some(protocol) = &self.winner.protocol else { return Ok(()) };
         feature::check_readable(protocol)?;
-        if self.pending.actions.iter().any(|a| matches!(a, Action::Protocol(_))) {
+        if self.pending.actions.others().iter().any(|a| matches!(a, Action::Protocol(_))) {
             return Err(refuse(Conflict::ProtocolChanged, "both change it"));
         }
         let (before, after) = (feature::supported(&state.protocol), feature::supported(protocol));
@@ -364,6 +357,11 @@ impl Case<'_> {
             return Err(refuse(Conflict::MetadataChanged, "both change it"));
         }
         if let Some(state) = &mut self.pending.state {
+            // A table is as writable after such a change as it was before.
+            if metadata::only_counts_identities(&state.metadata, metadata)? {
+                state.metadata = metadata.clone();
+                return Ok(());
+            }
             if let Some(change) = metadata::incompatible(&state.metadata, metadata, &state.protocol)? {
                 return Err(refuse(Conflict::MetadataChanged, &change));
             }
@@ -381,7 +379,7 @@ impl Case<'_> {
     }
 
     fn domains(&mut self) -> Result<()> {
-        for action in &self.pending.actions {
+        for action in self.pending.actions.others() {
             if let Action::DomainMetadata(own) = action
                 && own.domain != ROW_TRACKING_DOMAIN
                 && self.winner.domains.iter().any(|d| d.domain == own.domain)
@@ -394,7 +392,7 @@ impl Case<'_> {
     }
 
     fn transactions(&mut self) -> Result<()> {
-        let own = self.pending.actions.iter().filter_map(|a| match a {
+        let own = self.pending.actions.others().iter().filter_map(|a| match a {
             Action::Txn(own) => Some(&own.app_id),
             _ => None,
         });
@@ -414,25 +412,41 @@ impl Case<'_> {
     }
 
     fn backfill(&mut self) -> Result<()> {
+        if self.pending.actions.says_again() {
+            return self.say_less();
+        }
         if !self.is_backfill() || self.winner.adds.is_empty() {
             return Ok(());
         }
         let adds = &self.winner.adds;
+        let own = &mut self.pending.actions;
         let rows = (0..adds.len()).map(|row| (canonical_path(adds.path().value(row)), row));
-        let rows: std::collections::HashMap<Cow<'_, str>, usize> = rows.collect();
+        let rows: HashMap<_, _> = rows.filter(|(path, _)| own.removes(path) || own.adds(path)).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
         let number = |name: &str, row: usize| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
-        for action in &mut self.pending.actions {
+        own.change_files(|action| {
             let (path, base_row_id, commit_version) = match action {
                 Action::Add(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
                 Action::Remove(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
-                _ => continue,
+                _ => return Ok(()),
             };
             if let Some(row) = rows.get(&canonical_path(path)) {
                 *base_row_id = number("baseRowId", *row);
                 *commit_version = number("defaultRowCommitVersion", *row);
             }
-        }
-        Ok(())
+            Ok(())
+        })
+    }
+
+    /// A file that the winner removed must not come back, and what it says of one that it added is newer.
+    fn say_less(&mut self) -> Result<()> {
+        let (own, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
+        let added = adds.path().iter().flatten();
+        let mentioned = added.chain((0..removes.len()).map(|row| removes.path(row)));
+        let mentioned: PathSet = mentioned.filter(|path| own.adds(path)).collect();
+        if mentioned.is_empty() { Ok(()) } else { own.leave_out(|path| mentioned.contains(path)) }
     }
 
     fn row_ids(&mut self) -> Result<()> {
@@ -480,7 +494,7 @@ impl Case<'_> {
             ReadSet::Nothing => None,
             ReadSet::WholeTable => removed.next(),
             ReadSet::Files(files) | ReadSet::Predicates(PredicatesRead { files, .. }) => {
-                removed.find(|path| files.contains(canonical_path(path).as_ref()))
+                removed.find(|path| files.contains(path))
             }
         };
         if let Some(path) = clash {
@@ -500,13 +514,13 @@ impl Case<'_> {
         match &mut self.pending.read {
             ReadSet::Nothing | ReadSet::WholeTable => {}
             ReadSet::Files(files) => {
-                if (0..removes.len()).any(|row| files.contains(canonical_path(removes.path(row)).as_ref())) {
-                    files.extend(moved.path().iter().flatten().map(|path| canonical_path(path).into_owned()));
+                if (0..removes.len()).any(|row| files.contains(removes.path(row))) {
+                    files.extend(moved.path().iter().flatten().collect());
                 }
             }
             ReadSet::Predicates(read) => {
                 let found = matching(&moved, read)?;
-                read.files.extend(found.path().iter().flatten().map(|path| canonical_path(path).into_owned()));
+                read.files.extend(found.path().iter().flatten().collect());
             }
         }
         Ok(())
@@ -514,18 +528,11 @@ impl Case<'_> {
 
     fn removed_files_removed(&mut self) -> Result<()> {
         let removes = &self.winner.removes;
-        if removes.is_empty() {
-            return Ok(());
+        let mut paths = (0..removes.len()).map(|row| removes.path(row));
+        match paths.find(|path| self.pending.actions.removes(path)) {
+            Some(path) => Err(refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {path}"))),
+            None => Ok(()),
         }
-        let removed: HashSet<_> = (0..removes.len()).map(|row| canonical_path(removes.path(row))).collect();
-        for action in &self.pending.actions {
-            if let Action::Remove(own) = action
-                && removed.contains(&canonical_path(&own.path))
-            {
-                return Err(refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {}", own.path)));
-            }
-        }
-        Ok(())
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]

@@ -17,6 +17,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::action::batch::KeyBatch;
 
+pub mod paths;
+
 /// The logical files seen so far, newest first.
 #[derive(Debug, Default)]
 pub struct Replay {

@@ -133,6 +133,11 @@ impl Table {
         run(py, deltic_table::cleanup::clean_log(&self.storage, Clock::now()))
     }
 
+    #[pyo3(signature = (start = None, end = None))]
+    fn compact_log(&self, py: Python<'_>, start: Option<u64>, end: Option<u64>) -> Result<String> {
+        run(py, deltic_table::compaction::compact_log(&self.storage, start, end))
+    }
+
     fn request_counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = self.storage.counts();
         BTreeMap::from([

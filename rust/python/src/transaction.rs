@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::after_commit::Base as TableBase;
+use deltic_table::backfill;
 use deltic_table::commit::LogCommitter;
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::scan::read::Reader;
@@ -42,6 +43,9 @@ impl Base {
         self.0.state.version
     }
 }
+
+/// What is said of a commit: JSON text, its lines if they were asked for, and what its handle knows now.
+type Landed<'py> = (String, Option<Bound<'py, PyBytes>>, Base);
 
 /// A transaction that is being put together; taken away when it ends.
 #[pyclass(frozen, module = "deltic._deltic")]
@@ -154,14 +158,15 @@ impl Transaction {
         self.with(|draft| Ok(draft.set_domain(domain, configuration)?))
     }
 
-    /// Commits; gives JSON text of what was done, the lines of the commit and what the handle knows now. None if there
-    /// was nothing to commit.
-    #[pyo3(signature = (max_attempts = None))]
+    /// Commits; gives JSON text of what was done, the lines of the commit if they are wanted, and what the handle knows
+    /// now. None if there was nothing to commit.
+    #[pyo3(signature = (max_attempts = None, wants_lines = false))]
     fn commit<'py>(
         &self,
         py: Python<'py>,
         max_attempts: Option<u32>,
-    ) -> Result<Option<(String, Bound<'py, PyBytes>, Base)>> {
+        wants_lines: bool,
+    ) -> Result<Option<Landed<'py>>> {
         let draft = self.take()?;
         let clock = Clock::with_attempts(max_attempts);
         let committer = LogCommitter::new(draft.storage().clone());
@@ -172,10 +177,10 @@ impl Transaction {
             return Ok(None);
         };
         metrics.extend(after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string()))));
-        let added = committed.actions.iter().filter(|a| matches!(a, deltic_protocol::action::Action::Add(_))).count();
-        let told = json!({"version": committed.version, "attempts": committed.attempts, "num_added_files": added,
-            "metrics": metrics});
-        Ok(Some((told.to_string(), PyBytes::new(py, &committed.lines), Base(after.base, Instant::now()))))
+        let told = json!({"version": committed.version, "attempts": committed.attempts,
+            "num_added_files": committed.num_added, "metrics": metrics});
+        let lines = if wants_lines { Some(PyBytes::new(py, &committed.lines.to_bytes()?)) } else { None };
+        Ok(Some((told.to_string(), lines, Base(after.base, Instant::now()))))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
@@ -188,6 +193,16 @@ impl Transaction {
             None => Ok(()),
         }
     }
+}
+
+/// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
+#[pyfunction]
+#[pyo3(signature = (table, max_attempts = None))]
+pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u32>) -> Result<(u64, u64)> {
+    let clock = Clock::with_attempts(max_attempts);
+    let enable = backfill::enable_row_tracking(table.storage(), (&clock, &clock));
+    let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
+    Ok((enabled.version, enabled.files))
 }
 
 /// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.

@@ -10,6 +10,7 @@ use deltic_table::write::spec::DataFile;
 use deltic_table::write::writer::DataWriter;
 use futures::StreamExt;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
 use crate::arrow::{reader_from_py, schema_from_py};
 use crate::clock::Clock;
@@ -118,12 +119,12 @@ pub(crate) fn commit_files(
     py: Python<'_>,
     spec: &[u8],
     storage_options: Options,
-    files: Vec<Vec<u8>>,
+    files: Vec<PyBackedBytes>,
 ) -> Result<String> {
     let (job, storage) = open(spec, storage_options)?;
-    let files = data_files(&files)?;
     let clock = Clock::default();
-    let commit = job.commit(&storage, files, (&clock, None));
+    let files = files.into_iter().map(|bytes| DataFile::from_bytes(&bytes));
+    let commit = job.commit_each(&storage, files, (&clock, None));
     let outcome = run_to_end(py, commit, &clock, |outcome| (outcome.attempts > 0).then_some(outcome.version))?;
     let text = serde_json::to_string(&outcome);
     Ok(text.map_err(|e| Error::internal("a commit's outcome has no JSON form").caused_by(e))?)

@@ -95,9 +95,10 @@ async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base
             None => return Ok(None),
         },
     };
-    let said = parse_commit(&committed.lines, Origin::Commit(committed.version), Wanted::NoFiles)?;
+    let said = parse_commit(&committed.others, Origin::Commit(committed.version), Wanted::NoFiles)?;
     let step = Step {
-        files: &committed.actions,
+        lines: &committed.lines,
+        says_again: committed.says_again,
         txns: &said.txns,
         domains: &said.domains,
         protocol: &committed.state.protocol,
@@ -105,7 +106,7 @@ async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base
         txn_id: said.commit_info.as_ref().and_then(CommitInfo::txn_id),
         in_commit_timestamp: committed.in_commit_timestamp,
     };
-    let Some(checksum) = following(before.as_ref(), step) else { return Ok(None) };
+    let Some(checksum) = following(before.as_ref(), step)? else { return Ok(None) };
     write(storage, committed.version, &checksum).await?;
     Ok(Some(checksum))
 }

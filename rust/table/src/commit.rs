@@ -9,17 +9,18 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::log::name::commit_name;
 use futures::future::BoxFuture;
 
 use crate::error::Result;
 use crate::log_reader::log_path;
-use crate::storage::{Put, Storage};
+use crate::storage::{Body, Put, Storage};
 
 /// Makes versions exist.
 pub trait Committer: Send + Sync {
     /// Writes `version` unless it exists. `Unknown` if nobody can say whether it was written.
-    fn commit(&self, version: u64, lines: Bytes) -> BoxFuture<'_, Result<Put>>;
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>>;
 
     /// Reads `version`, `None` if it does not exist.
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
@@ -39,8 +40,10 @@ impl LogCommitter {
 }
 
 impl Committer for LogCommitter {
-    fn commit(&self, version: u64, lines: Bytes) -> BoxFuture<'_, Result<Put>> {
-        Box::pin(async move { self.storage.put_if_absent(&log_path(&commit_name(version)), lines).await })
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        let pieces = lines.pieces().map(|piece| piece.map(Bytes::from));
+        let body = Body::of(lines.len(), pieces);
+        Box::pin(async move { self.storage.put_if_absent(&log_path(&commit_name(version)), body).await })
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
@@ -68,7 +71,11 @@ impl MemoryCommitter {
 }
 
 impl Committer for MemoryCommitter {
-    fn commit(&self, version: u64, lines: Bytes) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        let lines = match lines.to_bytes() {
+            Ok(lines) => Bytes::from(lines),
+            Err(e) => return Box::pin(std::future::ready(Err(e))),
+        };
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let put = match versions.entry(version) {
             std::collections::btree_map::Entry::Occupied(_) => Put::Exists,

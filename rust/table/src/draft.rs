@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use arrow_schema::Schema;
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
-use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn};
-use deltic_protocol::conflict::{Conflict, Pending, PredicatesRead, ReadSet, TableState};
+use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet, TableState};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::property::{IsolationLevel, Properties, check_settable, is_instruction, stored};
 use deltic_protocol::replay::canonical_path;
+use deltic_protocol::replay::paths::PathSet;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::{feature, legality, prune};
@@ -80,7 +81,7 @@ pub struct Draft {
     /// A version that was open already, to be refreshed rather than opened anew.
     latest: Option<Snapshot>,
     read: ReadSet,
-    removed: BTreeMap<String, Remove>,
+    removed: Actions,
     added: Vec<DataFile>,
     /// Files that were written and removed again.
     discarded: Vec<String>,
@@ -88,6 +89,8 @@ pub struct Draft {
     protocol: Option<Protocol>,
     domains: BTreeMap<String, DomainMetadata>,
     txn_id: String,
+    /// Whether every live file of the base has row ids.
+    has_ids: bool,
 }
 
 /// How a draft ended.
@@ -139,13 +142,19 @@ impl Draft {
             snapshot,
             latest,
             read: ReadSet::Nothing,
-            removed: BTreeMap::new(),
+            removed: Actions::new(),
             added: Vec::new(),
             discarded: Vec::new(),
             metadata: None,
             protocol: None,
             domains: BTreeMap::new(),
+            has_ids: false,
         })
+    }
+
+    /// Says that every live file of the version that is read has row ids, and that those to come will.
+    pub(crate) fn every_file_has_ids(&mut self) {
+        self.has_ids = true;
     }
 
     /// The version whose commit by the same application holds what this transaction would do again, or a later one.
@@ -189,17 +198,17 @@ impl Draft {
         let snapshot = self.snapshot().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
         let mut tasks = plan.tasks().await?;
-        let files = tasks.iter().map(|task| canonical_path(&task.path).into_owned()).collect();
+        let files = tasks.iter().map(|task| task.path.as_str()).collect();
         self.read.extend(match filter {
             Some(filter) => self.predicates_read(&snapshot, filter, files)?,
             None => ReadSet::WholeTable,
         });
-        tasks.retain(|task| !self.removed.contains_key(canonical_path(&task.path).as_ref()));
+        tasks.retain(|task| !self.removed.removes(&task.path));
         tasks.extend(self.added.iter().map(own_task));
         Ok(TaskGroup { spec: plan.spec().clone(), tasks })
     }
 
-    fn predicates_read(&self, snapshot: &Snapshot, filter: &str, files: HashSet<String>) -> Result<ReadSet> {
+    fn predicates_read(&self, snapshot: &Snapshot, filter: &str, files: PathSet) -> Result<ReadSet> {
         let predicate = parse(filter)?.bind(&snapshot.shape().schema).map_err(|e| self.placed(e))?;
         Ok(ReadSet::Predicates(PredicatesRead { shape: snapshot.shape().clone(), predicates: vec![predicate], files }))
     }
@@ -231,15 +240,15 @@ impl Draft {
         let own = self.added.len();
         self.discard(|file| wanted.remove(canonical_path(&file.add.path).as_ref()));
         let dropped = (own - self.added.len()) as u64;
-        let (mut found, mut files) = (Vec::new(), HashSet::new());
+        let (mut found, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
             let snapshot = self.snapshot().await?;
             let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
             while let Some(adds) = live.try_next().await? {
                 for (row, path) in adds.path().iter().enumerate() {
-                    let path = canonical_path(path.unwrap_or_default()).into_owned();
-                    if !self.removed.contains_key(&path) && wanted.remove(&path) {
-                        found.push((path.clone(), remove_of(adds.add(row)?, now_ms)));
+                    let path = path.unwrap_or_default();
+                    if !self.removed.removes(path) && wanted.remove(canonical_path(path).as_ref()) {
+                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
                         files.insert(path);
                     }
                 }
@@ -248,9 +257,9 @@ impl Draft {
         if let Some(path) = wanted.into_iter().min() {
             return Err(self.placed(Error::invalid("the file is not in the table").in_file(path)));
         }
-        let removed = found.len() as u64;
+        let removed = found.num_removed() as u64;
         self.read.extend(ReadSet::Files(files));
-        self.removed.extend(found);
+        self.removed.append(found)?;
         Ok(removed + dropped)
     }
 
@@ -267,13 +276,13 @@ impl Draft {
         for column in predicate.columns() {
             leaves.extend(shape.leaf(&column.path)?.map(|leaf| leaf.path));
         }
-        let (mut found, mut files) = (Vec::new(), HashSet::new());
+        let (mut found, mut files) = (Actions::new(), PathSet::default());
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
             for row in covered(&adds, &shape, &predicate).map_err(|e| self.placed(e))? {
-                let path = canonical_path(adds.path().value(row)).into_owned();
-                if !self.removed.contains_key(&path) {
-                    found.push((path.clone(), remove_of(adds.add(row)?, now_ms)));
+                let path = adds.path().value(row);
+                if !self.removed.removes(path) {
+                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
                 }
                 files.insert(path);
             }
@@ -285,10 +294,10 @@ impl Draft {
             dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));
-        let removed = (found.len() + dropped.len()) as u64;
+        let removed = (found.num_removed() + dropped.len()) as u64;
         let read = PredicatesRead { shape, predicates: vec![predicate], files };
         self.read.extend(ReadSet::Predicates(read));
-        self.removed.extend(found);
+        self.removed.append(found)?;
         Ok(removed)
     }
 
@@ -354,10 +363,10 @@ impl Draft {
         legality::check_change(before, &after).map_err(place)?;
         let enables = Properties::of(&after).is_true("delta.enableRowTracking")?
             && !Properties::of(before).is_true("delta.enableRowTracking")?;
-        if enables {
-            let message =
-                "row tracking is enabled on a table with files by giving each of them ids, which deltic does not do";
-            return Err(place(Error::unsupported("rowTracking", message)));
+        if enables && !self.has_ids {
+            let message = "row tracking is enabled on a table by giving ids to the files that it has, which takes several \
+                           commits: call `Table.enable_row_tracking`";
+            return Err(place(Error::invalid(message)));
         }
         let schema = after.schema().map_err(place)?;
         let protocol = self.protocol_with(&schema, &change.properties).map_err(place)?;
@@ -456,17 +465,18 @@ impl Draft {
         count("numFiles", self.added.len() as u64);
         count("numOutputRows", self.added.iter().map(|f| f.rows).sum());
         count("numOutputBytes", self.added.iter().filter_map(|f| u64::try_from(f.add.size).ok()).sum());
-        count("numRemovedFiles", self.removed.len() as u64);
-        let mut actions = Vec::with_capacity(self.added.len() + self.removed.len() + 4);
-        actions.extend(self.protocol.map(Action::Protocol));
-        actions.extend(self.metadata.map(Action::Metadata));
+        count("numRemovedFiles", self.removed.num_removed() as u64);
+        let mut others = Vec::new();
+        others.extend(self.protocol.map(Action::Protocol));
+        others.extend(self.metadata.map(Action::Metadata));
         if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
             let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
-            actions.push(Action::Txn(txn));
+            others.push(Action::Txn(txn));
         }
-        actions.extend(self.domains.into_values().map(Action::DomainMetadata));
-        actions.extend(self.removed.into_values().map(Action::Remove));
-        actions.extend(self.added.into_iter().map(|file| Action::Add(file.add)));
+        others.extend(self.domains.into_values().map(Action::DomainMetadata));
+        let mut actions = self.removed;
+        let added = self.added.into_iter().map(|file| Action::Add(file.add));
+        others.into_iter().chain(added).try_for_each(|action| actions.push(action))?;
         let pending =
             Pending { state: Some(self.base.state), read: self.read, read_apps: BTreeSet::new(), isolation, actions };
         Ok(Some(Transaction {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
-use deltic_protocol::conflict::{Pending, ReadSet, TableState};
+use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties, stored};
 use deltic_protocol::schema::arrow::from_arrow_schema;
@@ -211,36 +211,50 @@ impl WriteJob {
         files: Vec<DataFile>,
         (pace, known): (&dyn Pace, Option<&Base>),
     ) -> Result<WriteOutcome> {
+        self.commit_each(storage, files.into_iter().map(Ok), (pace, known)).await
+    }
+
+    /// As [`WriteJob::commit`], of files that are looked at one by one: there may be a million.
+    ///
+    /// # Errors
+    /// As [`WriteJob::commit`], and those of `files`.
+    pub async fn commit_each(
+        &self,
+        storage: &Storage,
+        files: impl Iterator<Item = Result<DataFile>>,
+        (pace, known): (&dyn Pace, Option<&Base>),
+    ) -> Result<WriteOutcome> {
         let in_table = |e: Error| e.in_table(storage.location());
         if let Some(version) = self.committed_before(storage).await? {
-            self.abort(storage, files).await;
+            self.abort(storage, files.collect::<Result<_>>()?).await;
             return Ok(WriteOutcome { version, attempts: 0, num_added_files: 0, metrics: Map::new(), base: None });
         }
-        let rows: u64 = files.iter().map(|f| f.rows).sum();
-        let bytes: i64 = files.iter().map(|f| f.add.size).sum();
-        let adds: Vec<Add> = files.into_iter().map(|f| f.add).collect();
-        let num_added_files = adds.len() as u64;
         let mut metrics = Map::new();
-        metrics.insert("numFiles".to_owned(), json!(num_added_files.to_string()));
-        metrics.insert("numOutputRows".to_owned(), json!(rows.to_string()));
-        metrics.insert("numOutputBytes".to_owned(), json!(bytes.to_string()));
-
-        let mut actions = Vec::with_capacity(adds.len() + 3);
+        let mut actions = Actions::new();
         if let Some((protocol, metadata)) = &self.created {
-            actions.push(Action::Protocol(protocol.clone()));
-            actions.push(Action::Metadata(metadata.clone()));
+            actions.push(Action::Protocol(protocol.clone()))?;
+            actions.push(Action::Metadata(metadata.clone()))?;
         }
         if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
-            actions.push(Action::Txn(Txn { app_id: app_id.clone(), version, last_updated: Some(pace.now_ms()) }));
+            actions.push(Action::Txn(Txn { app_id: app_id.clone(), version, last_updated: Some(pace.now_ms()) }))?;
         }
         let mut read = ReadSet::Nothing;
         if let (Mode::Overwrite, Some(base)) = (self.mode, &self.base) {
             read = ReadSet::WholeTable;
-            let removes = remove_all(storage, base.version, pace.now_ms()).await?;
-            metrics.insert("numRemovedFiles".to_owned(), json!(removes.len().to_string()));
-            actions.extend(removes.into_iter().map(Action::Remove));
+            remove_all(storage, base.version, &mut actions, pace.now_ms()).await?;
+            metrics.insert("numRemovedFiles".to_owned(), json!(actions.num_removed().to_string()));
         }
-        actions.extend(adds.into_iter().map(Action::Add));
+        let (mut num_added_files, mut rows, mut bytes) = (0_u64, 0_u64, 0_i64);
+        for file in files {
+            let file = file?;
+            num_added_files += 1;
+            rows = rows.saturating_add(file.rows);
+            bytes = bytes.saturating_add(file.add.size);
+            actions.push(Action::Add(file.add))?;
+        }
+        metrics.insert("numFiles".to_owned(), json!(num_added_files.to_string()));
+        metrics.insert("numOutputRows".to_owned(), json!(rows.to_string()));
+        metrics.insert("numOutputBytes".to_owned(), json!(bytes.to_string()));
 
         let isolation = match &self.base {
             Some(base) => Properties::of(&base.metadata).isolation_level().map_err(in_table)?,
@@ -364,21 +378,20 @@ pub fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSp
     Ok(spec)
 }
 
-/// Removes for every live file of `version`.
-async fn remove_all(storage: &Storage, version: u64, now_ms: i64) -> Result<Vec<Remove>> {
+/// Says that every live file of `version` goes.
+async fn remove_all(storage: &Storage, version: u64, actions: &mut Actions, now_ms: i64) -> Result<()> {
     let snapshot = Snapshot::open(storage, Some(version)).await?;
     let columns = AddColumns {
         members: vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"],
         ..AddColumns::default()
     };
-    let mut removes = Vec::new();
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     while let Some(adds) = live.try_next().await? {
         for row in 0..adds.len() {
-            removes.push(remove_of(adds.add(row)?, now_ms));
+            actions.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
         }
     }
-    Ok(removes)
+    Ok(())
 }
 
 /// Takes a file out of the table.
@@ -441,7 +454,7 @@ impl NewTable {
                 read: ReadSet::Nothing,
                 read_apps: BTreeSet::new(),
                 isolation: IsolationLevel::default(),
-                actions: vec![Action::Protocol(protocol), Action::Metadata(metadata)],
+                actions: Actions::of([Action::Protocol(protocol), Action::Metadata(metadata)])?,
             },
             operation: "CREATE TABLE".to_owned(),
             parameters: parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),

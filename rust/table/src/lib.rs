@@ -5,15 +5,17 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `storage`, then `log_reader` and
 //! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup` and `commit`, then `transaction`, `after_commit`, `job`, `draft`. A test reads
-//! the imports.
+//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `after_commit`, `job`,
+//! `draft`, `backfill`. A test reads the imports.
 
 pub mod after_commit;
+pub mod backfill;
 pub mod changes;
 pub mod check;
 pub mod checkpoint;
 pub mod cleanup;
 pub mod commit;
+pub mod compaction;
 pub mod draft;
 pub mod error;
 pub mod file_table;

@@ -11,14 +11,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_action};
-use deltic_protocol::action::{Action, CommitInfo, Metadata};
+use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::conflict::rebase::{Attempt, watermark};
 use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
 use deltic_protocol::feature;
-use deltic_protocol::log::name::{LogName, commit_name};
+use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
 use futures::stream::{self, StreamExt};
 use serde_json::{Map, Value, json};
@@ -63,13 +63,17 @@ pub struct Committed {
     /// How many puts it took.
     pub attempts: u32,
     /// What stands in the log.
-    pub lines: Bytes,
+    pub lines: Lines,
+    /// Of that, what is not of files.
+    pub others: Vec<u8>,
     /// The table after it.
     pub state: TableState,
     /// The commit's time, where commits carry one.
     pub in_commit_timestamp: Option<i64>,
-    /// What it does, as it was prepared.
-    pub actions: Vec<Action>,
+    /// Files that joined the table.
+    pub num_added: usize,
+    /// Whether they were there before, and were only said anew.
+    pub says_again: bool,
     /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
     pub follows_base: bool,
 }
@@ -109,17 +113,20 @@ impl Transaction {
             attempts += 1;
             let version = self.pending.version();
             let mut attempt = Attempt::new(&self.pending, first, pace.now_ms())?;
-            let lines = self.print(&mut attempt, (first, tracked), pace.now_ms())?;
+            let info = self.commit_info((first, tracked), pace.now_ms())?;
+            let (lines, others) = attempt.print(info, &self.pending.actions)?;
             match committer.commit(version, lines.clone()).await {
-                Ok(Put::Created) => return self.landed(&lines, None, attempts, version == first),
+                Ok(Put::Created) => return self.landed((lines, others), attempts, version == first),
                 Ok(Put::Exists) => {}
                 Ok(Put::Unknown(lost)) => unknown = Some(lost),
                 Err(error) => return Err(self.failed(attempts, unknown, error)),
             }
+            drop(lines);
             match self.follow(committer).await {
-                Ok(Some((lines, found))) => {
+                Ok(Some(found)) => {
+                    let others = found.others()?;
                     let follows_base = self.pending.version() == first;
-                    return self.landed(&lines, Some(&found), attempts, follows_base);
+                    return self.landed((found, others), attempts, follows_base);
                 }
                 Ok(None) if self.pending.version() == version => {}
                 // Whoever has the version keeps it: a put of ours that is still under way cannot land any more.
@@ -138,7 +145,7 @@ impl Transaction {
 
     /// Reads and judges the winners from the version that was tried on, until one is not there. A winner that is this
     /// very transaction is given back.
-    async fn follow(&mut self, committer: &dyn Committer) -> Result<Option<(Bytes, CommitActions)>> {
+    async fn follow(&mut self, committer: &dyn Committer) -> Result<Option<Lines>> {
         let mut seen = 0_usize;
         loop {
             let from = self.pending.version();
@@ -152,7 +159,7 @@ impl Transaction {
                 let place = |e: Error| e.at_version(at).in_file(log_path(&commit_name(at)));
                 let winner = parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place)?;
                 if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.txn_id.as_str()) {
-                    return Ok(Some((lines, winner)));
+                    return Lines::of(&lines).map(Some);
                 }
                 self.pending.follow(&winner, at)?;
                 seen += 1;
@@ -168,43 +175,11 @@ impl Transaction {
         }
     }
 
-    /// The lines of one attempt.
-    fn print(&self, attempt: &mut Attempt, (first, tracked): (u64, bool), now_ms: i64) -> Result<Bytes> {
-        let mut info = self.commit_info(first, now_ms);
-        if self.tracks_rows()? {
-            // Files that were written before row tracking was enabled could not carry ids along.
-            let tags = json!({ "delta.rowTracking.preserved": tracked.to_string() });
-            info.0.insert("tags".to_owned(), tags);
-        }
-        let mut lines = Vec::new();
-        print_action(&Action::CommitInfo(attempt.commit_info(info)), &mut lines)?;
-        for action in &self.pending.actions {
-            print_action(&*attempt.action(action)?, &mut lines)?;
-        }
-        if let Some(action) = attempt.closing() {
-            print_action(&action, &mut lines)?;
-        }
-        Ok(Bytes::from(lines))
-    }
-
     /// What is to be said of a commit that is in the log.
-    fn landed(
-        self,
-        lines: &Bytes,
-        found: Option<&CommitActions>,
-        attempts: u32,
-        follows_base: bool,
-    ) -> Result<Committed> {
+    fn landed(self, (lines, others): (Lines, Vec<u8>), attempts: u32, follows_base: bool) -> Result<Committed> {
         let version = self.pending.version();
-        let parsed;
-        let said = match found {
-            Some(found) => found,
-            // What is not of files is little; the attempt's own words are the ones that count.
-            None => {
-                parsed = parse_commit(lines, Origin::Commit(version), Wanted::NoFiles)?;
-                &parsed
-            }
-        };
+        // The attempt's own words are the ones that count.
+        let said = parse_commit(&others, Origin::Commit(version), Wanted::NoFiles)?;
         let in_commit_timestamp = said.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
         let (Some(protocol), Some(metadata)) = (
             said.protocol.clone().or_else(|| self.pending.protocol().cloned()),
@@ -223,8 +198,18 @@ impl Transaction {
             row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
-        let (lines, actions) = (lines.clone(), self.pending.actions);
-        Ok(Committed { version, attempts, lines, state, in_commit_timestamp, actions, follows_base })
+        let (num_added, says_again) = (self.pending.actions.num_added(), self.pending.actions.says_again());
+        Ok(Committed {
+            version,
+            attempts,
+            lines,
+            others,
+            state,
+            in_commit_timestamp,
+            num_added,
+            says_again,
+            follows_base,
+        })
     }
 
     /// `error`, unless there is worse to say. An unknown outcome is never retryable: whoever runs the write again may do
@@ -239,7 +224,7 @@ impl Transaction {
         Error::storage(false, message).caused_by(lost)
     }
 
-    fn commit_info(&self, first: u64, now_ms: i64) -> CommitInfo {
+    fn commit_info(&self, (first, tracked): (u64, bool), now_ms: i64) -> Result<CommitInfo> {
         let mut info = Map::new();
         info.insert("timestamp".to_owned(), json!(now_ms));
         info.insert("operation".to_owned(), json!(self.operation));
@@ -255,7 +240,11 @@ impl Transaction {
             info.insert("userMetadata".to_owned(), json!(text));
         }
         info.insert("txnId".to_owned(), json!(self.txn_id));
-        CommitInfo(info)
+        if self.tracks_rows()? {
+            // Files that were written before row tracking was enabled could not carry ids along.
+            info.insert("tags".to_owned(), json!({ "delta.rowTracking.preserved": tracked.to_string() }));
+        }
+        Ok(CommitInfo(info))
     }
 }
 
@@ -285,7 +274,7 @@ async fn row_id_watermark(snapshot: &Snapshot) -> Result<Option<i64>> {
 
 async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i64>> {
     let version = snapshot.version();
-    let listed = snapshot.segment().tail.iter().rev().find(|f| f.name == LogName::Commit { version });
+    let listed = snapshot.segment().latest_commit();
     if Properties::of(metadata).in_commit_timestamps()?.is_none() {
         return Ok(listed.map(|file| file.modified_ms));
     }

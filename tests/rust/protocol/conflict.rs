@@ -3,17 +3,17 @@
 mod oracle;
 
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_action};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::rebase::{Attempt, num_records, watermark};
 use deltic_protocol::conflict::{
-    CHECKS, Conflict, Pending, PredicatesRead, ReadSet, TableState, docs_checks, docs_matrix,
+    Actions, CHECKS, Conflict, Pending, PredicatesRead, ReadSet, TableState, docs_checks, docs_matrix,
 };
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::{IsolationLevel, Properties};
-use deltic_protocol::replay::canonical_path;
+use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Value, json};
 
 use super::predicate::check_cases;
@@ -83,8 +83,8 @@ pub(super) fn predicates(predicates: &[&str], files: &[&str]) -> ReadSet {
     ReadSet::Predicates(PredicatesRead { shape, predicates, files: paths(files) })
 }
 
-fn paths(files: &[&str]) -> std::collections::HashSet<String> {
-    files.iter().map(|f| canonical_path(f).into_owned()).collect()
+fn paths(files: &[&str]) -> PathSet {
+    files.iter().copied().collect()
 }
 
 /// `f` with `p = a` and `x` from 1 to 9, however much of it is said: `add path [p=…] [x=low..high] [moved] [rows=…]`.
@@ -152,6 +152,15 @@ fn line(text: &str) -> String {
                         }
                         metadata.schema_string = schema.to_string();
                     }
+                    "identity" => {
+                        let mut schema: Value = serde_json::from_str(&metadata.schema_string).unwrap();
+                        let (column, mark) = value.split_once(':').unwrap();
+                        let mut fields = schema["fields"].as_array_mut().unwrap().iter_mut();
+                        fields.find(|field| field["name"] == column).unwrap()["metadata"] = json!({
+                            "delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": false,
+                            "delta.identity.highWaterMark": mark.parse::<i64>().unwrap()});
+                        metadata.schema_string = schema.to_string();
+                    }
                     _ => drop(metadata.configuration.insert(key.to_owned(), value.to_owned())),
                 }
             }
@@ -169,7 +178,7 @@ fn run_case(input: &str) -> String {
         read: ReadSet::Nothing,
         read_apps: Default::default(),
         isolation: IsolationLevel::Serializable,
-        actions: Vec::new(),
+        actions: Actions::new(),
     };
     let (mut asked, mut files, mut winners) = (Vec::new(), Vec::new(), vec![String::new()]);
     let mut whole = false;
@@ -188,7 +197,7 @@ fn run_case(input: &str) -> String {
             "read" => asked.push(rest),
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
-            "own" => pending.actions.extend(actions(&line(rest))),
+            "own" => pending.actions.append(Actions::of(actions(&line(rest))).unwrap()).unwrap(),
             "winner" => {
                 let current = winners.last_mut().unwrap();
                 current.push_str(&line(rest));
@@ -218,20 +227,15 @@ fn run_case(input: &str) -> String {
     }
     let mut said = format!("version {}", pending.version());
     let mut attempt = Attempt::new(&pending, first, 50).unwrap();
-    let mut printed = Vec::new();
-    for action in &pending.actions {
-        match attempt.action(action) {
-            Ok(action) => print_action(&action, &mut printed).unwrap(),
-            Err(error) => return format!("{:?}: {}", error.kind(), error.message()),
-        }
-    }
-    if let Some(closing) = attempt.closing() {
-        print_action(&closing, &mut printed).unwrap();
-    }
+    let (printed, others) = match attempt.print(CommitInfo::default(), &pending.actions) {
+        Ok(printed) => printed,
+        Err(error) => return format!("{:?}: {}", error.kind(), error.message()),
+    };
+    assert_eq!(printed.others().unwrap(), others);
     if let Some(time) = attempt.in_commit_timestamp {
         said += &format!(", time {time}");
     }
-    for text in String::from_utf8(printed).unwrap().lines() {
+    for text in String::from_utf8(printed.to_bytes().unwrap()).unwrap().lines() {
         let value: Value = serde_json::from_str(text).unwrap();
         if let Some(add) = value.get("add")
             && add.get("baseRowId").is_some()
@@ -293,7 +297,7 @@ fn a_commit_says_each_logical_file_once() {
         read: ReadSet::Nothing,
         read_apps: Default::default(),
         isolation: IsolationLevel::Serializable,
-        actions,
+        actions: Actions::of(actions).unwrap(),
     };
     let add = |path: &str| Action::Add(Add { path: path.to_owned(), ..Add::default() });
     let remove = |path: &str| Action::Remove(Remove { path: path.to_owned(), ..Remove::default() });
@@ -377,7 +381,7 @@ fn unused_kinds_of_actions_are_judged_too() {
         read: ReadSet::WholeTable,
         read_apps: ["mine".to_owned()].into(),
         isolation: IsolationLevel::Serializable,
-        actions: vec![Action::Txn(txn), Action::DomainMetadata(domain)],
+        actions: Actions::of([Action::Txn(txn), Action::DomainMetadata(domain)]).unwrap(),
     };
     pending.follow(&parsed(lines, 5), 5).unwrap();
     assert_eq!(pending.version(), 6);

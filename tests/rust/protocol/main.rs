@@ -8,6 +8,7 @@ mod corpora;
 mod deletion_vector;
 mod feature;
 mod legality;
+mod lines;
 mod log;
 mod log_bounds;
 mod predicate;

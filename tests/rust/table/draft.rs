@@ -114,7 +114,7 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
         }
     }
     let outcome = commit(draft).await.unwrap().unwrap();
-    let text = String::from_utf8(outcome.committed.lines.to_vec()).unwrap();
+    let text = String::from_utf8(outcome.committed.lines.to_bytes().unwrap()).unwrap();
     let vectors: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())

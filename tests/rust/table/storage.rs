@@ -217,7 +217,7 @@ async fn race(storage: Storage) {
         let tasks: Vec<_> = (0..32u8)
             .map(|i| {
                 let (storage, path) = (storage.clone(), path.clone());
-                tokio::spawn(async move { (i, storage.put_if_absent(&path, vec![i; 100].into()).await.unwrap()) })
+                tokio::spawn(async move { (i, storage.put_if_absent(&path, Bytes::from(vec![i; 100])).await.unwrap()) })
             })
             .collect();
         let mut created = Vec::new();

@@ -10,8 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Add, Remove, Txn};
-use deltic_protocol::conflict::{Pending, ReadSet, TableState};
+use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::property::IsolationLevel;
 use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
@@ -91,7 +92,8 @@ fn lost() -> Error {
 }
 
 impl Committer for Faulty {
-    fn commit(&self, version: u64, lines: Bytes) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        let lines = Bytes::from(lines.to_bytes().unwrap());
         Box::pin(async move {
             let mut state = self.state.lock().unwrap();
             state.calls.push(format!("put{version}"));
@@ -165,7 +167,7 @@ fn pending(version: u64, actions: Vec<Action>) -> Pending {
         read: ReadSet::Nothing,
         read_apps: BTreeSet::new(),
         isolation: IsolationLevel::Serializable,
-        actions,
+        actions: Actions::of(actions).unwrap(),
     }
 }
 
@@ -179,6 +181,10 @@ fn append(txn_id: &str) -> Transaction {
         user_metadata: None,
         txn_id: txn_id.to_owned(),
     }
+}
+
+fn text(committed: &Committed) -> Bytes {
+    committed.lines.to_bytes().unwrap().into()
 }
 
 fn parsed(lines: &Bytes) -> CommitActions {
@@ -205,7 +211,7 @@ fn check(found: &(Result<Committed>, String, BTreeMap<u64, Bytes>), version: u64
     let (outcome, asked, versions) = found;
     let committed = outcome.as_ref().unwrap();
     assert_eq!((committed.version, committed.attempts, asked.as_str()), (version, attempts, calls));
-    assert_eq!((&committed.lines, committed.state.version), (&versions[&version], version));
+    assert_eq!((text(committed), committed.state.version), (versions[&version].clone(), version));
     assert_eq!(committed.follows_base, version == 5);
     assert_eq!(parsed(&versions[&version]).commit_info.unwrap().txn_id(), Some("mine"));
     let mine = versions.values().filter(|lines| parsed(lines).commit_info.is_some_and(|i| i.txn_id() == Some("mine")));
@@ -356,7 +362,7 @@ async fn the_commit_info_says_who_what_and_when() {
     let own = append("x").pending;
     assert!(blind(with(own.clone())).await);
     assert!(!blind(with(Pending { read: ReadSet::WholeTable, ..own.clone() })).await);
-    assert!(!blind(with(Pending { actions: vec![remove], ..own })).await);
+    assert!(!blind(with(Pending { actions: Actions::of([remove]).unwrap(), ..own })).await);
 }
 
 #[tokio::test]
@@ -406,8 +412,9 @@ async fn ids_and_times_follow_the_winners() {
     configuration.insert("delta.enableRowTracking".to_owned(), "true".to_owned());
     base.row_id_watermark = Some(9);
     base.timestamp = Some(1_700_000_000_005);
-    let Action::Add(add) = &mut tracked.pending.actions[0] else { panic!() };
-    add.stats = Some("{\"numRecords\":4}".to_owned());
+    let stats = Some("{\"numRecords\":4}".to_owned());
+    let add = Add { path: "f".to_owned(), data_change: true, stats, ..Add::default() };
+    tracked.pending.actions = Actions::of([Action::Add(add)]).unwrap();
     let winner = r#"{"commitInfo":{"inCommitTimestamp":1700000000500}}
 {"add":{"path":"w","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true,"baseRowId":10}}
 {"domainMetadata":{"domain":"delta.rowTracking","configuration":"{\"rowIdHighWaterMark\":29}","removed":false}}"#;
@@ -416,7 +423,7 @@ async fn ids_and_times_follow_the_winners() {
     {
         let store = Faulty::new(&answers);
         let committed = tracked.clone().commit(&store, &Attempts(9)).await.unwrap();
-        let said = parsed(&committed.lines);
+        let said = parsed(&text(&committed));
         let info = said.commit_info.unwrap();
         assert_eq!((committed.version, info.in_commit_timestamp()), (version, Some(time)));
         assert_eq!(info.0["tags"], json!({"delta.rowTracking.preserved": "true"}));

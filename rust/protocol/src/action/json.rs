@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
 use super::columns::{AddBuilder, KeyBuilder};
@@ -132,7 +132,7 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
     })
 }
 
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let here = rest?;
@@ -143,7 +143,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// By the first key alone, unless it is null; a line holds one action.
-fn is_file_action(line: &[u8]) -> bool {
+pub(super) fn is_file_action(line: &[u8]) -> bool {
     [&b"{\"add\":{"[..], b"{\"remove\":{", b"{\"cdc\":{"].iter().any(|prefix| line.starts_with(prefix))
 }
 
@@ -358,21 +358,27 @@ pub fn print_commit(actions: &[Action]) -> Result<Vec<u8>> {
 /// Appends one action as a line.
 pub fn print_action(action: &Action, lines: &mut Vec<u8>) -> Result<()> {
     let broken = |e: serde_json::Error| Error::internal("an action cannot be printed as JSON").caused_by(e);
-    let mut line = |key: &str, value: Value| {
-        serde_json::to_writer(&mut *lines, &json!({ key: value })).map_err(broken)?;
-        lines.push(b'\n');
-        Ok(())
+    let printed = match action {
+        Action::CommitInfo(a) => print_named("commitInfo", &a.0, lines),
+        Action::Protocol(a) => print_named("protocol", a, lines),
+        Action::Metadata(a) => print_named("metaData", a, lines),
+        Action::Txn(a) => print_named("txn", a, lines),
+        Action::DomainMetadata(a) => print_named("domainMetadata", a, lines),
+        Action::Add(a) => print_named("add", a, lines),
+        Action::Remove(a) => print_named("remove", a, lines),
+        Action::Cdc(a) => print_named("cdc", a, lines),
     };
-    match action {
-        Action::CommitInfo(a) => line("commitInfo", Value::Object(a.0.clone())),
-        Action::Protocol(a) => line("protocol", serde_json::to_value(a).map_err(broken)?),
-        Action::Metadata(a) => line("metaData", serde_json::to_value(a).map_err(broken)?),
-        Action::Txn(a) => line("txn", serde_json::to_value(a).map_err(broken)?),
-        Action::DomainMetadata(a) => line("domainMetadata", serde_json::to_value(a).map_err(broken)?),
-        Action::Add(a) => line("add", serde_json::to_value(a).map_err(broken)?),
-        Action::Remove(a) => line("remove", serde_json::to_value(a).map_err(broken)?),
-        Action::Cdc(a) => line("cdc", serde_json::to_value(a).map_err(broken)?),
-    }
+    printed.map_err(broken)
+}
+
+/// The line of one action, straight from its members: there may be a million.
+fn print_named(name: &str, members: &impl Serialize, lines: &mut Vec<u8>) -> serde_json::Result<()> {
+    lines.extend_from_slice(b"{\"");
+    lines.extend_from_slice(name.as_bytes());
+    lines.extend_from_slice(b"\":");
+    serde_json::to_writer(&mut *lines, members)?;
+    lines.extend_from_slice(b"}\n");
+    Ok(())
 }
 
 /// What null stands for where a member has a default.

@@ -8,6 +8,7 @@ mod columns;
 mod commit;
 mod file;
 pub mod json;
+pub mod lines;
 mod metadata;
 mod protocol;
 pub mod rows;

@@ -1,8 +1,8 @@
 //! The conflict rules as tables for people, the second made by asking the rules.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use super::{CHECKS, COMPATIBLE, MAINTENANCE, Pending, PredicatesRead, ReadSet, TableState};
+use super::{Actions, CHECKS, COMPATIBLE, MAINTENANCE, Pending, PredicatesRead, ReadSet, TableState};
 use crate::action::batch::Origin;
 use crate::action::json::{Wanted, parse_commit, print_commit};
 use crate::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
@@ -10,6 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log_bounds::TableShape;
 use crate::predicate::parse;
 use crate::property::IsolationLevel;
+use crate::replay::paths::PathSet;
 use crate::schema::mapping::ColumnMapping;
 use crate::schema::{DataType, StructField, StructType, json};
 
@@ -138,7 +139,7 @@ impl Operation {
             Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
         let partition_columns = metadata.partition_columns.clone();
         let shape = TableShape { schema, partition_columns, mapping: ColumnMapping::None };
-        let files: HashSet<String> = self.files.iter().map(|p| path(p, "old")).collect();
+        let files: PathSet = self.files.iter().map(|p| path(p, "old")).collect();
         let read = match self.predicate {
             Some(text) => {
                 let predicates = vec![parse(text)?.bind(&shape.schema)?];
@@ -148,7 +149,7 @@ impl Operation {
             None if files.is_empty() => ReadSet::Nothing,
             None => ReadSet::Files(files),
         };
-        let actions = self.actions(&protocol, &metadata);
+        let actions = Actions::of(self.actions(&protocol, &metadata))?;
         let state = TableState { version: 0, protocol, metadata, row_id_watermark: None, timestamp: None };
         Ok(Pending { state: Some(state), read, read_apps: Default::default(), isolation, actions })
     }
@@ -189,7 +190,8 @@ impl Operation {
         let info = serde_json::json!({ "isBlindAppend": pending.is_blind_append() });
         let info = info.as_object().cloned().ok_or_else(|| Error::internal("an object is none"))?;
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;
-        lines.extend(print_commit(&pending.actions)?);
+        lines.extend(print_commit(pending.actions.others())?);
+        lines.extend(pending.actions.files().to_bytes()?);
         parse_commit(&lines, Origin::Commit(1), Wanted::All)
     }
 }

@@ -44,6 +44,11 @@ pub const MAINTENANCE: &[&str] = &[
     "delta.tuneFileSizesForRewrites",
 ];
 
+/// What column mapping says of columns.
+const MAPPING: &[&str] = &[FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids"];
+
+const HIGH_WATERMARK: &str = "delta.identity.highWaterMark";
+
 /// What in the step from `before` to `after` a commit prepared before may not follow, if anything.
 pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Protocol) -> Result<Option<String>> {
     let parts = [
@@ -76,32 +81,41 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
             return Ok(Some(format!("the property `{key}`")));
         }
     }
-    Ok((!same_schema(&before.schema_string, &after.schema_string)?).then(|| "the schema".to_owned()))
+    let same = same_schema(&before.schema_string, &after.schema_string, MAPPING)?;
+    Ok((!same).then(|| "the schema".to_owned()))
 }
 
-/// Whether two schemas differ in nothing but what column mapping says of columns.
-fn same_schema(before: &str, after: &str) -> Result<bool> {
+/// Whether the step from `before` to `after` only says which number of an identity column was given out last. Who follows
+/// without metadata of its own has given out none.
+pub(super) fn only_counts_identities(before: &Metadata, after: &Metadata) -> Result<bool> {
+    let with_schema_of = Metadata { schema_string: after.schema_string.clone(), ..before.clone() };
+    let counts = before.schema_string != after.schema_string && with_schema_of == *after;
+    Ok(counts && same_schema(&before.schema_string, &after.schema_string, &[HIGH_WATERMARK])?)
+}
+
+/// Whether two schemas differ in nothing but some members of what is said of columns.
+fn same_schema(before: &str, after: &str, but: &[&str]) -> Result<bool> {
     if before == after {
         return Ok(true);
     }
     let parse = |text: &str| -> Result<Value> {
         let mut schema: Value = serde_json::from_str(text)
             .map_err(|e| Error::corrupt("the schema in the metadata is no JSON").caused_by(e))?;
-        forget_mapping(&mut schema);
+        forget(&mut schema, but);
         Ok(schema)
     };
     Ok(parse(before)? == parse(after)?)
 }
 
-fn forget_mapping(value: &mut Value) {
+fn forget(value: &mut Value, keys: &[&str]) {
     match value {
         Value::Object(members) => {
-            for key in [FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids"] {
-                members.remove(key);
+            for key in keys {
+                members.remove(*key);
             }
-            members.values_mut().for_each(forget_mapping);
+            members.values_mut().for_each(|member| forget(member, keys));
         }
-        Value::Array(items) => items.iter_mut().for_each(forget_mapping),
+        Value::Array(items) => items.iter_mut().for_each(|item| forget(item, keys)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

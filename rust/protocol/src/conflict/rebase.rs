@@ -11,7 +11,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Pending, ROW_TRACKING_DOMAIN};
+use super::{Actions, Pending, ROW_TRACKING_DOMAIN};
+use crate::action::json::print_action;
+use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
 use crate::error::{Error, Result};
 use crate::feature;
@@ -67,6 +69,32 @@ impl Attempt {
             next_row_id: watermark.saturating_add(1),
             given: false,
         })
+    }
+
+    /// All that this attempt says: the lines, and again those of them that are not of files.
+    ///
+    /// # Errors
+    /// As [`Attempt::action`].
+    pub fn print(&mut self, info: CommitInfo, actions: &Actions) -> Result<(Lines, Vec<u8>)> {
+        let mut others = Vec::new();
+        print_action(&Action::CommitInfo(self.commit_info(info)), &mut others)?;
+        for action in actions.others() {
+            print_action(&*self.action(action)?, &mut others)?;
+        }
+        let mut lines = Lines::of(&others)?;
+        if self.tracks_rows {
+            actions.files().each(|line| match file_action_of(line)? {
+                Some(add @ Action::Add(_)) => lines.push(&*self.action(&add)?),
+                _ => lines.push_line(line),
+            })?;
+        } else {
+            lines.append(actions.files().clone())?;
+        }
+        if let Some(action) = self.closing() {
+            print_action(&action, &mut others)?;
+            lines.push(&action)?;
+        }
+        Ok((lines, others))
     }
 
     /// The commit info of this attempt, with the commit's time in it.

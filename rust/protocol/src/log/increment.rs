@@ -5,15 +5,21 @@
 //!
 //! PROTOCOL.md: "Version Checksum File".
 
+use serde::Deserialize;
+
 use super::crc::{VersionChecksum, deleted_records_bin};
-use crate::action::{Action, DeletionVectorDescriptor, DomainMetadata, Metadata, Protocol, Txn};
+use crate::action::lines::Lines;
+use crate::action::{DomainMetadata, Metadata, Protocol, Txn};
+use crate::error::{Error, Result};
 use crate::property::Properties;
 
 /// One commit, as far as the checksum depends on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
-    /// The files that it adds and removes; other actions are passed over.
-    pub files: &'a [Action],
+    /// What it says; actions that are not of files are passed over.
+    pub lines: &'a Lines,
+    /// Whether the files that it adds were there before.
+    pub says_again: bool,
     /// The applications that it advances.
     pub txns: &'a [Txn],
     /// The domains that it sets and removes.
@@ -28,8 +34,30 @@ pub struct Step<'a> {
     pub in_commit_timestamp: Option<i64>,
 }
 
+/// What the counts depend on.
+#[derive(Deserialize)]
+struct Counted {
+    add: Option<CountedFile>,
+    remove: Option<CountedFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CountedFile {
+    size: Option<i64>,
+    deletion_vector: Option<CountedVector>,
+}
+
+#[derive(Deserialize)]
+struct CountedVector {
+    cardinality: i64,
+}
+
 /// The checksum after a commit, if it can be told; without one before, the commit creates the table.
-pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<VersionChecksum> {
+///
+/// # Errors
+/// `Internal` if the lines cannot be read back.
+pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Result<Option<VersionChecksum>> {
     let mut sum = match previous {
         Some(previous) => previous.clone(),
         None => {
@@ -43,12 +71,18 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<V
     sum.protocol = step.protocol.clone();
     sum.txn_id = step.txn_id.map(str::to_owned);
     sum.in_commit_timestamp_opt = step.in_commit_timestamp;
-    for action in step.files {
-        match action {
-            Action::Add(add) => count(&mut sum, 1, add.size, add.deletion_vector.as_ref())?,
-            Action::Remove(remove) => count(&mut sum, -1, remove.size?, remove.deletion_vector.as_ref())?,
-            _ => {}
+    let mut is_told = true;
+    let lines = if step.says_again { &Lines::new() } else { step.lines };
+    lines.each(|line| {
+        let unreadable = |e| Error::internal("a line of a commit cannot be read back").caused_by(e);
+        let Counted { add, remove } = serde_json::from_slice(line).map_err(unreadable)?;
+        for (sign, file) in [(1, add), (-1, remove)] {
+            is_told &= file.is_none_or(|file| count(&mut sum, sign, &file).is_some());
         }
+        Ok(())
+    })?;
+    if !is_told {
+        return Ok(None);
     }
     sum.set_transactions = transactions(sum.set_transactions.take(), step);
     if let Some(domains) = &mut sum.domain_metadata {
@@ -57,7 +91,7 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<V
             domains.extend((!domain.removed).then(|| domain.clone()));
         }
     }
-    Some(sum)
+    Ok(Some(sum))
 }
 
 /// Where the table forgets applications, which ones are there depends on the clock: it is not said.
@@ -71,11 +105,9 @@ fn transactions(known: Option<Vec<Txn>>, step: Step<'_>) -> Option<Vec<Txn>> {
     Some(known)
 }
 
-/// Counts a file in (1) or out (-1); `None` if more would go out than there is.
-fn count(sum: &mut VersionChecksum, sign: i64, size: i64, vector: Option<&DeletionVectorDescriptor>) -> Option<()> {
-    if size < 0 {
-        return None;
-    }
+/// Counts a file in (1) or out (-1); `None` if its size is unknown, or more would go out than there is.
+fn count(sum: &mut VersionChecksum, sign: i64, file: &CountedFile) -> Option<()> {
+    let size = file.size.filter(|size| *size >= 0)?;
     let change = |total: &mut i64, by: i64| {
         *total = total.checked_add(by).filter(|total| *total >= 0)?;
         Some(())
@@ -87,6 +119,7 @@ fn count(sum: &mut VersionChecksum, sign: i64, size: i64, vector: Option<&Deleti
         change(histogram.file_counts.get_mut(bin)?, sign)?;
         change(histogram.total_bytes.get_mut(bin)?, sign.checked_mul(size)?)?;
     }
+    let vector = file.deletion_vector.as_ref();
     let deleted = vector.map_or(0, |vector| vector.cardinality);
     if let Some(records) = &mut sum.num_deleted_records_opt {
         change(records, sign.checked_mul(deleted)?)?;

@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use super::counts::Tally;
 use super::ranges::merge;
-use super::{Entry, Put, pool};
+use super::{Body, Entry, Put, pool};
 use crate::error::{Error, Result};
 
 const TEMPORARY: &str = ".tmp-";
@@ -114,10 +114,10 @@ impl LocalDisk {
         .await
     }
 
-    pub(super) async fn put_if_absent(&self, path: String, data: Bytes) -> Result<Put> {
-        self.tally.put(data.len() as u64);
+    pub(super) async fn put_if_absent(&self, path: String, body: Body) -> Result<Put> {
+        self.tally.put(body.length);
         let durable = self.durable;
-        blocking(move || put_if_absent(Path::new(&path), &data, durable)).await
+        blocking(move || put_if_absent(Path::new(&path), body, durable)).await
     }
 
     pub(super) async fn delete(&self, path: String) -> Result<()> {
@@ -240,13 +240,15 @@ impl Temporary {
     }
 }
 
-fn put_if_absent(target: &Path, data: &[u8], durable: bool) -> Result<Put> {
+fn put_if_absent(target: &Path, body: Body, durable: bool) -> Result<Put> {
     // Spares the loser of a race that is already over its two syncs; what decides is the link below.
     if fs::symlink_metadata(target).is_ok() {
         return Ok(Put::Exists);
     }
     let mut temporary = Temporary::create(target, durable)?;
-    temporary.write(data)?;
+    for piece in body.pieces {
+        temporary.write(&piece?)?;
+    }
     temporary.sync(durable)?;
     match fs::hard_link(&temporary.path, target) {
         Ok(()) => {}

@@ -71,6 +71,31 @@ pub enum Put {
     Unknown(Error),
 }
 
+/// What a file is to hold, a piece at a time, so that nobody need hold all of it.
+pub struct Body {
+    length: u64,
+    pieces: Box<dyn Iterator<Item = Result<Bytes>> + Send>,
+}
+
+impl Body {
+    /// Pieces that together have `length` bytes.
+    pub fn of(length: u64, pieces: impl Iterator<Item = Result<Bytes>> + Send + 'static) -> Self {
+        Self { length, pieces: Box::new(pieces) }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(data: Bytes) -> Self {
+        Self::of(data.len() as u64, std::iter::once(Ok(data)))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.length)
+    }
+}
+
 /// A table's root. Clones share connections and counts.
 #[derive(Clone)]
 pub struct Storage {
@@ -213,12 +238,14 @@ impl Storage {
     /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
     ///
     /// An `Err` means that nothing was written. The request is sent once: repeating one that may have landed would
-    /// find one's own file and call it another's.
-    pub async fn put_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
+    /// find one's own file and call it another's. A disk gets the pieces one by one; a store gets them in one request,
+    /// for which all are held at once.
+    pub async fn put_if_absent(&self, path: &str, body: impl Into<Body>) -> Result<Put> {
         let (backend, key) = self.resolve_file(path)?;
+        let body = body.into();
         let put = match backend {
-            Backend::Local(disk) => disk.put_if_absent(key, data).await,
-            Backend::Remote(remote) => remote.put_if_absent(&key, data).await,
+            Backend::Local(disk) => disk.put_if_absent(key, body).await,
+            Backend::Remote(remote) => remote.put_if_absent(&key, body).await,
         };
         match put.map_err(|e| self.place(e, path))? {
             Put::Unknown(e) => Ok(Put::Unknown(self.place(e, path))),

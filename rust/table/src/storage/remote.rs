@@ -26,7 +26,7 @@ use super::counts::Tally;
 use super::location::{Location, Scheme};
 use super::options::Options;
 use super::ranges::merge;
-use super::{Entry, Put, short_read};
+use super::{Body, Entry, Put, short_read};
 use crate::error::{Error, Result};
 
 /// Ranges closer than this come in one request: about what a request's latency is worth.
@@ -215,12 +215,13 @@ impl Remote {
         Ok(())
     }
 
-    pub(super) async fn put_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
+    pub(super) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
         let path = key(path)?;
-        self.inner.tally.put(data.len() as u64);
+        let data = body.pieces.collect::<Result<Vec<Bytes>>>()?;
+        self.inner.tally.put(body.length);
         let options = PutOptions { mode: PutMode::Create, ..Default::default() };
-        let Err(error) = clients.once.put_opts(&path, data.into(), options).await else { return Ok(Put::Created) };
+        let Err(error) = clients.once.put_opts(&path, PutPayload::from_iter(data), options).await else { return Ok(Put::Created) };
         match finding(&error) {
             // S3 answers 409 when two conditional writes met, which need not mean that either landed.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {

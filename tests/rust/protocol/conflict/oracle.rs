@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, PartitionValues, Remove};
-use deltic_protocol::conflict::{Pending, ReadSet};
+use deltic_protocol::conflict::{Actions, Pending, ReadSet};
 use deltic_protocol::property::IsolationLevel;
 use proptest::prelude::*;
 use serde_json::json;
@@ -99,14 +99,14 @@ impl Operation {
             Self::Optimize(p) => {
                 let inside: Vec<&String> = files.iter().filter(|(_, rows)| rows[0].0 == *p).map(|(f, _)| f).collect();
                 let rows = inside.iter().flat_map(|f| files[*f].clone()).collect();
-                done.read = ReadSet::Files(inside.iter().map(|f| (*f).clone()).collect());
+                done.read = ReadSet::Files(inside.iter().map(|f| f.as_str()).collect());
                 done.removed = inside.into_iter().cloned().collect();
                 add(&mut done.added, tag, rows);
                 done.data_change = false;
             }
             Self::Drop(at) => {
                 let Some(file) = files.keys().nth(at % files.len().max(1)) else { return done };
-                done.read = ReadSet::Files([file.clone()].into());
+                done.read = ReadSet::Files([file.as_str()].into_iter().collect());
                 done.removed.insert(file.clone());
             }
         }
@@ -143,7 +143,7 @@ impl Prepared {
     }
 
     fn pending(self, isolation: IsolationLevel) -> Pending {
-        let actions = self.actions();
+        let actions = Actions::of(self.actions()).unwrap();
         Pending { state: Some(state("1,2")), read: self.read, read_apps: Default::default(), isolation, actions }
     }
 

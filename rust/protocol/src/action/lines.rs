@@ -1,0 +1,199 @@
+//! Lines of JSON, kept small however many they are.
+//!
+//! A commit of a million files is hundreds of megabytes of text, several times that as structs, and a few dozen in here:
+//! an action is printed once, when it is said, and full pieces of text are compressed. What is shorter than a piece is
+//! plain bytes and costs nothing more.
+//!
+//! Invariants: a piece ends where a line does; what comes out is what went in, byte by byte
+//! (`lines::come_out_as_they_went_in`).
+//!
+//! PROTOCOL.md: "Delta Log Entries".
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::json::{is_file_action, lines, print_action};
+use super::{Action, Add, Cdc, Remove};
+use crate::error::{Error, Result};
+
+/// Text that is compressed at once. More would hardly be smaller, and is held in plain while it is read or written.
+const PIECE: usize = 1024 * 1024;
+/// Of the compression: on such lines the fastest level is no worse than the ones after it.
+const LEVEL: i32 = 1;
+
+/// Printed actions.
+#[derive(Debug, Clone, Default)]
+pub struct Lines {
+    pieces: Vec<Piece>,
+    /// The piece that is not full yet.
+    open: Vec<u8>,
+    length: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Piece {
+    packed: Arc<[u8]>,
+    length: usize,
+}
+
+impl Lines {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lines that were printed elsewhere.
+    ///
+    /// # Errors
+    /// As [`Lines::push`].
+    pub fn of(printed: &[u8]) -> Result<Self> {
+        let mut kept = Self::new();
+        lines(printed).filter(|line| !line.is_empty()).try_for_each(|line| kept.push_line(line))?;
+        Ok(kept)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Bytes of the text.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Bytes that are held for it.
+    pub fn held(&self) -> usize {
+        self.open.capacity() + self.pieces.iter().map(|piece| piece.packed.len()).sum::<usize>()
+    }
+
+    /// Prints an action as the last line.
+    ///
+    /// # Errors
+    /// `Internal` if it cannot be printed or compressed, which the types and the memory rule out.
+    pub fn push(&mut self, action: &Action) -> Result<()> {
+        let before = self.open.len();
+        if let Err(e) = print_action(action, &mut self.open) {
+            self.open.truncate(before);
+            return Err(e);
+        }
+        self.length += (self.open.len() - before) as u64;
+        self.close_if_full()
+    }
+
+    /// Adds a line, without its end.
+    ///
+    /// # Errors
+    /// As [`Lines::push`].
+    pub fn push_line(&mut self, line: &[u8]) -> Result<()> {
+        self.open.extend_from_slice(line);
+        self.open.push(b'\n');
+        self.length += line.len() as u64 + 1;
+        self.close_if_full()
+    }
+
+    /// Adds the lines of another after these.
+    ///
+    /// # Errors
+    /// As [`Lines::push`].
+    pub fn append(&mut self, other: Self) -> Result<()> {
+        self.length += other.length;
+        if other.pieces.is_empty() {
+            self.open.extend_from_slice(&other.open);
+            return self.close_if_full();
+        }
+        self.close()?;
+        self.pieces.extend(other.pieces);
+        self.open = other.open;
+        Ok(())
+    }
+
+    fn close_if_full(&mut self) -> Result<()> {
+        if self.open.len() < PIECE { Ok(()) } else { self.close() }
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let failed = |e| Error::internal("lines of a commit cannot be compressed").caused_by(e);
+        let packed = zstd::bulk::compress(&self.open, LEVEL).map_err(failed)?;
+        self.pieces.push(Piece { packed: packed.into(), length: self.open.len() });
+        self.open.clear();
+        Ok(())
+    }
+
+    /// The text, a piece at a time. Each ends with a line.
+    pub fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>>> + Send + use<> {
+        let open = Some(self.open.clone()).filter(|open| !open.is_empty()).map(Ok);
+        self.pieces.clone().into_iter().map(|piece| piece.text()).chain(open)
+    }
+
+    /// The whole text.
+    ///
+    /// # Errors
+    /// As [`Lines::each`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut text = Vec::with_capacity(usize::try_from(self.length).unwrap_or_default());
+        for piece in self.pieces() {
+            text.extend(piece?);
+        }
+        Ok(text)
+    }
+
+    /// Calls with each line, without its end, until one fails.
+    ///
+    /// # Errors
+    /// Those of `visit`; `Internal` if a piece cannot be read back.
+    pub fn each(&self, mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut visit_all = |text: &[u8]| lines(text).filter(|line| !line.is_empty()).try_for_each(&mut visit);
+        for piece in &self.pieces {
+            visit_all(&piece.text()?)?;
+        }
+        visit_all(&self.open)
+    }
+
+    /// The lines that are not of files.
+    ///
+    /// # Errors
+    /// As [`Lines::each`].
+    pub fn others(&self) -> Result<Vec<u8>> {
+        let mut others = Vec::new();
+        self.each(|line| {
+            if !is_file_action(line) {
+                others.extend_from_slice(line);
+                others.push(b'\n');
+            }
+            Ok(())
+        })?;
+        Ok(others)
+    }
+}
+
+impl Piece {
+    fn text(&self) -> Result<Vec<u8>> {
+        let failed = |e| Error::internal("compressed lines of a commit cannot be read back").caused_by(e);
+        zstd::bulk::decompress(&self.packed, self.length).map_err(failed)
+    }
+}
+
+/// The file action that a line of [`Lines`] says, if it says one.
+///
+/// # Errors
+/// `Internal` if it is none that was printed by [`print_action`].
+pub fn file_action_of(line: &[u8]) -> Result<Option<Action>> {
+    #[derive(Deserialize)]
+    struct Said {
+        add: Option<Add>,
+        remove: Option<Remove>,
+        cdc: Option<Cdc>,
+    }
+    if !is_file_action(line) {
+        return Ok(None);
+    }
+    let unreadable = |e| Error::internal("a printed action cannot be read back").caused_by(e);
+    let said: Said = serde_json::from_slice(line).map_err(unreadable)?;
+    let (add, remove, cdc) = (said.add.map(Action::Add), said.remove.map(Action::Remove), said.cdc.map(Action::Cdc));
+    Ok(add.or(remove).or(cdc))
+}

@@ -1,0 +1,227 @@
+//! What a commit does: few actions as structs, and those of files, of which there may be millions, as printed lines with
+//! what the checks ask of them.
+//!
+//! PROTOCOL.md: "Actions".
+
+use crate::action::lines::{Lines, file_action_of};
+use crate::action::{Action, DeletionVectorDescriptor};
+use crate::error::{Error, Result};
+use crate::replay::canonical_path;
+use crate::replay::paths::{Fingerprints, PathSet};
+
+/// The actions of a commit without its commit info, as prepared.
+#[derive(Debug, Clone, Default)]
+pub struct Actions {
+    others: Vec<Action>,
+    files: Lines,
+    added: LogicalFiles,
+    removed: LogicalFiles,
+    changes_data: bool,
+    has_cdc: bool,
+    /// Whether the files that join are in the table already.
+    says_again: bool,
+    /// The first file that is said twice in one role.
+    twice: Option<String>,
+}
+
+/// Files with their deletion vectors.
+#[derive(Debug, Clone, Default)]
+struct LogicalFiles {
+    files: Fingerprints,
+    /// The paths of those that have a deletion vector; without one, path and file are the same.
+    with_vector: PathSet,
+}
+
+impl LogicalFiles {
+    fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        if vector.is_some() {
+            self.with_vector.insert(path);
+        }
+        self.files.insert(&(canonical_path(path).as_ref(), vector.map(DeletionVectorDescriptor::unique_id)))
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        self.files.contains(&(canonical_path(path).as_ref(), None::<String>)) || self.with_vector.contains(path)
+    }
+
+}
+
+impl Actions {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// None yet, and all files to come are in the table already and only said anew. Those that a winner mentions are left
+    /// out: what it says of them is newer.
+    pub fn say_again() -> Self {
+        Self { says_again: true, ..Self::default() }
+    }
+
+    /// Whether the files that join are in the table already.
+    pub fn says_again(&self) -> bool {
+        self.says_again
+    }
+
+    /// These.
+    ///
+    /// # Errors
+    /// As [`Actions::push`].
+    pub fn of(actions: impl IntoIterator<Item = Action>) -> Result<Self> {
+        let mut taken = Self::new();
+        actions.into_iter().try_for_each(|action| taken.push(action))?;
+        Ok(taken)
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// `Internal` if it cannot be printed, which the types rule out.
+    pub fn push(&mut self, action: Action) -> Result<()> {
+        let is_new = match &action {
+            Action::Add(add) => {
+                self.changes_data |= add.data_change;
+                self.added.insert(&add.path, add.deletion_vector.as_ref())
+            }
+            Action::Remove(remove) => {
+                self.changes_data |= remove.data_change;
+                self.removed.insert(&remove.path, remove.deletion_vector.as_ref())
+            }
+            Action::Cdc(_) => {
+                self.has_cdc = true;
+                true
+            }
+            _ => {
+                self.others.push(action);
+                return Ok(());
+            }
+        };
+        if let (false, None, Action::Add(_) | Action::Remove(_)) = (is_new, &self.twice, &action) {
+            self.twice = path_of(&action).map(str::to_owned);
+        }
+        self.files.push(&action)
+    }
+
+    /// All actions of another after these.
+    ///
+    /// # Errors
+    /// As [`Actions::push`].
+    pub fn append(&mut self, other: Self) -> Result<()> {
+        let both = |own: &LogicalFiles, more: &LogicalFiles| !own.files.is_empty() && !more.files.is_empty();
+        // One may be in both.
+        if both(&self.added, &other.added) || both(&self.removed, &other.removed) {
+            other.others.into_iter().try_for_each(|action| self.push(action))?;
+            return other.files.each(|line| match file_action_of(line)? {
+                Some(action) => self.push(action),
+                None => Ok(()),
+            });
+        }
+        self.others.extend(other.others);
+        self.files.append(other.files)?;
+        for (own, more) in [(&mut self.added, other.added), (&mut self.removed, other.removed)] {
+            own.files.extend(more.files);
+            own.with_vector.extend(more.with_vector);
+        }
+        self.changes_data |= other.changes_data;
+        self.has_cdc |= other.has_cdc;
+        self.twice = self.twice.take().or(other.twice);
+        Ok(())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.others.is_empty() && self.files.is_empty()
+    }
+
+    /// Those that are not of files.
+    pub fn others(&self) -> &[Action] {
+        &self.others
+    }
+
+    /// Those of files, printed.
+    pub fn files(&self) -> &Lines {
+        &self.files
+    }
+
+    /// How many files join the table.
+    pub fn num_added(&self) -> usize {
+        self.added.files.len()
+    }
+
+    /// How many files leave it.
+    pub fn num_removed(&self) -> usize {
+        self.removed.files.len()
+    }
+
+    /// Whether a file of this path leaves the table.
+    pub fn removes(&self, path: &str) -> bool {
+        self.removed.has_path(path)
+    }
+
+    /// Whether a file of this path joins the table.
+    pub fn adds(&self, path: &str) -> bool {
+        self.added.has_path(path)
+    }
+
+    /// Whether a file changes the table's rows rather than rearranges them.
+    pub fn changes_data(&self) -> bool {
+        self.changes_data
+    }
+
+    /// Whether files join, and none leaves or tells of changes.
+    pub fn only_adds(&self) -> bool {
+        self.removed.files.is_empty() && !self.has_cdc
+    }
+
+    /// Refuses what says a logical file twice in one role.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the file.
+    pub fn check_duplicates(&self) -> Result<()> {
+        match &self.twice {
+            Some(path) => Err(Error::invalid("the commit adds or removes this file twice").in_file(path)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes file actions out again, by their paths.
+    ///
+    /// # Errors
+    /// As [`Actions::push`].
+    pub(super) fn leave_out(&mut self, goes: impl Fn(&str) -> bool) -> Result<()> {
+        let mut kept = Self { others: std::mem::take(&mut self.others), says_again: self.says_again, ..Self::default() };
+        self.files.each(|line| match file_action_of(line)? {
+            Some(action) if path_of(&action).is_some_and(&goes) => Ok(()),
+            Some(action) => kept.push(action),
+            None => Ok(()),
+        })?;
+        *self = kept;
+        Ok(())
+    }
+
+    /// Changes file actions in place, not their files.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub(super) fn change_files(&mut self, mut change: impl FnMut(&mut Action) -> Result<()>) -> Result<()> {
+        let mut changed = Lines::new();
+        self.files.each(|line| match file_action_of(line)? {
+            Some(mut action) => {
+                change(&mut action)?;
+                changed.push(&action)
+            }
+            None => changed.push_line(line),
+        })?;
+        self.files = changed;
+        Ok(())
+    }
+}
+
+fn path_of(action: &Action) -> Option<&str> {
+    match action {
+        Action::Add(add) => Some(&add.path),
+        Action::Remove(remove) => Some(&remove.path),
+        Action::Cdc(cdc) => Some(&cdc.path),
+        _ => None,
+    }
+}

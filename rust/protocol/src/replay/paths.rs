@@ -1,0 +1,126 @@
+//! Which paths there are, not what they are: sets of hundreds of thousands of files that are asked and never listed.
+//!
+//! A member is kept as 128 bits of two hashes with keys of the process, which nobody outside knows: that two different
+//! members of a set of a million are taken for one has odds of one in 10^26.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::LazyLock;
+
+use hashbrown::HashTable;
+
+use super::canonical_path;
+
+static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+
+/// A set that knows its members when it meets them again.
+#[derive(Clone, Default)]
+pub struct Fingerprints(HashTable<u128>);
+
+impl Fingerprints {
+    /// Adds a member; whether it was not there yet.
+    pub fn insert<T: Hash>(&mut self, member: &T) -> bool {
+        self.take(fingerprint(member))
+    }
+
+    /// Whether the member is there.
+    pub fn contains<T: Hash>(&self, member: &T) -> bool {
+        let key = fingerprint(member);
+        self.0.find(hash(&key), |other| *other == key).is_some()
+    }
+
+    /// Adds the members of another set.
+    pub fn extend(&mut self, other: Self) {
+        if self.0.is_empty() {
+            *self = other;
+            return;
+        }
+        for key in other.0 {
+            self.take(key);
+        }
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn take(&mut self, key: u128) -> bool {
+        match self.0.entry(hash(&key), |other| *other == key, hash) {
+            hashbrown::hash_table::Entry::Occupied(_) => false,
+            hashbrown::hash_table::Entry::Vacant(slot) => {
+                slot.insert(key);
+                true
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Fingerprints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} members", self.len())
+    }
+}
+
+impl PartialEq for Fingerprints {
+    fn eq(&self, other: &Self) -> bool {
+        let has = |key: &u128| other.0.find(hash(key), |found| found == key).is_some();
+        self.len() == other.len() && self.0.iter().all(has)
+    }
+}
+
+fn fingerprint<T: Hash>(member: &T) -> u128 {
+    let [high, low] = KEYS.each_ref().map(|key| u128::from(key.hash_one(member)));
+    high << 64 | low
+}
+
+/// The lower half.
+fn hash(key: &u128) -> u64 {
+    *key as u64
+}
+
+/// Paths, whichever way they are spelled ([`canonical_path`]).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PathSet(Fingerprints);
+
+impl PathSet {
+    /// Adds a path as it stands in a log; whether it was not there yet.
+    pub fn insert(&mut self, path: &str) -> bool {
+        self.0.insert(&canonical_path(path).as_ref())
+    }
+
+    /// Whether the path is there.
+    pub fn contains(&self, path: &str) -> bool {
+        self.0.contains(&canonical_path(path).as_ref())
+    }
+
+    /// Adds the paths of another set.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Number of paths.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<P: Borrow<str>> FromIterator<P> for PathSet {
+    fn from_iter<I: IntoIterator<Item = P>>(paths: I) -> Self {
+        let mut set = Self::default();
+        for path in paths {
+            set.insert(path.borrow());
+        }
+        set
+    }
+}
