@@ -18,6 +18,8 @@ WRITERS = int(os.environ.get("DELTIC_WRITERS", "8"))
 """Processes that append at once."""
 APPENDS = int(os.environ.get("DELTIC_APPENDS", "25"))
 """Appends of each."""
+MIXED_APPENDS = int(os.environ.get("DELTIC_MIXED_APPENDS", "25"))
+"""Commits of each process beside delta-spark."""
 KILLS = int(os.environ.get("DELTIC_KILLS", "20"))
 """Processes that are killed while they write."""
 
@@ -31,7 +33,7 @@ def report(line: str) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in _told:
-        terminalreporter.write_line(line)
+        terminalreporter.write_line(f"soak: {line}")
 
 
 @pytest.fixture

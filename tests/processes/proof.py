@@ -1,4 +1,4 @@
-"""What must be true of a table after all that was told: every acknowledged row once, every version once, nothing half."""
+"""What must be true of a table after all that was told: every row once, every version once, nothing half."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ def rates(acknowledged: list[Told], seconds: float) -> str:
     attempts = Counter(one.attempts for one in acknowledged)
     slow = took[min(len(took) * 99 // 100, len(took) - 1)]
     return (
-        f"{len(took)} commits in {seconds:.1f} s ({len(took) / seconds:.0f}/s), half within {took[len(took) // 2]:.3f} s,"
-        f" 99 % within {slow:.3f} s, at most {max(attempts)} attempts"
+        f"{len(took)} commits in {seconds:.1f} s ({len(took) / seconds:.0f}/s), half within "
+        f"{took[len(took) // 2]:.3f} s, 99 % within {slow:.3f} s, at most {max(attempts)} attempts"
     )

@@ -3,10 +3,12 @@
 import time
 from typing import Any, Literal
 
-import deltic
+import pytest
 from conftest import APPENDS, WRITERS, report
 from proof import check_appends, rates, read_log
 from writers import SCHEMA, Work, append, running
+
+import deltic
 
 WAYS: list[Literal["path", "handle", "transaction"]] = ["path", "handle", "transaction"]
 
@@ -31,3 +33,9 @@ def check_all_append(uri: str, storage_options: dict[str, str] | None, where: st
 def test_processes_append_on_the_local_disk(uri: str) -> None:
     check_all_append(uri, None, "local disk")
     assert len(read_log(uri)) == WRITERS * APPENDS + 1
+
+
+def test_processes_append_on_an_s3_server() -> None:
+    servers = pytest.importorskip("servers", reason="tests/servers.py is missing")
+    with servers.s3() as server:
+        check_all_append(server.uri("appends"), server.storage_options, "S3 server")
