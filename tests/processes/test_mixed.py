@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 deltalake = pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
-STATEMENTS = 12
-"""What Spark does; a commit of its own takes it long enough for the others to do much more."""
+STATEMENTS = max(4, MIXED_APPENDS // 8)
+"""What Spark does; each takes it long enough for the others to do much more."""
+PAUSE = 0.8
+"""Seconds at most between two commits of the others, so that they do not end before Spark has begun."""
 
 
 def spark_writes(spark: SparkSession, uri: str) -> tuple[set[str], set[str]]:
@@ -52,11 +54,11 @@ def test_three_kinds_of_writers_on_one_table(spark: SparkSession, uri: str) -> N
     # The first of everything takes Spark many seconds, in which the others would be done.
     spark.createDataFrame(row("first", 0, "spark")).write.format("delta").mode("append").save(uri)
     works = [
-        (append, Work(uri, "path", MIXED_APPENDS, how="path")),
-        (append, Work(uri, "handle", MIXED_APPENDS, how="handle")),
-        (append, Work(uri, "transaction", MIXED_APPENDS, how="transaction", part="quiet")),
-        (append_by_deltalake, Work(uri, "deltalake", MIXED_APPENDS)),
-        (rewrite, Work(uri, "rewriter", MIXED_APPENDS)),
+        (append, Work(uri, "path", MIXED_APPENDS, how="path", pause=PAUSE)),
+        (append, Work(uri, "handle", MIXED_APPENDS, how="handle", pause=PAUSE)),
+        (append, Work(uri, "transaction", MIXED_APPENDS, how="transaction", part="quiet", pause=PAUSE)),
+        (append_by_deltalake, Work(uri, "deltalake", MIXED_APPENDS, pause=PAUSE)),
+        (rewrite, Work(uri, "rewriter", MIXED_APPENDS, pause=PAUSE)),
     ]
     told: dict[str, list[Any]] = {}
     with running(works) as processes:
@@ -70,7 +72,7 @@ def test_three_kinds_of_writers_on_one_table(spark: SparkSession, uri: str) -> N
         if name not in ("deltalake", "rewriter"):
             assert len(said) == MIXED_APPENDS, f"{name} ended after {len(said)} appends"
     check_rows(uri, told, kept | {"first-0"}, gone)
-    commits = read_log(uri)
+    commits = read_log(uri, mixed=True)
     leftovers(uri, commits)
     agreeing = check_checksums(table)
     table.write_checksum()

@@ -54,6 +54,16 @@ class Work:
     storage_options: dict[str, str] | None = None
     how: Literal["path", "handle", "transaction"] = "path"
     seed: int = 0
+    # Seconds at most between two commits.
+    pause: float = 0
+
+
+def numbers(work: Work) -> Iterator[int]:
+    """A number for each commit, with a pause before it."""
+    chosen = random.Random(work.name)
+    for number in range(work.commits):
+        time.sleep(chosen.random() * work.pause)
+        yield number
 
 
 def row(name: str, number: int, part: str) -> pa.Table:
@@ -111,7 +121,7 @@ def running(works: list[tuple[Does, Work]]) -> Iterator[list[Running]]:
 def append(work: Work, tell: Callable[[Any], None]) -> None:
     """Append rows one by one; every failure ends the process."""
     table = deltic.Table(work.uri, work.storage_options)
-    for number in range(work.commits):
+    for number in numbers(work):
         data = row(work.name, number, work.part)
         (id,) = data["id"].to_pylist()
         began = time.perf_counter()
@@ -135,7 +145,7 @@ def append_by_deltalake(work: Work, tell: Callable[[Any], None]) -> None:
     import deltalake
     from deltalake.exceptions import CommitFailedError
 
-    for number in range(work.commits):
+    for number in numbers(work):
         data = row(work.name, number, work.part)
         (id,) = data["id"].to_pylist()
         began = time.perf_counter()
@@ -153,7 +163,7 @@ def rewrite(work: Work, tell: Callable[[Any], None]) -> None:
     """Read a part, remove it and write it anew, while others append to it: no row may get lost, or be there twice."""
     table = deltic.Table(work.uri, work.storage_options)
     filter = f"part = '{work.part}'"
-    for _ in range(work.commits):
+    for _ in numbers(work):
         began = time.perf_counter()
         try:
             with table.transaction(operation="REWRITE") as transaction:
@@ -172,7 +182,7 @@ def all_kinds(work: Work, tell: Callable[[Any], None]) -> None:
     table = deltic.Table(work.uri, work.storage_options)
     chosen = random.Random(work.seed)
     live: list[str] = []
-    for number in range(work.commits):
+    for number in numbers(work):
         data = row(work.name, number, work.part)
         (id,) = data["id"].to_pylist()
         kind = chosen.choice(["path", "handle", "several", "replace"])
