@@ -35,7 +35,7 @@ endif
 RUST := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 JAVA_HOME_OR_STOP = home=$$(.ci/java-home '$(VENV)') && export JAVA_HOME="$$home"
 
-.PHONY: help demo test test-rust test-python fuzz coverage bench bench-quick lint fmt wheel docs clean
+.PHONY: help demo test test-rust test-python fuzz soak coverage bench bench-quick lint fmt wheel docs clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || grep '##' $(MAKEFILE_LIST)
@@ -53,9 +53,9 @@ test-rust: $(VENV)/installed ## The Rust tests alone
 	@cargo test --workspace --locked --no-run
 	@cargo test --workspace --locked --quiet
 
-test-python: $(VENV)/debug ## The Python, Spark and interoperability tests alone
+test-python: $(VENV)/debug ## The Python, Spark, interoperability and process tests alone
 	@$(JAVA_HOME_OR_STOP); failed=; \
-	for suite in python spark interop; do \
+	for suite in python spark interop processes; do \
 		echo "== tests/$$suite"; \
 		$(PY) -m pytest "tests/$$suite" -rs || failed="$$failed tests/$$suite"; \
 	done; \
@@ -63,6 +63,9 @@ test-python: $(VENV)/debug ## The Python, Spark and interoperability tests alone
 
 fuzz: ## Fuzz every target (FUZZ_SECONDS=600 each, FUZZ_JOBS=1 at a time); needs nightly Rust
 	@fuzz/run
+
+soak: $(VENV)/release ## Prove commits at length: processes, kills, a million simulated histories; hours
+	@$(JAVA_HOME_OR_STOP); exec tests/soak
 
 coverage: ## Measure which lines of rust/protocol its own tests run; fails under 90 %
 	@.ci/coverage

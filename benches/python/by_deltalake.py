@@ -104,6 +104,10 @@ def append_by_path(job: Job) -> Iterator[Answer | None]:
     yield writers.rows_committed(uri)
 
 
+def append_by_path_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from append_by_path(job)  # it never syncs
+
+
 def append_by_handle(job: Job) -> Iterator[Answer | None]:
     uri = writers.small_table(job)
     table = deltalake.DeltaTable(uri)
@@ -112,6 +116,19 @@ def append_by_handle(job: Job) -> Iterator[Answer | None]:
         deltalake.write_deltalake(table, writers.TINY, mode="append")
     yield None
     yield writers.rows_committed(uri)
+
+
+def append_by_handle_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from append_by_handle(job)
+
+
+def append_long(job: Job) -> Iterator[Answer | None]:
+    uri = writers.small_table(job)
+    table = deltalake.DeltaTable(uri)
+    yield None
+    took = writers.timed_appends(lambda: deltalake.write_deltalake(table, writers.TINY, mode="append"))
+    yield None
+    yield {**writers.rows_committed(uri), **took}
 
 
 def _append_unless_beaten(uri: str) -> bool:
@@ -126,9 +143,23 @@ def append_together(job: Job) -> Iterator[Answer | None]:
     yield from writers.contend(job, _append_unless_beaten)
 
 
+def append_together_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from append_together(job)
+
+
 def append_to_large(job: Job) -> Iterator[Answer | None]:
     uri = copy_of_log(job)
     yield None
     _append(uri, writers.AN_EVENT)
+    yield None
+    yield writers.files_of(uri)
+
+
+def append_to_large_by_handle(job: Job) -> Iterator[Answer | None]:
+    uri = copy_of_log(job)
+    table = deltalake.DeltaTable(uri)
+    deltalake.write_deltalake(table, writers.AN_EVENT, mode="append")
+    yield None
+    deltalake.write_deltalake(table, writers.AN_EVENT, mode="append")
     yield None
     yield writers.files_of(uri)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import pyarrow as pa
 import writers
 from job import Answer, Job, add_a_commit, copy_of_log
 
@@ -96,23 +95,30 @@ def write_rows(job: Job) -> Iterator[Answer | None]:
 
 # --- commits ---
 
+# As the peers do, which leave it to the system when a file reaches the disk.
+UNSYNCED = {"deltic.durability": "none"}
 
-def _append(uri: str, rows: pa.Table) -> None:
-    deltic.write(uri, rows)
 
-
-def append_by_path(job: Job) -> Iterator[Answer | None]:
+def _by_path(job: Job, options: dict[str, str] | None) -> Iterator[Answer | None]:
     uri = writers.small_table(job)
     yield None
     for _ in range(writers.APPENDS):
-        _append(uri, writers.TINY)
+        deltic.write(uri, writers.TINY, storage_options=options)
     yield None
     yield writers.rows_committed(uri)
 
 
-def append_by_handle(job: Job) -> Iterator[Answer | None]:
+def append_by_path(job: Job) -> Iterator[Answer | None]:
+    yield from _by_path(job, None)
+
+
+def append_by_path_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from _by_path(job, UNSYNCED)
+
+
+def _by_handle(job: Job, options: dict[str, str] | None) -> Iterator[Answer | None]:
     uri = writers.small_table(job)
-    table = deltic.Table(uri)
+    table = deltic.Table(uri, options)
     yield None
     for _ in range(writers.APPENDS):
         deltic.write(table, writers.TINY)
@@ -120,9 +126,34 @@ def append_by_handle(job: Job) -> Iterator[Answer | None]:
     yield writers.rows_committed(uri)
 
 
+def append_by_handle(job: Job) -> Iterator[Answer | None]:
+    yield from _by_handle(job, None)
+
+
+def append_by_handle_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from _by_handle(job, UNSYNCED)
+
+
+def append_long(job: Job) -> Iterator[Answer | None]:
+    uri = writers.small_table(job)
+    table = deltic.Table(uri)
+    yield None
+    took = writers.timed_appends(lambda: deltic.write(table, writers.TINY))
+    yield None
+    yield {**writers.rows_committed(uri), **took}
+
+
 def _append_unless_beaten(uri: str) -> bool:
     try:
-        _append(uri, writers.TINY)
+        deltic.write(uri, writers.TINY)
+    except deltic.CommitConflictError:
+        return False
+    return True
+
+
+def _append_unsynced_unless_beaten(uri: str) -> bool:
+    try:
+        deltic.write(uri, writers.TINY, storage_options=UNSYNCED)
     except deltic.CommitConflictError:
         return False
     return True
@@ -132,9 +163,23 @@ def append_together(job: Job) -> Iterator[Answer | None]:
     yield from writers.contend(job, _append_unless_beaten)
 
 
+def append_together_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from writers.contend(job, _append_unsynced_unless_beaten)
+
+
 def append_to_large(job: Job) -> Iterator[Answer | None]:
     uri = copy_of_log(job)
     yield None
-    _append(uri, writers.AN_EVENT)
+    deltic.write(uri, writers.AN_EVENT)
+    yield None
+    yield writers.files_of(uri)
+
+
+def append_to_large_by_handle(job: Job) -> Iterator[Answer | None]:
+    uri = copy_of_log(job)
+    table = deltic.Table(uri)
+    deltic.write(table, writers.AN_EVENT)
+    yield None
+    deltic.write(table, writers.AN_EVENT)
     yield None
     yield writers.files_of(uri)

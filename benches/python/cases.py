@@ -22,12 +22,14 @@ TWO_SIZES = ("100k", "1m")
 
 @dataclass(frozen=True)
 class Target:
-    """What deltic must reach on a million files: time, times as fast as a peer, memory, memory for each file."""
+    """What deltic must reach: time, times as fast as a peer, memory, memory for each file, growth."""
 
     seconds: float | None = None
     ratios: dict[str, float] = field(default_factory=dict)
     peak: float | None = None
     retained: float | None = None
+    # How many times as slow as the first appends the last may be.
+    growth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Case:
     # For rates: what is counted, and how many of it in one run (where the answer does not say how many were `done`).
     unit: str = ""
     count: int = 0
+    # For what takes a peer minutes: it runs once, and is given as many seconds.
+    once_within: float | None = None
     sizes: tuple[str, ...] = ("10k", "100k", "1m", "5m")
 
     @property
@@ -144,17 +148,42 @@ def _rows() -> list[Case]:
     ]
 
 
-def _commits() -> list[Case]:
+def _rates() -> list[Case]:
+    """Named `rates-…`; they have a section of their own."""
+    small = ("rows_100k", "rows_100k")
     appends = {"unit": "commits/s", "count": 200}
+    together = "4 processes of 50 appends at once"
     return [
-        Case("append-path", "200 tiny appends, by path", "append_by_path", "rows_100k", "rows_100k", **appends),
-        Case("append-handle", "200 tiny appends, on a handle", "append_by_handle", "rows_100k", "rows_100k", **appends),
+        Case("rates-path", "200 tiny appends, by path", "append_by_path", *small, **appends),
         Case(
-            *("append-together", "4 processes of 50 appends at once", "append_together", "rows_100k", "rows_100k"),
-            unit="commits/s",
+            *("rates-handle", "200 tiny appends, on a handle", "append_by_handle", *small),
+            target=Target(ratios={"deltalake": 5}),
+            **appends,
         ),
-        Case("append-large", "Append to the large table, by path", "append_to_large", "json"),
+        Case("rates-path-none", "200 tiny appends, by path, no fsync", "append_by_path_unsynced", *small, **appends),
+        Case(
+            *("rates-handle-none", "200 tiny appends, on a handle, no fsync", "append_by_handle_unsynced", *small),
+            target=Target(ratios={"deltalake": 10}),
+            **appends,
+        ),
+        Case(
+            *("rates-flat", "1,000 tiny appends on a handle: each of the first and the last 50", "append_long", *small),
+            target=Target(growth=1.5),
+            once_within=600,
+            unit="commits/s",
+            count=1_000,
+        ),
+        Case("rates-together", together, "append_together", *small, unit="commits/s"),
+        Case("rates-together-none", f"{together}, no fsync", "append_together_unsynced", *small, unit="commits/s"),
+        Case(
+            *("rates-large-path", "Append to the large table, by path", "append_to_large", "json"),
+            target=Target(0.020, peak=30e6),
+        ),
+        Case(
+            *("rates-large-handle", "Append to the large table, on a handle", "append_to_large_by_handle", "json"),
+            target=Target(0.020, peak=30e6),
+        ),
     ]
 
 
-CASES = [*_planning(), *_rows(), *_commits()]
+CASES = [*_planning(), *_rows(), *_rates()]

@@ -1,5 +1,6 @@
 """What the cases that write have in common: the table they write to, what they append, and what must be there after."""
 
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from multiprocessing import get_context
@@ -14,6 +15,8 @@ from job import Answer, Job
 
 APPENDS = 200
 WRITERS, APPENDS_EACH = 4, 50
+# Of a long log, and how many at its beginning and end are compared.
+LONG, COMPARED = 1_000, 50
 TINY = pa.table({"id": pa.array([1, 2, 3]), "name": pa.array(["one", "two", "three"])})
 AN_EVENT = pa.table(
     {
@@ -76,9 +79,27 @@ def written_checkpoint(uri: str) -> Answer:
     return {"files": sum(rows.num_rows for rows in parts), "bytes": sum(sizes)}
 
 
+def timed_appends(append: Callable[[], object]) -> Answer:
+    """Many appends to one table: microseconds of one at the beginning, and at the end of the log."""
+    took = []
+    for _ in range(LONG):
+        began = time.perf_counter()
+        append()
+        took.append(time.perf_counter() - began)
+
+    def mean(part: list[float]) -> int:
+        return round(sum(part) / len(part) * 1e6)
+
+    return {"first_us": mean(took[:COMPARED]), "last_us": mean(took[-COMPARED:])}
+
+
 def _writer(uri: str, append: Callable[[str], bool], ready: Any, told: Any) -> None:
     ready.wait()
-    told.put(sum(not append(uri) for _ in range(APPENDS_EACH)))
+    outcomes = []
+    for _ in range(APPENDS_EACH):
+        began = time.perf_counter()
+        outcomes.append((append(uri), time.perf_counter() - began))
+    told.put(outcomes)
 
 
 def contend(job: Job, append: Callable[[str], bool]) -> Iterator[Answer | None]:
@@ -90,11 +111,12 @@ def contend(job: Job, append: Callable[[str], bool]) -> Iterator[Answer | None]:
         writer.start()
     ready.wait(60)
     yield None
-    failed = sum(told.get(timeout=120) for _ in writers)
+    outcomes = [outcome for _ in writers for outcome in told.get(timeout=120)]
     yield None
     for writer in writers:
         writer.join()
     rows = rows_committed(uri)["rows"]
-    landed = WRITERS * APPENDS_EACH - failed
-    assert rows == landed * TINY.num_rows, f"{landed} appends succeeded, but the table has {rows} rows"
-    yield {"done": landed, "failed": failed}
+    took = sorted(seconds for succeeded, seconds in outcomes if succeeded)
+    assert rows == len(took) * TINY.num_rows, f"{len(took)} appends succeeded, but the table has {rows} rows"
+    slow = took[len(took) * 99 // 100]
+    yield {"done": len(took), "failed": len(outcomes) - len(took), "p99_us": round(slow * 1e6)}

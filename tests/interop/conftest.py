@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from delta_spark import session
 from sample import every_type, log_actions
 
 import deltic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 @pytest.fixture
@@ -54,89 +50,12 @@ FILTERS = [
 """Text that means the same to every engine."""
 
 
-RELEASES = {"4.0": "io.delta:delta-spark_2.13:4.0.0", "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0"}
-RELEASES["4.2"] = "io.delta:delta-spark_4.2_2.13:4.4.0"
-# PySpark has what these groups hold.
-EXCLUDES = ",".join(
-    f"{group}:*"
-    for group in (
-        "org.apache.*",
-        "org.scala-lang",
-        "org.slf4j",
-        "org.xerial.snappy",
-        "org.roaringbitmap",
-        "com.fasterxml.*",
-        "com.github.luben",
-        "com.google.*",
-        "commons-*",
-        "io.airlift",
-        "javax.*",
-    )
-)
-# Compile quickly rather than well; the small cache for code that comes with this would fill up.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltic" / "jars"
-
-
-def resolve(package: str) -> list[Path]:
-    """The jars of a package, from the cache or through Spark's resolver, in a process that ends with it."""
-    folder = CACHE / package.replace(":", "_")
-    done = folder / "resolved"
-    if not done.exists():
-        program = (
-            "import sys; from pyspark.sql import SparkSession\n"
-            "b = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
-            "b = b.config('spark.jars.packages', sys.argv[1]).config('spark.jars.ivy', sys.argv[2])\n"
-            "b.config('spark.jars.excludes', sys.argv[3]).getOrCreate().stop()"
-        )
-        try:
-            subprocess.run(
-                [sys.executable, "-c", program, package, str(folder), EXCLUDES],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=600,
-                # A local Maven repository that holds descriptions without jars would spoil the resolution.
-                env={**os.environ, "JAVA_TOOL_OPTIONS": f"-Duser.home={folder}"},
-            )
-        except (subprocess.SubprocessError, OSError) as error:
-            last = str(getattr(error, "stderr", None) or error).strip().splitlines()[-1:]
-            pytest.skip(f"{package} could not be fetched from Maven: {last}")
-        done.touch()
-    return sorted((folder / "jars").glob("*.jar"))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session with delta-spark for all modules of this suite."""
-    pyspark = pytest.importorskip("pyspark")
-    from pyspark.sql import SparkSession
-
-    if SparkSession.getActiveSession() is not None:
-        pytest.skip("another Spark session is open; this suite needs a process of its own")
-    release = RELEASES.get(".".join(pyspark.__version__.split(".")[:2]))
-    if release is None:
-        pytest.skip(f"no delta-spark is known for PySpark {pyspark.__version__}")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        # Tables are tiny and plans many: what prepares for much data costs more than it saves.
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.databricks.delta.snapshotPartitions", "1")
-        .config("spark.jars", ",".join(map(str, resolve(release))))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    made = session(tmp_path_factory.mktemp("warehouse"), {})
+    yield made
+    made.stop()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,6 +1,6 @@
 """Both ways with delta-spark, the JVM library, at the release for the PySpark in use.
 
-Its jars come from Maven through Spark's own resolver, once, into the cache; where that fails these tests are skipped.
+Where its jars cannot be had these tests are skipped.
 """
 
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from conftest import FILTERS, with_reused_sidecars
+from delta_spark import check_checksum
 from sample import rows
 
 import deltic
@@ -140,18 +141,6 @@ def test_delta_spark_overwrites_what_deltic_wrote_and_the_other_way_round(
     deltic.write(uri, flights.slice(0, 3), mode="overwrite")
     assert rows(theirs(spark, uri)) == rows(flights.slice(0, 3))
     assert rows(theirs(spark, uri, version=0)) == rows(flights)
-
-
-def check_checksum(spark: SparkSession, uri: str) -> None:
-    """delta-spark's own comparison of the newest version's checksum with the state that it computes."""
-    jvm = spark._jvm
-    assert jvm is not None
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
-    none = jvm.scala.Option.empty()
-    snapshot = log.update(False, none, none)
-    assert snapshot.checksumOpt().isDefined(), f"version {snapshot.version()} has no checksum"
-    assert snapshot.validateChecksum(jvm.scala.Predef.Map().empty())
 
 
 def test_delta_spark_accepts_our_checksums(spark: SparkSession, uri: str, flights: pa.Table) -> None:

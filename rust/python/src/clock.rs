@@ -1,7 +1,7 @@
 //! Time and randomness of the real world, which everything below takes as arguments.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltic_table::job::Ids;
@@ -10,6 +10,10 @@ use uuid::Uuid;
 
 /// First and longest pause between attempts to commit.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
+
+/// Pauses double until they are as long as this many attempts, and grow slowly from there. What is gained by staying away
+/// longer from a quick store is little, and whoever does is overtaken for ever by those who have just come.
+const ATTEMPTS_IN_A_PAUSE: u32 = 8;
 
 /// Attempts before giving up, and how long they may take: hundreds of writers that contend for minutes all get through.
 const MOST: (u32, Duration) = (10_000, Duration::from_secs(15 * 60));
@@ -20,6 +24,8 @@ pub(crate) struct Clock {
     /// Attempts to commit before giving up.
     max_attempts: u32,
     started: Instant,
+    /// Microseconds spent between attempts.
+    waited: Arc<AtomicU64>,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -33,7 +39,7 @@ impl Clock {
     /// A clock that gives up after so many attempts, if that is given.
     pub(crate) fn with_attempts(max_attempts: Option<u32>) -> Self {
         let max_attempts = max_attempts.unwrap_or(MOST.0);
-        Self { max_attempts, started: Instant::now(), cancelled: Arc::default() }
+        Self { max_attempts, started: Instant::now(), waited: Arc::default(), cancelled: Arc::default() }
     }
 
     /// Milliseconds since the epoch.
@@ -42,10 +48,23 @@ impl Clock {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
 
+    /// How long an attempt took so far, with reading what was committed meanwhile.
+    fn mean_attempt(&self, attempts: u32) -> Duration {
+        let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(waited) / attempts.max(1)
+    }
+
     /// Lets no further attempt begin.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
+}
+
+/// The longest pause after so many attempts, which took so long each.
+fn longest_pause(attempts: u32, attempt: Duration) -> Duration {
+    let doubled = PAUSE.0.saturating_mul(1 << attempts.min(16));
+    let slowly = PAUSE.0.saturating_mul(attempts).max(attempt.saturating_mul(ATTEMPTS_IN_A_PAUSE));
+    doubled.min(slowly).min(PAUSE.1)
 }
 
 impl Pace for Clock {
@@ -57,10 +76,12 @@ impl Pace for Clock {
         if attempts >= self.max_attempts || self.started.elapsed() >= MOST.1 {
             return None;
         }
-        let longest = PAUSE.0.saturating_mul(1 << attempts.min(16)).min(PAUSE.1);
+        let longest = longest_pause(attempts, self.mean_attempt(attempts));
         // The random bits of a version 4 UUID, as a fraction.
         let random = u32::try_from(Uuid::new_v4().as_u128() & u128::from(u32::MAX)).unwrap_or_default();
-        Some(longest.mul_f64(f64::from(random) / f64::from(u32::MAX)))
+        let wait = longest.mul_f64(f64::from(random) / f64::from(u32::MAX));
+        self.waited.fetch_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        Some(wait)
     }
 
     fn is_cancelled(&self) -> bool {
@@ -71,5 +92,19 @@ impl Pace for Clock {
 impl Ids for Clock {
     fn unique(&self) -> String {
         Uuid::new_v4().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_some_attempts_and_grow_slowly_from_there() {
+        let ms = Duration::from_millis;
+        let longest = |attempt: Duration| [1, 2, 4, 8, 16, 100, 10_000].map(|attempts| longest_pause(attempts, attempt));
+        assert_eq!(longest(ms(1)), [10, 20, 40, 80, 160, 1000, 2000].map(ms), "a local disk");
+        assert_eq!(longest(ms(30)), [20, 40, 160, 240, 240, 1000, 2000].map(ms), "an object store");
+        assert_eq!(longest(ms(500)), [20, 40, 160, 2000, 2000, 2000, 2000].map(ms), "a slow one");
     }
 }

@@ -1,0 +1,56 @@
+"""How much the processes do, and what is told at the end. The suite runs in a process of its own: see the Makefile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import delta_spark
+import pytest
+from exclusive_store import STORE, build
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITERS = int(os.environ.get("DELTIC_WRITERS", "8"))
+"""Processes that append at once."""
+APPENDS = int(os.environ.get("DELTIC_APPENDS", "25"))
+"""Appends of each."""
+MIXED_APPENDS = int(os.environ.get("DELTIC_MIXED_APPENDS", "25"))
+"""Commits of each process beside delta-spark."""
+KILLS = int(os.environ.get("DELTIC_KILLS", "20"))
+"""Processes that are killed while they write."""
+
+_told: list[str] = []
+
+
+def report(line: str) -> None:
+    """Keep a line for the end of the run."""
+    _told.append(line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in _told:
+        terminalreporter.write_line(f"soak: {line}")
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with delta-spark that compares checksums with the state before and after each of its commits."""
+    store = build(tmp_path_factory.mktemp("store"), delta_spark.jars())
+    settings = {
+        "spark.delta.logStore.file.impl": STORE,
+        "spark.databricks.delta.incremental.commit.verify": "true",
+        "spark.databricks.delta.checksum.mismatch.fatal": "true",
+        "spark.databricks.delta.versionChecksum.forcedValidationInterval": "0",
+    }
+    made = delta_spark.session(tmp_path_factory.mktemp("warehouse"), settings, cores=1, more_jars=(store,))
+    yield made
+    made.stop()

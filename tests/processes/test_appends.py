@@ -1,0 +1,41 @@
+"""Many processes append to one table at once: nothing is lost, nothing is doubled, nobody fails."""
+
+import time
+from typing import Any, Literal
+
+import pytest
+from conftest import APPENDS, WRITERS, report
+from proof import check_appends, rates, read_log
+from writers import SCHEMA, Work, append, running
+
+import deltic
+
+WAYS: list[Literal["path", "handle", "transaction"]] = ["path", "handle", "transaction"]
+
+
+def check_all_append(uri: str, storage_options: dict[str, str] | None, where: str) -> None:
+    table = deltic.create(uri, SCHEMA, storage_options=storage_options)
+    works = [
+        (append, Work(uri, f"w{n}", APPENDS, storage_options=storage_options, how=WAYS[n % 3])) for n in range(WRITERS)
+    ]
+    told: list[Any] = []
+    with running(works) as processes:
+        began = time.perf_counter()
+        for process in processes:
+            said = process.everything()
+            assert len(said) == APPENDS, f"{process.work.name} ended after {len(said)} appends"
+            told += said
+        seconds = time.perf_counter() - began
+    acknowledged = check_appends(table, told, WRITERS * APPENDS)
+    report(f"{WRITERS} processes, {where}: {rates(acknowledged, seconds)}")
+
+
+def test_processes_append_on_the_local_disk(uri: str) -> None:
+    check_all_append(uri, None, "local disk")
+    assert len(read_log(uri)) == WRITERS * APPENDS + 1
+
+
+def test_processes_append_on_an_s3_server() -> None:
+    servers = pytest.importorskip("servers", reason="tests/servers.py is missing")
+    with servers.s3() as server:
+        check_all_append(server.uri("appends"), server.storage_options, "S3 server")

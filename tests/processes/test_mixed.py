@@ -1,0 +1,106 @@
+"""deltic, delta-rs and delta-spark write to one table at once, and read the same rows at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import MIXED_APPENDS, report
+from delta_spark import check_checksum
+from proof import committed_ids, leftovers, read_log
+from writers import SCHEMA, Refused, Told, Work, append, append_by_deltalake, rewrite, row, running
+
+import deltic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+deltalake = pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+
+STATEMENTS = max(4, MIXED_APPENDS // 8)
+"""What Spark does; each takes it long enough for the others to do much more."""
+PAUSE = 0.8
+"""Seconds at most between two commits of the others, so that they do not end before Spark has begun."""
+
+
+def spark_writes(spark: SparkSession, uri: str) -> tuple[set[str], set[str]]:
+    """Appends to a part that others append to, deletes from its own; the ids that are there then, or gone."""
+    kept, gone = set(), set()
+    for number in range(STATEMENTS):
+        for name, part in (("spark", "shared"), ("own", "spark")):
+            data = row(f"{name}-{number}", number, part)
+            spark.createDataFrame(data).coalesce(1).write.format("delta").mode("append").save(uri)
+            kept.update(data["id"].to_pylist())
+        if number % 3 == 2:
+            id = f"own-{number - 1}-{number - 1}"
+            spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 'spark' AND id = '{id}'")
+            kept.discard(id)
+            gone.add(id)
+    return kept, gone
+
+
+def check_checksums(table: deltic.Table) -> int:
+    """Every checksum that somebody wrote agrees with the log up to there."""
+    found = [table.check(version) for version in range(table.snapshot().version + 1)]
+    assert all(check.ok for check in found), [check for check in found if not check.ok][:3]
+    return len(found)
+
+
+def test_three_kinds_of_writers_on_one_table(spark: SparkSession, uri: str) -> None:
+    table = deltic.create(uri, SCHEMA, ["part"], {"delta.checkpointInterval": "7"})
+    # The first of everything takes Spark many seconds, in which the others would be done.
+    spark.createDataFrame(row("first", 0, "spark")).write.format("delta").mode("append").save(uri)
+    works = [
+        (append, Work(uri, "path", MIXED_APPENDS, how="path", pause=PAUSE)),
+        (append, Work(uri, "handle", MIXED_APPENDS, how="handle", pause=PAUSE)),
+        (append, Work(uri, "transaction", MIXED_APPENDS, how="transaction", part="quiet", pause=PAUSE)),
+        (append_by_deltalake, Work(uri, "deltalake", MIXED_APPENDS, pause=PAUSE)),
+        (rewrite, Work(uri, "rewriter", MIXED_APPENDS, pause=PAUSE)),
+    ]
+    told: dict[str, list[Any]] = {}
+    with running(works) as processes:
+        began = time.perf_counter()
+        kept, gone = spark_writes(spark, uri)
+        for process in processes:
+            told[process.work.name] = process.everything()
+        seconds = time.perf_counter() - began
+    for name, said in told.items():
+        assert len([one for one in said if isinstance(one, Told)]) or name == "rewriter", f"{name} got nothing done"
+        if name not in ("deltalake", "rewriter"):
+            assert len(said) == MIXED_APPENDS, f"{name} ended after {len(said)} appends"
+    check_rows(uri, told, kept | {"first-0"}, gone)
+    commits = read_log(uri, mixed=True)
+    leftovers(uri, commits)
+    agreeing = check_checksums(table)
+    table.write_checksum()
+    check_checksum(spark, uri)
+    theirs = spark.read.format("delta").load(uri).select("id").toArrow()["id"].to_pylist()
+    assert Counter(theirs) == committed_ids(table)
+    theirs = deltalake.DeltaTable(uri).to_pyarrow_table(columns=["id"])["id"].to_pylist()
+    assert Counter(theirs) == committed_ids(table)
+    refused = Counter(name for name, said in told.items() for one in said if isinstance(one, Refused))
+    engines = Counter(engine_of(actions) for actions in commits)
+    report(
+        f"mixed writers: {len(commits)} commits ({', '.join(f'{n} {who}' for who, n in engines.most_common())}) in "
+        f"{seconds:.1f} s, refused: {dict(refused) or 'none'}; the checks of {agreeing} versions agree"
+    )
+
+
+def engine_of(actions: list[dict[str, Any]]) -> str:
+    (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    text = str(info.get("engineInfo", "")).lower()
+    return "delta-spark" if "spark" in text else "delta-rs" if "delta-rs" in text or "kernel" in text else text
+
+
+def check_rows(uri: str, told: dict[str, list[Any]], kept: set[str], gone: set[str]) -> None:
+    """All that any of them was told is there, once; what was refused to delta-rs may be there, for it says no more."""
+    ids = committed_ids(deltic.Table(uri))
+    assert set(ids.values()) == {1}, ids.most_common(3)
+    acknowledged = {id for said in told.values() for one in said if isinstance(one, Told) for id in one.kept}
+    refused = {id for said in told.values() for one in said if isinstance(one, Refused) for id in one.ids}
+    assert acknowledged | kept <= set(ids)
+    assert set(ids) <= acknowledged | kept | refused
+    assert not gone & set(ids)

@@ -1,0 +1,205 @@
+"""Processes that write to a table, and tell through a pipe what was acknowledged.
+
+What a killed process has told stays in the pipe: each message is one write that the system does or does not do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+import deltic
+
+SCHEMA = pa.schema([("id", pa.string()), ("number", pa.int64()), ("part", pa.string())])
+
+# New processes, without the threads and handles of this one. Those of the server have imported everything already.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["writers", "deltic", "pyarrow"])
+
+
+class Told(NamedTuple):
+    """What a process says of one commit: `kept` and `removed` are ids of rows that are there, or gone, since then."""
+
+    version: int
+    attempts: int
+    seconds: float
+    kept: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Refused(NamedTuple):
+    """A commit that was not made, by an error that says so."""
+
+    ids: tuple[str, ...]
+    error: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process does."""
+
+    uri: str
+    name: str
+    commits: int
+    part: str = "shared"
+    storage_options: dict[str, str] | None = None
+    how: Literal["path", "handle", "transaction"] = "path"
+    seed: int = 0
+    # Seconds at most between two commits.
+    pause: float = 0
+
+
+def numbers(work: Work) -> Iterator[int]:
+    """A number for each commit, with a pause before it."""
+    chosen = random.Random(work.name)
+    for number in range(work.commits):
+        time.sleep(chosen.random() * work.pause)
+        yield number
+
+
+def row(name: str, number: int, part: str) -> pa.Table:
+    return pa.table({"id": [f"{name}-{number}"], "number": [number], "part": [part]}, schema=SCHEMA)
+
+
+class Running(NamedTuple):
+    work: Work
+    process: BaseProcess
+    pipe: Connection
+
+    def everything(self) -> list[Any]:
+        """All that it said until its end."""
+        said = []
+        while True:
+            try:
+                said.append(self.pipe.recv())
+            except EOFError:
+                return said
+
+
+Does = Callable[[Work, Callable[[Any], None]], None]
+
+
+def _live(does: Does, work: Work, gate: Any, pipe: Connection) -> None:
+    deltic.Table(work.uri, work.storage_options)
+    gate.wait(120)
+    does(work, pipe.send)
+
+
+@contextmanager
+def running(works: list[tuple[Does, Work]]) -> Iterator[list[Running]]:
+    """Processes that begin at once; the block begins with them, and those still there at its end are killed."""
+    gate = _context.Barrier(len(works) + 1)
+    started = []
+    for does, work in works:
+        ours, theirs = _context.Pipe(duplex=False)
+        process = _context.Process(target=_live, args=(does, work, gate, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        started.append(Running(work, process, ours))
+    try:
+        gate.wait(120)
+        yield started
+    finally:
+        for one in started:
+            one.process.kill()
+            one.process.join()
+            one.pipe.close()
+
+
+# --- what they do ---
+
+
+def append(work: Work, tell: Callable[[Any], None]) -> None:
+    """Append rows one by one; every failure ends the process."""
+    table = deltic.Table(work.uri, work.storage_options)
+    for number in numbers(work):
+        data = row(work.name, number, work.part)
+        (id,) = data["id"].to_pylist()
+        began = time.perf_counter()
+        if work.how == "transaction":
+            with table.transaction(operation="WRITE", user_metadata=id) as transaction:
+                transaction.append(data)
+            commit = transaction.committed
+            assert commit is not None
+        else:
+            place = table if work.how == "handle" else work.uri
+            commit = deltic.write(place, data, user_metadata=id, storage_options=_options(work))
+        tell(Told(commit.version, commit.attempts, time.perf_counter() - began, (id,)))
+
+
+def _options(work: Work) -> dict[str, str] | None:
+    return work.storage_options if work.how == "path" else None
+
+
+def append_by_deltalake(work: Work, tell: Callable[[Any], None]) -> None:
+    """The same by delta-rs, which gives up now and then; now and then it also joins small files."""
+    import deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    for number in numbers(work):
+        data = row(work.name, number, work.part)
+        (id,) = data["id"].to_pylist()
+        began = time.perf_counter()
+        properties = deltalake.CommitProperties(custom_metadata={"userMetadata": id})
+        try:
+            deltalake.write_deltalake(work.uri, data, mode="append", commit_properties=properties)
+            tell(Told(-1, 0, time.perf_counter() - began, (id,)))
+            if number % 10 == 9:
+                deltalake.DeltaTable(work.uri).optimize.compact()
+        except CommitFailedError as error:
+            tell(Refused((id,), str(error)))
+
+
+def rewrite(work: Work, tell: Callable[[Any], None]) -> None:
+    """Read a part, remove it and write it anew, while others append to it: no row may get lost, or be there twice."""
+    table = deltic.Table(work.uri, work.storage_options)
+    filter = f"part = '{work.part}'"
+    for _ in numbers(work):
+        began = time.perf_counter()
+        try:
+            with table.transaction(operation="REWRITE") as transaction:
+                rows = transaction.scan(filter=filter).to_arrow()
+                transaction.remove(filter)
+                transaction.append(rows)
+        except deltic.CommitConflictError as error:
+            tell(Refused((), type(error).__name__))
+            continue
+        if transaction.committed is not None:
+            tell(Told(transaction.committed.version, transaction.committed.attempts, time.perf_counter() - began))
+
+
+def all_kinds(work: Work, tell: Callable[[Any], None]) -> None:
+    """Commits of every kind without end, to be killed at any moment."""
+    table = deltic.Table(work.uri, work.storage_options)
+    chosen = random.Random(work.seed)
+    live: list[str] = []
+    for number in numbers(work):
+        data = row(work.name, number, work.part)
+        (id,) = data["id"].to_pylist()
+        kind = chosen.choice(["path", "handle", "several", "replace"])
+        began = time.perf_counter()
+        gone: tuple[str, ...] = ()
+        if kind == "path":
+            commit = deltic.write(work.uri, data, user_metadata=id, storage_options=work.storage_options)
+        elif kind == "handle":
+            commit = deltic.write(table, data, user_metadata=id)
+        else:
+            gone = tuple(live) if kind == "replace" else ()
+            with table.transaction(operation=kind.upper(), user_metadata=id) as transaction:
+                if gone:
+                    transaction.remove(f"part = '{work.part}'")
+                transaction.append(data.slice(0, 0))
+                transaction.append(data)
+            assert transaction.committed is not None
+            commit = transaction.committed
+        live = [id] if gone else [*live, id]
+        tell(Told(commit.version, commit.attempts, time.perf_counter() - began, (id,), gone))

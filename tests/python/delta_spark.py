@@ -1,0 +1,125 @@
+"""delta-spark for the suites that need it: its jars, a session, and what it says of a table's checksum.
+
+The jars come from Maven through Spark's own resolver, once, into the cache; where that fails the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+RELEASES = {"4.0": "io.delta:delta-spark_2.13:4.0.0", "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0"}
+RELEASES["4.2"] = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# PySpark has what these groups hold.
+EXCLUDES = ",".join(
+    f"{group}:*"
+    for group in (
+        "org.apache.*",
+        "org.scala-lang",
+        "org.slf4j",
+        "org.xerial.snappy",
+        "org.roaringbitmap",
+        "com.fasterxml.*",
+        "com.github.luben",
+        "com.google.*",
+        "commons-*",
+        "io.airlift",
+        "javax.*",
+    )
+)
+# Compile quickly rather than well; the small cache for code that comes with this would fill up.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltic" / "jars"
+
+
+def resolve(package: str) -> list[Path]:
+    """The jars of a package, from the cache or through Spark's resolver, in a process that ends with it."""
+    folder = CACHE / package.replace(":", "_")
+    done = folder / "resolved"
+    if not done.exists():
+        program = (
+            "import sys; from pyspark.sql import SparkSession\n"
+            "b = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+            "b = b.config('spark.jars.packages', sys.argv[1]).config('spark.jars.ivy', sys.argv[2])\n"
+            "b.config('spark.jars.excludes', sys.argv[3]).getOrCreate().stop()"
+        )
+        try:
+            subprocess.run(
+                [sys.executable, "-c", program, package, str(folder), EXCLUDES],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                # A local Maven repository that holds descriptions without jars would spoil the resolution.
+                env={**os.environ, "JAVA_TOOL_OPTIONS": f"-Duser.home={folder}"},
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            last = str(getattr(error, "stderr", None) or error).strip().splitlines()[-1:]
+            pytest.skip(f"{package} could not be fetched from Maven: {last}")
+        done.touch()
+    return sorted((folder / "jars").glob("*.jar"))
+
+
+def jars() -> list[Path]:
+    """The jars of the release for the PySpark in use; skips the test where there are none."""
+    pyspark = pytest.importorskip("pyspark")
+    release = RELEASES.get(".".join(pyspark.__version__.split(".")[:2]))
+    if release is None:
+        pytest.skip(f"no delta-spark is known for PySpark {pyspark.__version__}")
+    return resolve(release)
+
+
+def session(
+    warehouse: Path, settings: Mapping[str, str], *, cores: int = 2, more_jars: tuple[Path, ...] = ()
+) -> SparkSession:
+    """A session with delta-spark, the only one of the process."""
+    found = [*jars(), *more_jars]
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is not None:
+        pytest.skip("another Spark session is open; this suite needs a process of its own")
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        # Tables are tiny and plans many: what prepares for much data costs more than it saves.
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
+        .config("spark.jars", ",".join(map(str, found)))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+    )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def check_checksum(spark: SparkSession, uri: str) -> None:
+    """delta-spark's own comparison of the newest version's checksum with the state that it computes."""
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
+    none = jvm.scala.Option.empty()
+    snapshot = log.update(False, none, none)
+    assert snapshot.checksumOpt().isDefined(), f"version {snapshot.version()} has no checksum"
+    assert snapshot.validateChecksum(jvm.scala.Predef.Map().empty())
