@@ -351,6 +351,10 @@ async fn commit(
         world.referee.object(format!("transaction {born}: {:?}", outcome.as_ref().err()));
     }
     world.referee.told(born, told);
+    if let Ok(committed) = &outcome {
+        let World { referee, store, .. } = &mut *world;
+        referee.acknowledged(committed, first, store.log.get(&committed.version).map(|(lines, _)| lines));
+    }
     outcome.ok()
 }
 

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::action::{CommitInfo, DomainMetadata};
 use deltic_protocol::conflict::ROW_TRACKING_DOMAIN;
 use deltic_protocol::conflict::rebase::{num_records, watermark};
+use deltic_protocol::feature;
 use deltic_protocol::property::IsolationLevel;
+use deltic_table::transaction::Committed;
 
 use crate::table::{Author, Design, Files, Operation, Prepared, State};
 
@@ -86,6 +88,19 @@ impl Referee {
         }
     }
 
+    /// What a writer is told of the table after its commit must be so.
+    pub(crate) fn acknowledged(&mut self, committed: &Committed, first: u64, lines: Option<&Bytes>) {
+        let Some((seen, _)) = self.versions.get(&committed.version) else { return };
+        let state = &committed.state;
+        let found = (feature::supported(&state.protocol), &state.metadata.configuration, state.row_id_watermark);
+        let expected = (seen.state.features.clone(), &seen.state.properties, seen.watermark);
+        let place = (state.version, committed.in_commit_timestamp, committed.follows_base, Some(&committed.lines));
+        if found != expected || place != (committed.version, seen.time, committed.version == first, lines) {
+            let what = format!("version {} is {seen:?} and its writer was told {committed:?}", committed.version);
+            self.object(what);
+        }
+    }
+
     pub(crate) fn object(&mut self, what: String) {
         self.violation.get_or_insert(what);
     }
@@ -123,10 +138,12 @@ impl Referee {
         if matches!(known.operation, Operation::Create(_)) != (version == 0) {
             return Err("a table is created once, by version 0".to_owned());
         }
-        let commit = parse_commit(lines, Origin::Commit(version), Wanted::All).map_err(|e| e.to_string())?;
         self.isolated(known, version, born, &before.state)?;
         let state = known.prepared.apply(&before.state, self.design);
-        let (watermark, time) = derived(&commit, version, before, self.design)?;
+        let (watermark, time) = match self.design.featured {
+            true => derived(lines, version, before)?,
+            false => (None, None),
+        };
         if let Some((_, replaced)) = self.versions.insert(version, (Seen { state, watermark, time }, born)) {
             // A store that overwrites. Whoever was told of what was there finds out.
             self.known[replaced].landed = None;
@@ -208,15 +225,8 @@ impl Referee {
 }
 
 /// Row ids and times of a commit: each id is given once, each time is later than the one before.
-fn derived(
-    commit: &CommitActions,
-    version: u64,
-    before: &Seen,
-    design: Design,
-) -> Result<(Option<i64>, Option<i64>), String> {
-    if !design.featured {
-        return Ok((None, None));
-    }
+fn derived(lines: &Bytes, version: u64, before: &Seen) -> Result<(Option<i64>, Option<i64>), String> {
+    let commit = parse_commit(lines, Origin::Commit(version), Wanted::All).map_err(|e| e.to_string())?;
     let time = commit.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp).ok_or("it has no time")?;
     if before.time.is_some_and(|before| before >= time) {
         return Err(format!("its time {time} is not after {:?}", before.time));

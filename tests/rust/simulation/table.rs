@@ -325,20 +325,19 @@ impl Prepared {
 
     /// The actions, on a table that has this protocol and metadata. `shy` leaves bounds out of the statistics.
     pub(crate) fn actions(&self, on: Option<(&Protocol, &Metadata)>, design: Design, shy: bool) -> Vec<Action> {
-        let (created_protocol, created_metadata) = (protocol(design), metadata(design));
-        let (protocol, metadata) = on.unwrap_or((&created_protocol, &created_metadata));
         let mut actions = Vec::new();
         if self.creates || self.feature.is_some() {
-            let mut protocol = protocol.clone();
+            let mut protocol = on.map_or_else(|| protocol(design), |(protocol, _)| protocol.clone());
             protocol.writer_features.get_or_insert_default().extend(self.feature.clone());
-            if self.feature.as_deref().is_some_and(|f| f == "deletionVectors" || f == "vacuumProtocolCheck") {
+            if self.feature.is_some() {
                 protocol.min_reader_version = 3;
                 protocol.reader_features.get_or_insert_default().extend(self.feature.clone());
             }
             actions.push(Action::Protocol(protocol));
         }
         if let Some(properties) = &self.properties {
-            actions.push(Action::Metadata(Metadata { configuration: properties.clone(), ..metadata.clone() }));
+            let metadata = on.map_or_else(|| metadata(design), |(_, metadata)| metadata.clone());
+            actions.push(Action::Metadata(Metadata { configuration: properties.clone(), ..metadata }));
         }
         if let Some((app_id, version)) = self.app.clone() {
             actions.push(Action::Txn(Txn { app_id, version, last_updated: None }));
