@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn pauses_double_up_to_some_attempts_and_grow_slowly_from_there() {
         let ms = Duration::from_millis;
-        let longest = |attempt: Duration| [1, 2, 4, 8, 16, 100, 10_000].map(|attempts| longest_pause(attempts, attempt));
+        let longest =
+            |attempt: Duration| [1, 2, 4, 8, 16, 100, 10_000].map(|attempts| longest_pause(attempts, attempt));
         assert_eq!(longest(ms(1)), [10, 20, 40, 80, 160, 1000, 2000].map(ms), "a local disk");
         assert_eq!(longest(ms(30)), [20, 40, 160, 240, 240, 1000, 2000].map(ms), "an object store");
         assert_eq!(longest(ms(500)), [20, 40, 160, 2000, 2000, 2000, 2000].map(ms), "a slow one");

@@ -11,9 +11,9 @@
 
 use std::time::Duration;
 
-use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::conflict::rebase::{Attempt, watermark};
 use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
@@ -104,7 +104,7 @@ impl Transaction {
         let first = self.pending.version();
         let tracked = self.tracks_rows()?;
         let mut attempts = 0;
-        // Why it is not known whether an earlier put of `version` landed, or still will.
+        // Why it is not known whether a put of `version` landed, or still will.
         let mut unknown = None;
         loop {
             if pace.is_cancelled() {
@@ -117,7 +117,8 @@ impl Transaction {
             let (lines, others) = attempt.print(info, &self.pending.actions)?;
             match committer.commit(version, lines.clone()).await {
                 Ok(Put::Created) => return self.landed((lines, others), attempts, version == first),
-                Ok(Put::Exists) => {}
+                // Something on the way may have sent the request twice, so it can be ours that is there.
+                Ok(Put::Exists) => unknown = unknown.or_else(|| Some(unread(version))),
                 Ok(Put::Unknown(lost)) => unknown = Some(lost),
                 Err(error) => return Err(self.failed(attempts, unknown, error)),
             }
@@ -303,6 +304,10 @@ async fn sleep(mut wait: Duration, pace: &dyn Pace) {
         tokio::time::sleep(piece).await;
         wait = wait.saturating_sub(piece);
     }
+}
+
+fn unread(version: u64) -> Error {
+    Error::storage(true, format!("version {version} exists and was not read, so nobody knows whose it is"))
 }
 
 fn race_lost(attempts: u32) -> Error {

@@ -57,7 +57,11 @@ fn come_out_as_they_went_in() {
         let mut one = Lines::new();
         one.push(&add(at)).unwrap();
         text.extend(one.to_bytes().unwrap());
-        if at % 3 == 0 { lines.append(one).unwrap() } else { lines.push(&add(at)).unwrap() }
+        if at % 3 == 0 {
+            lines.append(one).unwrap()
+        } else {
+            lines.push(&add(at)).unwrap()
+        }
         if at % 4_999 == 0 {
             check(&lines, &text);
         }
