@@ -80,6 +80,25 @@ def read_log(uri: str, *, mixed: bool = False) -> list[Actions]:
     return commits
 
 
+def check_checksums(uri: str, commits: list[Actions]) -> int:
+    """Every checksum, whoever wrote it, counts the files that the commits up to there leave; how many there are."""
+    sizes: dict[str, int] = {}
+    found = 0
+    for version, actions in enumerate(commits):
+        for action in actions:
+            if "add" in action:
+                sizes[action["add"]["path"]] = action["add"]["size"]
+            elif "remove" in action:
+                sizes.pop(action["remove"]["path"], None)
+        path = Path(uri, "_delta_log", f"{version:020}.crc")
+        if path.exists():
+            said = json.loads(path.read_text())
+            counted = (len(sizes), sum(sizes.values()))
+            assert (said["numFiles"], said["tableSizeBytes"]) == counted, path.name
+            found += 1
+    return found
+
+
 def leftovers(uri: str, commits: list[Actions]) -> Left:
     """What lies around beside the table; everything that the table is made of is there with its size."""
     named = {

@@ -2,8 +2,8 @@
 //!
 //! The loop: put the next version if it is absent. Created: done. Exists, or unknown: read the commits from there on. One
 //! carries our transaction id: it was ours. None is there: the same version again. Otherwise each winner is judged in
-//! order, the actions are said anew on what it left, and the version after the last one is tried. A version is never tried
-//! before the one below it was read.
+//! order, the actions are said anew on what it left, and the version after the last one is tried at once: who has to wait
+//! waits before it reads. A version is never tried before the one below it was read.
 //!
 //! Clock, back-off and cancellation are passed in, so that a simulation can drive the loop.
 //!
@@ -123,6 +123,10 @@ impl Transaction {
                 Err(error) => return Err(self.failed(attempts, unknown, error)),
             }
             drop(lines);
+            // The wait is before the reading: an attempt that followed a wait would nearly always come too late where many
+            // write, and who writes without a pause would win every time.
+            let wait = pace.back_off(attempts);
+            sleep(wait.unwrap_or_default(), pace).await;
             match self.follow(committer).await {
                 Ok(Some(found)) => {
                     let others = found.others()?;
@@ -137,9 +141,8 @@ impl Transaction {
                 }
                 Err(error) => return Err(error),
             }
-            match pace.back_off(attempts) {
-                Some(wait) => sleep(wait, pace).await,
-                None => return Err(self.failed(attempts, unknown, race_lost(attempts))),
+            if wait.is_none() {
+                return Err(self.failed(attempts, unknown, race_lost(attempts)));
             }
         }
     }
