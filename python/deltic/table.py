@@ -389,8 +389,8 @@ class Table:
         """Enable row tracking, giving ids to the files that the table has, and return the version that has it.
 
         That takes several commits: one that adds the feature to the protocol, one for every 100,000 files, and one that
-        sets `delta.enableRowTracking`. Others may go on writing. What fails or is stopped in between leaves a table that
-        is as good as before; call this again to go on. New tables have it from the start by the property alone
+        sets `delta.enableRowTracking`. Others may go on writing. What fails or is stopped in between leaves a table
+        that is as good as before; call this again to go on. New tables have it from the start by the property alone
         (PROTOCOL.md: "Row Tracking").
 
         Raises `InvalidInputError` when a file's statistics do not say how many rows it has, and what commits raise.

@@ -204,3 +204,42 @@ def test_delta_spark_meets_our_commits(spark: SparkSession, uri: str, flights: p
         tx.append(flights.slice(80, 10))
         spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN (extra STRING)")
     assert rows(theirs(spark, uri)) == rows(table.scan().to_arrow())
+
+
+def test_delta_spark_reads_the_row_ids_that_deltic_gave_to_old_files(
+    spark: SparkSession, uri: str, flights: pa.Table
+) -> None:
+    for start in range(0, 120, 40):
+        deltic.write(uri, flights.slice(start, 40))
+    table = deltic.Table(uri)
+    table.enable_row_tracking()
+
+    def ids() -> dict[int, tuple[int, int]]:
+        names = ["id", "_metadata.row_id", "_metadata.row_commit_version"]
+        ours = table.scan(columns=names).to_arrow().to_pylist()
+        frame = spark.read.format("delta").load(uri).select("id", *names[1:])
+        found = {row["id"]: (row["row_id"], row["row_commit_version"]) for row in frame.collect()}
+        assert found == {row["id"]: (row[names[1]], row[names[2]]) for row in ours}
+        assert len({row_id for row_id, _ in found.values()}) == len(found)
+        return found
+
+    before = ids()
+    assert len(before) == 120
+    # They keep them, whoever rewrites the rows, and new rows get new ones.
+    spark.sql(f"UPDATE delta.`{uri}` SET id = id + 1000 WHERE id < 10")
+    append(spark, uri, flights.slice(0, 5))
+    after = ids()
+    assert all(after[n + 1000][0] == before[n][0] for n in range(10))
+    assert all(after[n] == before[n] for n in range(10, 120))
+    assert min(after[n][0] for n in range(5)) > max(row_id for row_id, _ in before.values())
+
+
+def test_delta_spark_reads_a_log_that_deltic_compacted(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    for start in range(0, 120, 20):
+        deltic.write(uri, flights.slice(start, 20))
+    table = deltic.Table(uri)
+    with table.transaction() as transaction:
+        transaction.remove("id < 20")
+    assert (Path(uri) / table.compact_log(1, 6)).is_file()
+    assert rows(deltic.Table(uri).scan().to_arrow()) == rows(flights.slice(20))
+    assert rows(theirs(spark, uri)) == rows(flights.slice(20))

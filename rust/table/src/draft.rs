@@ -519,7 +519,8 @@ async fn remove_files(storage: &Storage, paths: Vec<String>) {
 
 fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
     let members = vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
-    AddColumns { members, stats, num_records: true, ..AddColumns::default() }
+    let num_records = !stats.is_empty();
+    AddColumns { members, stats, num_records, ..AddColumns::default() }
 }
 
 /// The files that hold matching rows and no others.

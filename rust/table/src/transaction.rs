@@ -35,6 +35,9 @@ pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
 /// Missed commits that are read at once.
 const CONCURRENT_READS: usize = 16;
 
+/// Of a commit: the columns that it is read into count with 32 bits.
+const MOST_BYTES: u64 = i32::MAX as u64;
+
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
 
@@ -115,6 +118,9 @@ impl Transaction {
             let mut attempt = Attempt::new(&self.pending, first, pace.now_ms())?;
             let info = self.commit_info((first, tracked), pace.now_ms())?;
             let (lines, others) = attempt.print(info, &self.pending.actions)?;
+            if lines.len() > MOST_BYTES {
+                return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
+            }
             match committer.commit(version, lines.clone()).await {
                 Ok(Put::Created) => return self.landed((lines, others), attempts, version == first),
                 // Something on the way may have sent the request twice, so it can be ours that is there.

@@ -1,9 +1,11 @@
 //! Behaviour of `deltic-table`, one module per boundary, in one binary (linking is the slow part).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod backfill;
 mod changes;
 mod checkpoint;
 mod cleanup;
+mod compaction;
 mod corpora;
 mod corpus;
 mod draft;

@@ -1,0 +1,130 @@
+"""What a commit of very many files holds in memory: neither the files nor their JSON, but a fraction of that."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import deltic
+from deltic import Table
+
+FILES = 60_000
+SCHEMA = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
+
+# The peak is the whole process's, so each measurement has a process of its own.
+PEAK = """
+import sys
+import deltic
+from deltic import _deltic
+
+def peak(begin=False):
+    if begin:
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+uri = sys.argv[1]
+"""
+
+REMOVE = """
+table = deltic.Table(uri)
+# What reading the log holds is not the commit's.
+sum(batch.num_rows for batch in table.files())
+before = peak(begin=True)
+with table.transaction() as transaction:
+    assert transaction.remove("TRUE") == FILES
+print(peak() - before)
+"""
+
+WRITE = """
+import json
+import pyarrow as pa
+job = _deltic.write_spec(uri, None, pa.schema([("x", pa.int64())]), "append", None, "{}")
+[written] = _deltic.write_files(job, None, pa.table({"x": [1]}))
+written = json.loads(written)
+files = []
+for n in range(FILES):
+    written["body"]["add"]["path"] = f"new-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet"
+    files.append(json.dumps(written).encode())
+before = peak(begin=True)
+_deltic.commit_files(job, None, files)
+print(peak() - before)
+"""
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> str:
+    """A table of very many files, none of which is there."""
+    metadata = {"id": "t", "schemaString": json.dumps(SCHEMA), "partitionColumns": [], "configuration": {}}
+    stats = {"numRecords": 1000, "minValues": {"x": 0}, "maxValues": {"x": 999}, "nullCount": {"x": 0}}
+    lines: list[dict[str, object]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {**metadata, "format": {"provider": "parquet", "options": {}}}},
+    ]
+    for n in range(FILES):
+        path = f"part-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet"
+        add = {"path": path, "partitionValues": {}, "size": 10**8 + n * 7919, "modificationTime": 1, "dataChange": True}
+        lines.append({"add": {**add, "stats": json.dumps(stats)}})
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(tmp_path / "table")
+
+
+def row(x: int) -> pa.Table:
+    return pa.table({"x": [x]})
+
+
+def measure(program: str, uri: str) -> int:
+    """The bytes that the process's memory grew by at its peak."""
+    program = PEAK + program.replace("FILES", str(FILES))
+    ran = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return int(ran.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@pytest.mark.parametrize("program", [REMOVE, WRITE], ids=["remove", "write"])
+def test_many_files_are_committed_in_little_memory(large: str, program: str) -> None:
+    grown = measure(program, large)
+    committed = (Path(large) / "_delta_log" / f"{1:020}.json").stat().st_size
+    # As structs, as JSON and as sets of paths, the files would take 2 kB each.
+    assert grown < FILES * 400, f"{grown / FILES:.0f} bytes for each file, of {committed / FILES:.0f} bytes of JSON"
+    snapshot = Table(large).snapshot()
+    assert snapshot.version == 1
+    assert snapshot.num_files == (0 if program is REMOVE else 2 * FILES)
+
+
+def test_a_compacted_log_reads_the_same(uri: str) -> None:
+    for n in range(4):
+        deltic.write(uri, row(n))
+    table = Table(uri)
+    with table.transaction() as transaction:
+        transaction.remove("x = 1")
+    before = sorted(table.scan().to_arrow()["x"].to_pylist())
+    path = table.compact_log(1, 4)
+    assert (Path(uri) / path).is_file()
+    assert sorted(Table(uri).scan().to_arrow()["x"].to_pylist()) == before == [0, 2, 3]
+    with pytest.raises(deltic.InvalidInputError, match="nothing to compact"):
+        table.compact_log(4, 4)
+
+
+def test_row_tracking_is_enabled_on_a_table_with_files(uri: str) -> None:
+    for n in range(3):
+        deltic.write(uri, row(n))
+    table = Table(uri)
+    with table.transaction() as transaction, pytest.raises(deltic.InvalidInputError, match="enable_row_tracking"):
+        transaction.set_properties({"delta.enableRowTracking": "true"})
+    version = table.enable_row_tracking()
+    assert (version, table.snapshot().properties["delta.enableRowTracking"]) == (5, "true")
+    deltic.write(table, row(3))
+    found = table.scan(columns=["x", "_metadata.row_id"]).to_arrow().to_pylist()
+    assert sorted(row["_metadata.row_id"] for row in found) == [0, 1, 2, 3]
+    operations = [entry["operation"] for entry in table.history()]
+    assert operations[1:4] == ["SET TBLPROPERTIES", "ROW TRACKING BACKFILL", "UPGRADE PROTOCOL"]
+    assert table.check().ok
+    assert table.enable_row_tracking() == version + 1

@@ -1,0 +1,198 @@
+//! Row tracking enabled on tables that have files, alone and while others write.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use arrow_array::Array;
+use deltic_protocol::error::Kind;
+use deltic_protocol::log::crc::VersionChecksum;
+use deltic_protocol::log::name::{checksum_name, commit_name};
+use deltic_protocol::property::Properties;
+use deltic_table::after_commit::write_checksum;
+use deltic_table::backfill::{Enabled, enable};
+use deltic_table::job::Ids;
+use deltic_table::snapshot::Snapshot;
+use deltic_table::storage::Storage;
+use deltic_table::transaction::Pace;
+use futures::TryStreamExt;
+use serde_json::{Value, json};
+
+use super::sample::{Sample, add_with, metadata, protocol, remove, vector};
+
+/// Ids and time; `write` is called each time an id is asked for, with how often it was before.
+struct World<F>(Mutex<(u64, F)>);
+
+impl<F: FnMut(u64) + Send> World<F> {
+    fn new(write: F) -> Self {
+        Self(Mutex::new((0, write)))
+    }
+}
+
+impl<F: FnMut(u64) + Send> Ids for World<F> {
+    fn unique(&self) -> String {
+        let mut world = self.0.lock().unwrap();
+        let count = world.0;
+        world.0 += 1;
+        (world.1)(count);
+        format!("id-{count}")
+    }
+}
+
+impl<F: FnMut(u64) + Send> Pace for World<F> {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn back_off(&self, attempts: u32) -> Option<Duration> {
+        (attempts < 10).then_some(Duration::ZERO)
+    }
+}
+
+fn file(path: &str, rows: u64) -> Value {
+    add_with(path, json!({"stats": format!("{{\"numRecords\":{rows}}}"), "tags": {"t": "1"}}))
+}
+
+/// The row ids of every live file: path, first id and commit version.
+async fn ids(storage: &Storage) -> BTreeMap<String, (i64, i64)> {
+    let snapshot = Snapshot::open(storage, None).await.unwrap();
+    let members = vec!["path", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
+    let columns = deltic_table::checkpoint::read::AddColumns { members, ..Default::default() };
+    let mut live = std::pin::pin!(snapshot.live_files(&columns).await.unwrap());
+    let mut found = BTreeMap::new();
+    while let Some(adds) = live.try_next().await.unwrap() {
+        for row in 0..adds.len() {
+            let number = |name: &str| adds.int64(name).filter(|c| c.is_valid(row)).unwrap().value(row);
+            let ids = (number("baseRowId"), number("defaultRowCommitVersion"));
+            assert!(found.insert(adds.path().value(row).to_owned(), ids).is_none());
+        }
+    }
+    found
+}
+
+/// Row tracking is on, no two files share an id, and the watermark is at or above all.
+async fn check(sample: &Sample, rows: &[(&str, i64)]) {
+    let snapshot = sample.open().await.unwrap();
+    assert!(Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol()).unwrap().is_some());
+    let found = ids(&sample.storage).await;
+    assert_eq!(found.keys().map(String::as_str).collect::<Vec<_>>(), rows.iter().map(|r| r.0).collect::<Vec<_>>());
+    let mut given = BTreeSet::new();
+    for (path, count) in rows {
+        let (first, version) = found[*path];
+        assert!(version <= snapshot.version().cast_signed());
+        (first..first + count).for_each(|id| assert!(given.insert(id), "{path}: {id} twice"));
+    }
+    let domains = snapshot.domains().await.unwrap();
+    let domain = domains.iter().find(|d| d.domain == "delta.rowTracking").unwrap();
+    let watermark: Value = serde_json::from_str(&domain.configuration).unwrap();
+    assert!(watermark["rowIdHighWaterMark"].as_i64().unwrap() >= given.last().copied().unwrap());
+}
+
+fn log(sample: &Sample, version: u64) -> Vec<Value> {
+    let text = std::fs::read_to_string(sample.log(&commit_name(version))).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn table() -> Sample {
+    let sample = Sample::new();
+    sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
+    sample.commit(1, &[file("a", 3), file("b", 4), file("c", 5)]);
+    sample.commit(2, &[file("d", 6), remove("b"), file("e", 7)]);
+    sample
+}
+
+#[tokio::test]
+async fn every_file_gets_ids_in_batches() {
+    let sample = table();
+    write_checksum(&sample.open().await.unwrap()).await.unwrap();
+    let world = World::new(|_| {});
+    let enabled = enable(&sample.storage, (&world, &world), 3).await.unwrap();
+    assert_eq!(enabled, Enabled { version: 6, files: 4 });
+    check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
+    let operations: Vec<Value> =
+        (3..=6).map(|version| log(&sample, version)[0]["commitInfo"]["operation"].clone()).collect();
+    assert_eq!(
+        operations,
+        ["UPGRADE PROTOCOL", "ROW TRACKING BACKFILL", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]
+    );
+    let batch = log(&sample, 4);
+    assert_eq!(batch[0]["commitInfo"]["isBlindAppend"], false);
+    let adds: Vec<&Value> = batch.iter().filter_map(|line| line.get("add")).collect();
+    assert_eq!(adds.len(), 3);
+    for add in adds {
+        assert_eq!((&add["dataChange"], &add["tags"], &add["size"]), (&json!(false), &json!({"t": "1"}), &json!(10)));
+        assert!(add["stats"].as_str().unwrap().contains("numRecords"));
+    }
+    // Said again is not one more.
+    let bytes = std::fs::read(sample.log(&checksum_name(6))).unwrap();
+    let checksum = VersionChecksum::parse(&bytes).unwrap();
+    assert_eq!((checksum.num_files, checksum.table_size_bytes), (4, 40));
+    // Once more: there is nothing to do.
+    let again = enable(&sample.storage, (&world, &world), 3).await.unwrap();
+    assert_eq!(again, Enabled { version: 6, files: 0 });
+}
+
+#[tokio::test]
+async fn what_others_remove_meanwhile_does_not_come_back() {
+    let sample = table();
+    let storage = Storage::open(sample.storage.location(), &HashMap::new()).unwrap();
+    let put = |version: u64, actions: &[Value]| {
+        let path = sample.log(&commit_name(version));
+        assert!(!path.exists(), "{version}");
+        sample.commit(version, actions);
+    };
+    // The id that is asked for when the first batch is ready to be committed as version 4.
+    let moved = |path: &str| json!({"remove": {"path": path, "deletionTimestamp": 5, "dataChange": false}});
+    let vectored = add_with("d", json!({"stats": "{\"numRecords\":6}", "deletionVector": vector(1),
+        "baseRowId": 100, "defaultRowCommitVersion": 5}));
+    let mark = |at: u64| {
+        json!({"domainMetadata": {"domain": "delta.rowTracking", "removed": false,
+            "configuration": format!("{{\"rowIdHighWaterMark\":{at}}}")}})
+    };
+    let tracked = add_with("z", json!({"stats": "{\"numRecords\":2}", "baseRowId": 106, "defaultRowCommitVersion": 6}));
+    let mut done = false;
+    let world = World::new(|_| {
+        if !done && sample.log(&commit_name(3)).exists() && !sample.log(&commit_name(4)).exists() {
+            done = true;
+            put(4, &[remove("a")]);
+            put(5, &[remove("d"), vectored.clone(), mark(105)]);
+            put(6, &[moved("c"), tracked.clone(), mark(107)]);
+        }
+    });
+    let enabled = enable(&storage, (&world, &world), 100).await.unwrap();
+    drop(world);
+    assert!(done);
+    check(&sample, &[("d", 6), ("e", 7), ("z", 2)]).await;
+    assert_eq!(ids(&storage).await["z"], (106, 6));
+    assert_eq!(ids(&storage).await["d"].0, 100);
+    assert!(enabled.version >= 8, "{enabled:?}");
+}
+
+#[tokio::test]
+async fn a_file_of_unknown_length_stops_it_and_it_goes_on_later() {
+    let sample = Sample::new();
+    sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
+    sample.commit(1, &[add_with("u", json!({}))]);
+    sample.commit(2, &[file("a", 3), file("c", 5), file("d", 6), file("e", 7)]);
+    let world = World::new(|_| {});
+    let error = enable(&sample.storage, (&world, &world), 2).await.unwrap_err();
+    assert_eq!((error.kind(), error.path()), (&Kind::Invalid, Some("u")), "{error}");
+    let at = sample.open().await.unwrap();
+    assert!(Properties::of(at.metadata()).row_tracking(at.protocol()).unwrap().is_none());
+    sample.commit(at.version() + 1, &[remove("u")]);
+    let rest = enable(&sample.storage, (&world, &world), 2).await.unwrap();
+    assert!(rest.files < 4, "what was done stays done: {rest:?}");
+    check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let sample = Sample::new();
+    let suspended = json!({"delta.rowTrackingSuspended": "true"});
+    sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], suspended)]);
+    let world = World::new(|_| {});
+    let error = enable(&sample.storage, (&world, &world), 2).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Invalid);
+    assert!(error.message().contains("suspended"), "{error}");
+    assert_eq!(sample.open().await.unwrap().version(), 0);
+}
