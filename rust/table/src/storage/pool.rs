@@ -7,9 +7,9 @@ use bytes::Bytes;
 /// Smaller ones are cheap anyway.
 const SMALLEST: usize = 256 * 1024;
 /// Larger ones are too dear to keep.
-const LARGEST: usize = 8 * 1024 * 1024;
+const LARGEST: usize = 16 * 1024 * 1024;
 /// How many wait to be used at most.
-const WAITING: usize = 4;
+const WAITING: usize = 3;
 
 static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 

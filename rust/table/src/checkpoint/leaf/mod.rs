@@ -14,8 +14,7 @@ mod hybrid;
 mod page;
 mod values;
 
-use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Decimal128Array, PrimitiveArray, StringArray, make_array};
@@ -43,7 +42,7 @@ const NO_UTF8: Stop = Stop::Broken("a text is not UTF-8");
 /// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_RATIO: usize = 8;
-/// Buffers up to this size stay with their thread.
+/// Buffers up to this size are used again.
 const KEPT_BUFFER: usize = 4 * 1024 * 1024;
 
 /// The bytes of one leaf in one row group, and what the footer says of it.
@@ -69,19 +68,24 @@ struct Scratch {
     codes: Vec<u32>,
 }
 
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
+/// Memory that waits to be used, of no more than so many chunks.
+static WAITING: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
+const MOST_WAITING: usize = 4;
 
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
-    let mut scratch = SCRATCH.take();
+    // Never waits: a lock that was held when the process forked stays held in the child.
+    let mut scratch = WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default();
     let done = work(&mut scratch);
     for buffer in [&mut scratch.page, &mut scratch.dictionary] {
         if buffer.capacity() > KEPT_BUFFER {
             *buffer = Vec::new();
         }
     }
-    SCRATCH.set(scratch);
+    if let Ok(mut waiting) = WAITING.try_lock()
+        && waiting.len() < MOST_WAITING
+    {
+        waiting.push(scratch);
+    }
     done
 }
 
