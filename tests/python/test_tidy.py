@@ -206,6 +206,30 @@ def test_files_are_small_and_open_with_what_they_are(path: Path) -> None:
     assert len(opening) <= MOST_OPENING_LINES, "a module opens with a few lines; the rest belongs to its items"
 
 
+def named_proofs(opening: str) -> Iterator[str]:
+    """What an opening names as proof: files of tests, `module::test`, and after "Proved by" tests without a module."""
+    flat = " ".join(line.removeprefix("//!").strip() for line in opening.splitlines())
+    # Links to items of the code stand in brackets.
+    yield from re.findall(r"(?<!\[)`(tests/[\w/.]+|(?!deltic_)[a-z_]\w*(?:::[a-z_]\w*)+)`", flat)
+    if "Proved by" in flat:
+        yield from re.findall(r"(?<!\[)`([a-z]+(?:_[a-z0-9]+)+)`", flat.split("Proved by")[1])
+
+
+def test_the_tests_that_modules_name_exist() -> None:
+    rust = {path: path.read_text() for path in (*(ROOT / "tests" / "rust").rglob("*.rs"), *ALL_RUST)}
+    modules = {path: set(re.findall(r"\bmod (\w+)", text)) | {path.stem} for path, text in rust.items()}
+    tests = {path: set(re.findall(r"\b(?:fn|mod) (\w+)", text)) for path, text in rust.items()}
+    for path in ALL_RUST:
+        opening = "\n".join(line for line in path.read_text().splitlines() if line.startswith("//!"))
+        for name in named_proofs(opening):
+            if name.startswith("tests/"):
+                assert (ROOT / name).is_file(), f"{path}: there is no {name}"
+                continue
+            *places, test = name.split("::")
+            found = (of for of in rust if test in tests[of] and ("tests" in of.parts or of.is_relative_to(path.parent)))
+            assert any(modules[of].union(of.parts).issuperset(places) for of in found), f"{path}: no test is {name}"
+
+
 def test_names_that_say_nothing_are_not_used() -> None:
     banned = {"utils", "util", "common", "helpers", "helper", "models", "manager", "handler", "next", "v2", "misc"}
     for folder in ("rust", "python", "tests", "benches", "examples", "docs", "fuzz/bin", "fuzz/targets"):

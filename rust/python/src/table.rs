@@ -83,8 +83,8 @@ impl Table {
                 (None, None, Some(known)) => known.refresh().await?,
                 (None, version, _) => TableSnapshot::open(&self.storage, version).await?,
             };
-            if let (Some(bytes), Some(files)) = (self.cache_bytes, snapshot.files().await?) {
-                files.limit_cache(bytes);
+            if let Some(bytes) = self.cache_bytes {
+                snapshot.limit_cache(bytes);
             }
             Ok(snapshot)
         })?;

@@ -17,7 +17,6 @@ use deltic_table::scan::read::Reader;
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::Storage;
 use deltic_table::write::writer::DataWriter;
-use futures::StreamExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::json;
@@ -103,19 +102,8 @@ impl Transaction {
             let storage = draft.storage().clone();
             let location = storage.location().to_owned();
             let write = async {
-                let mut rows = std::pin::pin!(rows.into_stream());
-                let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
-                while let Some(batch) = rows.next().await {
-                    let written = match batch {
-                        Ok(batch) => writer.write(&batch).await,
-                        Err(e) => Err(e),
-                    };
-                    if let Err(e) = written {
-                        writer.abort().await;
-                        return Err(e.in_table(location));
-                    }
-                }
-                writer.finish().await.map_err(|e| e.in_table(location))
+                let writer = DataWriter::new(storage, &spec, Clock::now)?;
+                writer.write_all(rows.into_stream()).await.map_err(|e| e.in_table(location))
             };
             let files = run(py, write)?;
             let rows = files.iter().map(|file| file.rows).sum();

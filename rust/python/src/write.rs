@@ -8,7 +8,6 @@ use deltic_table::job::{Mode, NewTable, WriteJob, WriteOptions};
 use deltic_table::storage::Storage;
 use deltic_table::write::spec::DataFile;
 use deltic_table::write::writer::DataWriter;
-use futures::StreamExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -84,19 +83,8 @@ pub(crate) fn write_files(
     let (job, storage) = open(spec, storage_options)?;
     let rows = reader_from_py(data)?;
     let write = async {
-        let mut rows = std::pin::pin!(rows.into_stream());
-        let mut writer = DataWriter::new(storage, job.spec(), Clock::now)?;
-        while let Some(batch) = rows.next().await {
-            let written = match batch {
-                Ok(batch) => writer.write(&batch).await,
-                Err(e) => Err(e),
-            };
-            if let Err(e) = written {
-                writer.abort().await;
-                return Err(e.in_table(job.location.clone()));
-            }
-        }
-        writer.finish().await.map_err(|e| e.in_table(job.location.clone()))
+        let writer = DataWriter::new(storage, job.spec(), Clock::now)?;
+        writer.write_all(rows.into_stream()).await.map_err(|e| e.in_table(job.location.clone()))
     };
     Ok(run(py, write)?.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }

@@ -7,6 +7,7 @@
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -49,7 +50,11 @@ struct Inner {
     tail: OnceCell<Tail>,
     /// Shared with the snapshots that this one was refreshed from and will be refreshed to.
     files: Arc<OnceCell<Option<FileTable>>>,
+    /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
+    cache_bytes: AtomicUsize,
 }
+
+const DEFAULT_CACHE: usize = usize::MAX;
 
 impl Snapshot {
     /// Opens `version`, or the newest one.
@@ -111,8 +116,9 @@ impl Snapshot {
         let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
         let (storage, tail, files) = (storage.clone(), OnceCell::new(), Arc::new(files));
-        let fetched = Mutex::new(fetched);
-        Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files })))
+        let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
+        let inner = Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, cache_bytes };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// The newest version: this snapshot, or one that shares everything with it but what is new.
@@ -147,7 +153,9 @@ impl Snapshot {
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
         let tail = OnceCell::new_with(Some(self.tail().await?.extended(newer)?));
         let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Mutex::default(), None);
-        Ok(Self(Arc::new(Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files })))
+        let cache_bytes = AtomicUsize::new(known.cache_bytes.load(Ordering::Relaxed));
+        let inner = Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, cache_bytes };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// The version.
@@ -233,11 +241,24 @@ impl Snapshot {
 
     /// The checkpoint's files in columns, none of them decoded before it is asked for.
     pub async fn files(&self) -> Result<Option<&FileTable>> {
-        let open = async || match &self.0.segment.checkpoint {
-            Some(found) => OpenCheckpoint::open(&self.0.storage, found).await.map(|open| Some(FileTable::new(open))),
-            None => Ok(None),
+        let open = async || {
+            let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
+            let files = FileTable::new(OpenCheckpoint::open(&self.0.storage, found).await?);
+            match self.0.cache_bytes.load(Ordering::Relaxed) {
+                DEFAULT_CACHE => {}
+                bytes => files.limit_cache(bytes),
+            }
+            Ok(Some(files))
         };
         self.0.files.get_or_try_init(open).await.map(Option::as_ref)
+    }
+
+    /// How many bytes of the checkpoint's decoded columns to keep at most, now and when it is opened. Opens nothing.
+    pub fn limit_cache(&self, bytes: usize) {
+        self.0.cache_bytes.store(bytes, Ordering::Relaxed);
+        if let Some(Some(files)) = self.0.files.get() {
+            files.limit_cache(bytes);
+        }
     }
 
     /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.

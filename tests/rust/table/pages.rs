@@ -25,16 +25,9 @@ use parquet::schema::types::SchemaDescriptor;
 
 const GIGABYTES: i32 = i32::MAX;
 
-/// A number as Thrift's compact form has it.
+/// A number as Thrift's compact form has it, and Parquet's packed differences.
 fn number(value: i64) -> Vec<u8> {
-    let mut rest = (value << 1 ^ value >> 63) as u64;
-    let mut out = Vec::new();
-    while rest > 0x7f {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
-    out
+    unsigned((value << 1 ^ value >> 63) as u64)
 }
 
 fn unsigned(mut value: u64) -> Vec<u8> {

@@ -6,6 +6,7 @@ use arrow_array::{RecordBatch, new_null_array};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use deltic_protocol::error::{Error, Kind};
 use deltic_table::checkpoint::read::AddColumns;
+use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
 use futures::TryStreamExt;
 use parquet::arrow::ArrowWriter;
@@ -80,6 +81,18 @@ async fn with_a_checksum_of_the_newest_version_nothing_else_is_read() {
     let (counted, files) = sample.counted(snapshot.num_files()).await;
     assert_eq!((counted, files.unwrap()), ((0, 0), 3));
     assert_eq!(live(&snapshot).await.unwrap(), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn limiting_the_cache_opens_nothing() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
+    sample.checkpoint(2, &state(&[add("a"), add("b")]));
+    sample.hint(2);
+    sample.put("00000000000000000003.crc", checksum(3));
+    let snapshot = sample.open().await.unwrap();
+    assert_eq!(sample.counted(async { snapshot.limit_cache(0) }).await.0, (0, 0));
+    assert_eq!(ScanPlan::new(&snapshot, None, None).await.unwrap().tasks().await.unwrap().len(), 3);
+    assert_eq!(snapshot.files().await.unwrap().unwrap().cached_bytes(), 0);
 }
 
 #[tokio::test]

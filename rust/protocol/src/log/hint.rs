@@ -1,7 +1,8 @@
 //! `_last_checkpoint`: the hint where the newest checkpoint is.
 //!
 //! Only a hint. Whatever is wrong with it (text, types, checksum, duplicate keys) it is as if it were not there, and
-//! what it says is believed only after the listing shows the checkpoint.
+//! what it says is believed only after the listing shows the checkpoint. Its copies of what stands in the checkpoint
+//! (schema, actions, sidecars) are for comparing with that, never in place of it.
 //!
 //! Invariants: what is printed parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
 //! panic or recurse beyond [`MAX_DEPTH`] (`log::properties::hostile_bytes`).

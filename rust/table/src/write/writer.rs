@@ -22,7 +22,7 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
 
@@ -184,6 +184,22 @@ impl DataWriter {
         }
         self.broken = false;
         Ok(())
+    }
+
+    /// Writes all rows of a stream and finishes; after an error no file is left.
+    pub async fn write_all(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Vec<DataFile>> {
+        let mut rows = std::pin::pin!(rows);
+        while let Some(batch) = rows.next().await {
+            let written = match batch {
+                Ok(batch) => self.write(&batch).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = written {
+                self.abort().await;
+                return Err(e);
+            }
+        }
+        self.finish().await
     }
 
     /// Ends all files; they are durable when this returns. If one cannot be ended, all are removed.
