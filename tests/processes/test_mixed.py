@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from conftest import MIXED_APPENDS, report
 from delta_spark import check_checksum
@@ -45,7 +46,8 @@ def spark_writes(spark: SparkSession, uri: str) -> tuple[set[str], set[str]]:
 def test_three_kinds_of_writers_on_one_table(spark: SparkSession, uri: str) -> None:
     table = deltic.create(uri, SCHEMA, ["part"], {"delta.checkpointInterval": "7"})
     # The first of everything takes Spark many seconds, in which the others would be done.
-    spark.createDataFrame(row("first", 0, "spark")).write.format("delta").mode("append").save(uri)
+    first = pa.concat_tables([row("first", 0, "spark"), row("first", 1, "shared")])
+    spark.createDataFrame(first).coalesce(1).write.format("delta").mode("append").save(uri)
     works = [
         (append, Work(uri, "path", MIXED_APPENDS, how="path", pause=PAUSE)),
         (append, Work(uri, "handle", MIXED_APPENDS, how="handle", pause=PAUSE)),
@@ -61,10 +63,11 @@ def test_three_kinds_of_writers_on_one_table(spark: SparkSession, uri: str) -> N
             told[process.work.name] = process.everything()
         seconds = time.perf_counter() - began
     for name, said in told.items():
-        assert len([one for one in said if isinstance(one, Told)]) or name == "rewriter", f"{name} got nothing done"
-        if name not in ("deltalake", "rewriter"):
-            assert len(said) == MIXED_APPENDS, f"{name} ended after {len(said)} appends"
-    check_rows(uri, told, kept | {"first-0"}, gone)
+        # Who rewrites what others append to may lose every race.
+        assert name == "rewriter" or any(isinstance(one, Told) for one in said), f"{name} got nothing done"
+        # delta-rs may also fail in ways that it has no name for.
+        assert name == "deltalake" or len(said) == MIXED_APPENDS, f"{name} ended after {len(said)} commits"
+    check_rows(uri, told, kept | {"first-0", "first-1"}, gone)
     commits = read_log(uri, mixed=True)
     leftovers(uri, commits)
     agreeing = check_checksums(uri, commits)

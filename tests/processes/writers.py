@@ -89,7 +89,6 @@ Does = Callable[[Work, Callable[[Any], None]], None]
 
 
 def _live(does: Does, work: Work, gate: Any, pipe: Connection) -> None:
-    deltic.Table(work.uri, work.storage_options)
     gate.wait(120)
     does(work, pipe.send)
 
@@ -141,7 +140,7 @@ def _options(work: Work) -> dict[str, str] | None:
 
 
 def append_by_deltalake(work: Work, tell: Callable[[Any], None]) -> None:
-    """The same by delta-rs, which gives up now and then; now and then it also joins small files."""
+    """The same by delta-rs, which gives up now and then; it also joins the small files of its part."""
     import deltalake
     from deltalake.exceptions import CommitFailedError
 
@@ -154,7 +153,7 @@ def append_by_deltalake(work: Work, tell: Callable[[Any], None]) -> None:
             deltalake.write_deltalake(work.uri, data, mode="append", commit_properties=properties)
             tell(Told(-1, 0, time.perf_counter() - began, (id,)))
             if number % 10 == 9:
-                deltalake.DeltaTable(work.uri).optimize.compact()
+                deltalake.DeltaTable(work.uri).optimize.compact([("part", "=", work.part)])
         except CommitFailedError as error:
             tell(Refused((id,), str(error)))
 
@@ -173,8 +172,9 @@ def rewrite(work: Work, tell: Callable[[Any], None]) -> None:
         except deltic.CommitConflictError as error:
             tell(Refused((), type(error).__name__))
             continue
-        if transaction.committed is not None:
-            tell(Told(transaction.committed.version, transaction.committed.attempts, time.perf_counter() - began))
+        commit = transaction.committed
+        assert commit is not None, "there are rows from the beginning"
+        tell(Told(commit.version, commit.attempts, time.perf_counter() - began))
 
 
 def all_kinds(work: Work, tell: Callable[[Any], None]) -> None:
