@@ -12,7 +12,6 @@ fails where the environment has CI=true.
 from __future__ import annotations
 
 import base64
-import ctypes
 import datetime
 import fcntl
 import hashlib
@@ -20,7 +19,6 @@ import hmac
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -48,7 +46,7 @@ SECRET_KEY = "not-a-secret-of-anyone"
 # Azurite knows this account, which Microsoft publishes for emulators.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-START_SECONDS = 60
+START_SECONDS = 120
 INSTALL_SECONDS = 1500
 
 
@@ -243,13 +241,12 @@ def running(command: Callable[[int], list[str]], place: Path, environment: dict[
         port = free_port()
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command(port),
+                ending_with_parent(command(port)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
                 cwd=place,
-                preexec_fn=end_with_parent,
             )
         try:
             if not accepts(process, port):
@@ -266,10 +263,12 @@ def running(command: Callable[[int], list[str]], place: Path, environment: dict[
     raise RuntimeError(f"{command(0)[0]} did not start: {log.read_text(errors='replace')[-2000:]}")
 
 
-def end_with_parent() -> None:
-    """Also when the tests are killed, where the kernel can do that."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+def ending_with_parent(command: list[str]) -> list[str]:
+    """The command, as a process that the kernel ends with this one, also when the tests are killed."""
+    if sys.platform != "linux":
+        return command
+    program = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", program, *command]
 
 
 def free_port() -> int:

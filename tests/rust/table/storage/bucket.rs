@@ -17,6 +17,8 @@ struct State {
     /// Method and key (or list query) of every request.
     log: Vec<(String, String)>,
     page: usize,
+    /// Takes no notice of conditions.
+    careless: bool,
 }
 
 pub(crate) struct Bucket {
@@ -51,7 +53,16 @@ impl Answer {
 impl Bucket {
     /// Serves a bucket named `bucket`, with `page` keys to a page of a listing.
     pub(crate) fn start(page: usize) -> Self {
-        let state = Arc::new(Mutex::new(State { page, ..State::default() }));
+        Self::serve(State { page, ..State::default() })
+    }
+
+    /// One that overwrites whatever the condition of a put.
+    pub(crate) fn careless() -> Self {
+        Self::serve(State { page: 1000, careless: true, ..State::default() })
+    }
+
+    fn serve(state: State) -> Self {
+        let state = Arc::new(Mutex::new(state));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let shared = state.clone();
@@ -183,7 +194,7 @@ fn answer(
             Answer::new(204, "")
         }
         ("PUT", None) => {
-            if headers.get("if-none-match").is_some() && state.objects.contains_key(key) {
+            if headers.get("if-none-match").is_some() && !state.careless && state.objects.contains_key(key) {
                 return Answer::error(412, "PreconditionFailed");
             }
             state.objects.insert(key.into(), body);
