@@ -1,4 +1,6 @@
-"""Real servers on this machine for tests: S3, Azure, Google Cloud Storage and DynamoDB.
+"""Real servers on this machine for tests: S3, Azure and DynamoDB.
+
+None for Google Cloud Storage: its emulators lack the XML interface by which the client writes.
 
 Each function is a context manager. It starts a server of its own on a free port of the loopback interface, over an
 empty temporary folder, and stops it when the block is left, however that happens. What is not installed yet is
@@ -35,7 +37,6 @@ import pytest
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltic" / "servers"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 # The newest that runs on Node 20.
 AZURITE = "azurite@3.35.0"
 MOTO = "moto-5.2.5"
@@ -46,7 +47,7 @@ SECRET_KEY = "not-a-secret-of-anyone"
 # Azurite knows this account, which Microsoft publishes for emulators.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-START_SECONDS = 120
+START_SECONDS = 300
 INSTALL_SECONDS = 1500
 
 
@@ -64,6 +65,8 @@ class Server:
     """The server's temporary folder; `server.log` in it is what it printed."""
     log_store: dict[str, str] = field(default_factory=dict)
     """Options that make deltic take turns through DynamoDB, for servers that have both."""
+    without: str = ""
+    """Characters that keys cannot have here."""
 
     def uri(self, name: str) -> str:
         """The root of a table."""
@@ -109,26 +112,8 @@ def azure() -> Iterator[Server]:
                 "azure_allow_http": "true",
                 "allow_http": "true",
             }
-            yield Server(endpoint, f"az://{BUCKET}", options, place)
-
-
-@contextmanager
-def gcs() -> Iterator[Server]:
-    """Google Cloud Storage, as fake-gcs-server has it."""
-    binary = go_program(FAKE_GCS)
-    with folder() as place:
-
-        def command(port: int) -> list[str]:
-            where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
-            public = ["-public-host", f"127.0.0.1:{port}", "-external-url", f"http://127.0.0.1:{port}"]
-            return [str(binary), *where, *public, "-backend", "memory", "-log-level", "error"]
-
-        with running(command, place, {}) as endpoint:
-            post(f"{endpoint}/storage/v1/b?project=tests", {"name": BUCKET})
-            account = {"gcs_base_url": endpoint, "disable_oauth": True}
-            account |= {"client_email": "", "private_key": "", "private_key_id": ""}
-            options = {"google_service_account_key": json.dumps(account), "allow_http": "true"}
-            yield Server(endpoint, f"gs://{BUCKET}", options, place)
+            # A backslash becomes a slash, as in the real store.
+            yield Server(endpoint, f"az://{BUCKET}", options, place, without="\\")
 
 
 @contextmanager
@@ -182,10 +167,6 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str]) -> bytes:
     request = urllib.request.Request(url, data=body, headers=headers, method=method)
     with urllib.request.urlopen(request, timeout=30) as response:
         return bytes(response.read())
-
-
-def post(url: str, body: dict[str, object]) -> bytes:
-    return send("POST", url, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
 
 def scope(service: str) -> str:
