@@ -10,6 +10,9 @@ use deltic_table::storage::{Put, Storage, decode_path};
 use proptest::prelude::*;
 
 mod bucket;
+mod lock_table;
+mod servers;
+mod turns;
 
 use bucket::Bucket;
 
@@ -43,7 +46,7 @@ fn is_storage(error: &Error, retryable: bool) -> bool {
 /// What every backend does alike.
 async fn conformance(storage: Storage) {
     missing(&storage).await;
-    strange_keys(&storage).await;
+    strange_keys(&storage, "").await;
     listing(&storage).await;
     reading(&storage).await;
     writing(&storage).await;
@@ -66,8 +69,9 @@ async fn missing(storage: &Storage) {
     }
 }
 
-async fn strange_keys(storage: &Storage) {
-    let keys = [
+/// Keys are literal. `without` are characters that the store cannot have in them.
+async fn strange_keys(storage: &Storage, without: &str) {
+    let mut keys = vec![
         "a b.parquet",
         "a%20b.parquet",
         "a%2Fb.parquet",
@@ -76,19 +80,21 @@ async fn strange_keys(storage: &Storage) {
         "größe=日本/é.parquet",
         "t=10:30:00/x:y",
         "q?x=1#y&z;$@!*'()[]{}^~|\"<>`\\",
+        "q?x=1#y&z;$@!*'()[]{}^~|\"<>`",
         "...",
         ".hidden",
     ];
-    for key in keys {
-        storage.put(key, Bytes::from(key)).await.unwrap();
+    keys.retain(|key| !key.contains(|c| without.contains(c)));
+    for key in &keys {
+        storage.put(key, Bytes::from(*key)).await.unwrap();
     }
-    for key in keys {
+    for &key in &keys {
         assert_eq!(storage.get(key).await.unwrap(), key);
         assert_eq!(storage.head(key).await.unwrap().size, key.len() as u64);
         let (dir, name) = key.rsplit_once('/').unwrap_or(("", key));
         assert_eq!(list(storage, dir, name).await.first().map(String::as_str), Some(key));
     }
-    let mut direct: Vec<&str> = keys.into_iter().filter(|key| !key.contains('/')).collect();
+    let mut direct: Vec<&str> = keys.iter().copied().filter(|key| !key.contains('/')).collect();
     direct.sort_unstable();
     assert_eq!(list(storage, "", "").await, direct);
     for key in keys {
@@ -210,6 +216,15 @@ async fn counting(storage: &Storage) {
     assert_eq!((counts.bytes_read, counts.bytes_written), (1030, 7));
 }
 
+/// A client of Google's, which speaks to the scripted server in much the same words.
+fn google(bucket: &Bucket) -> HashMap<String, String> {
+    let account = format!(
+        r#"{{"gcs_base_url": "{}", "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}}"#,
+        bucket.endpoint
+    );
+    options([("google_service_account_key", &account), ("allow_http", "true")])
+}
+
 /// Of many writers of one name, one creates, and its bytes stay.
 async fn race(storage: Storage) {
     for round in 0..3 {
@@ -257,7 +272,7 @@ async fn s3_conforms() {
         let bucket = Bucket::start(page);
         let storage = Storage::open("s3a://bucket/some%20tables/t%25", &bucket.options()).unwrap();
         missing(&storage).await;
-        strange_keys(&storage).await;
+        strange_keys(&storage, "").await;
         listing(&storage).await;
         reading(&storage).await;
         writing(&storage).await;
@@ -270,6 +285,13 @@ async fn s3_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gcs_conforms() {
+    let bucket = Bucket::start(1000);
+    conformance(Storage::open("gs://bucket/some%20tables/t%25", &google(&bucket)).unwrap()).await;
+    assert!(bucket.keys().iter().all(|key| key.starts_with("some tables/t%/")), "{:?}", bucket.keys());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn races_have_one_winner() {
     let folder = tempfile::tempdir().unwrap();
     race(open(folder.path().to_str().unwrap())).await;
@@ -277,6 +299,7 @@ async fn races_have_one_winner() {
     race(memory()).await;
     let bucket = Bucket::start(1000);
     race(Storage::open("s3://bucket", &bucket.options()).unwrap()).await;
+    race(Storage::open("gs://bucket/t", &google(&bucket)).unwrap()).await;
 }
 
 #[test]
@@ -414,6 +437,7 @@ fn misspelled_options_are_refused() {
         ("AZURE_STORAGE_ACOUNT_NAME", "azure_storage_account_name"),
         ("google_service_acount", "google_service_account"),
         ("durability", "deltic.durability"),
+        ("deltic.s3.logstore", "deltic.s3.log_store"),
         ("x", "'"),
     ] {
         let error = Storage::open("/t", &options([(key, "SECRET")])).unwrap_err();
@@ -423,7 +447,6 @@ fn misspelled_options_are_refused() {
     }
     let fine = options([("AWS_Region", "x"), ("azure_client_id", "x"), ("GOOGLE_BUCKET", "x"), ("timeout", "1s")]);
     Storage::open("/t", &fine).unwrap();
-    Storage::open("/t", &options([("deltic.anything", "x")])).unwrap();
     let error = Storage::open("/t", &options([("deltic.durability", "some")])).unwrap_err();
     assert!(error.to_string().contains("'full' or 'none'"), "{error}");
 }

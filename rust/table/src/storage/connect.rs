@@ -12,7 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, TryLockError};
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -21,8 +21,9 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::memory::InMemory;
-use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig, StaticCredentialProvider};
 
+use super::dynamodb::LockTable;
 use super::location::{Location, Scheme};
 use super::options::Options;
 use crate::error::{Error, Result};
@@ -41,6 +42,10 @@ pub(super) struct Clients {
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// Whether pages can start at a name.
     pub(super) offsets: bool,
+    /// A server of S3's interface that is not Amazon's, by address and bucket: it may ignore what it does not know.
+    pub(super) stranger: Option<String>,
+    /// Through which writers take turns, if that is wanted.
+    pub(super) locks: Option<LockTable>,
 }
 
 /// Clients that open on first use, anew in every process.
@@ -88,7 +93,7 @@ fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
         Scheme::Memory => {
             let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
             let store = stores.entry(location.base.clone()).or_default().clone();
-            Ok(Clients { pid, store: store.clone(), once: store, pages: None, offsets: false })
+            Ok(Clients::new(store.clone(), store, None, false))
         }
         Scheme::Local => return Err(Error::internal("the local disk has no client")),
     };
@@ -100,6 +105,17 @@ fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
     Ok(clients)
 }
 
+impl Clients {
+    fn new(
+        store: Arc<dyn ObjectStore>,
+        once: Arc<dyn ObjectStore>,
+        pages: Option<Arc<dyn PaginatedListStore>>,
+        offsets: bool,
+    ) -> Self {
+        Self { pid: 0, store, once, pages, offsets, stranger: None, locks: None }
+    }
+}
+
 /// Retries for nothing: the caller decides what an uncertain outcome means.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
@@ -107,7 +123,7 @@ fn no_retries() -> RetryConfig {
 
 fn paged<S: ObjectStore + PaginatedListStore>(store: S, once: S, offsets: bool) -> Clients {
     let store = Arc::new(store);
-    Clients { pid: 0, store: store.clone(), once: Arc::new(once), pages: Some(store), offsets }
+    Clients::new(store.clone(), Arc::new(once), Some(store), offsets)
 }
 
 fn open_s3(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
@@ -129,19 +145,70 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
         .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
     let allow_http = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-    if endpoint.is_some_and(|url| url.starts_with("http://")) && allow_http.as_deref() != Some("true") {
+    let allow_http = allow_http.as_deref() == Some("true");
+    if endpoint.as_deref().is_some_and(|url| url.starts_with("http://")) && !allow_http {
         return Err(Error::invalid("the S3 endpoint is plain http; set the option aws_allow_http to 'true' to use it"));
     }
     let builder = builder.with_url(&location.base);
+    let table = match options.takes_turns {
+        true => Some(lock_table(&builder, options, allow_http)?),
+        false => None,
+    };
+    let stranger = endpoint.filter(|url| !is_amazons(url)).map(|url| format!("{url} {}", location.base));
     Ok((|| {
         let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
+        let credentials = store.credentials().clone();
         let once = builder
-            .with_credentials(store.credentials().clone())
+            .with_credentials(credentials.clone())
             .with_http_connector(Connector { every_failure: true })
             .with_retry(no_retries())
             .build()?;
-        Ok(paged(store, once, true))
+        let locks = match table {
+            Some((region, endpoint)) => {
+                let credentials = lock_credentials(options).unwrap_or(credentials);
+                Some(LockTable::open(options, (options.lock_table(), region, endpoint), credentials)?)
+            }
+            None => None,
+        };
+        Ok(Clients { stranger, locks, ..paged(store, once, true) })
     })())
+}
+
+/// Whether an S3 endpoint is one of Amazon's own.
+fn is_amazons(endpoint: &str) -> bool {
+    let host = url::Url::parse(endpoint).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+    host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn")
+}
+
+/// Region and endpoint of DynamoDB.
+fn lock_table(builder: &AmazonS3Builder, options: &Options, allow_http: bool) -> Result<(String, String)> {
+    let region = options.dynamodb("region").map(str::to_owned);
+    let region = region.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Region)).ok_or_else(|| {
+        Error::invalid("the region of the DynamoDB table is not known; set deltic.s3.dynamodb.region")
+    })?;
+    let endpoint = options.dynamodb("endpoint").map(str::to_owned);
+    let endpoint = endpoint.or_else(|| std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok()).unwrap_or_else(|| {
+        let suffix = if region.starts_with("cn-") { ".cn" } else { "" };
+        format!("https://dynamodb.{region}.amazonaws.com{suffix}")
+    });
+    match url::Url::parse(&endpoint).map(|url| url.scheme().to_owned()).as_deref() {
+        Ok("https") => {}
+        Ok("http") if allow_http => {}
+        Ok("http") => {
+            return Err(Error::invalid(
+                "the DynamoDB endpoint is plain http; set the option aws_allow_http to 'true' to use it",
+            ));
+        }
+        _ => return Err(Error::invalid("deltic.s3.dynamodb.endpoint must be a URL: https://host")),
+    }
+    Ok((region, endpoint.trim_end_matches('/').to_owned() + "/"))
+}
+
+/// Credentials for DynamoDB alone.
+fn lock_credentials(options: &Options) -> Option<AwsCredentialProvider> {
+    let text = |name| options.dynamodb(name).map(str::to_owned);
+    let (key_id, secret_key) = (text("access_key_id")?, text("secret_access_key")?);
+    Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: text("session_token") })))
 }
 
 fn open_azure(location: &Location, options: &Options) -> object_store::Result<Clients> {
@@ -189,7 +256,7 @@ fn open_http(location: &Location, options: &Options) -> object_store::Result<Cli
     };
     let store = Arc::new(build(Connector { every_failure: false }, RetryConfig::default())?);
     let once = Arc::new(build(Connector { every_failure: true }, no_retries())?);
-    Ok(Clients { pid: 0, store, once, pages: None, offsets: false })
+    Ok(Clients::new(store, once, None, false))
 }
 
 /// A server's answer that it did not do what it was asked.

@@ -23,12 +23,14 @@ use crate::error::{Error, Result};
 
 mod connect;
 mod counts;
+mod dynamodb;
 mod local;
 mod location;
 mod options;
 mod pool;
 mod ranges;
 mod remote;
+mod turns;
 
 pub use counts::Counts;
 pub use location::decode_path;
@@ -38,6 +40,7 @@ use local::{LocalDisk, LocalWriter};
 use location::{Location, Scheme, Target};
 use options::{Options, mask_urls};
 use remote::{Remote, RemoteWriter};
+use turns::Turns;
 
 /// Foreign buckets kept open; a log could name any number of them.
 const FOREIGN_STORES: usize = 64;
@@ -129,7 +132,8 @@ impl Storage {
     /// `s3`, `s3a`, `az`, `abfs`, `abfss`, `adl`, `gs`, `http`, `https`, or `memory://name`, which lives as long as the
     /// process. Options have the names of the object store crate (`aws_region`, `azure_storage_account_name`, …, in any
     /// case), override the environment, and are refused when no backend knows them. `deltic.durability` = `none` lets
-    /// writes to a local disk return before they would survive a power cut.
+    /// writes to a local disk return before they would survive a power cut. `deltic.s3.log_store` = `dynamodb` makes
+    /// commits to a bucket without conditional puts take turns through a DynamoDB table (`deltic.s3.dynamodb.*`).
     pub fn open(uri: &str, options: &HashMap<String, String>) -> Result<Self> {
         let mut options = Options::parse(options)?;
         let location = Location::parse(uri)?;
@@ -139,6 +143,10 @@ impl Storage {
         let tally = Arc::new(Tally::default());
         let backend = match location.scheme {
             Scheme::Local => Backend::Local(LocalDisk { durable: options.durable, tally: tally.clone() }),
+            Scheme::S3 if options.takes_turns => {
+                let turns = Turns::of(&location)?;
+                Backend::Remote(Remote::new(&location, options.clone(), tally.clone()).with_turns(turns))
+            }
             Scheme::Memory | Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Http => {
                 Backend::Remote(Remote::new(&location, options.clone(), tally.clone()))
             }

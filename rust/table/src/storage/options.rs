@@ -20,6 +20,13 @@ const DURABILITY: &str = "deltic.durability";
 /// The environment's word on the same, used when the option is absent.
 const DURABILITY_VARIABLE: &str = "DELTIC_DURABILITY";
 
+/// How commits to a table on S3 exclude each other: `conditional` puts (default), or turns taken through `dynamodb`.
+const LOG_STORE: &str = "deltic.s3.log_store";
+/// What the options of the DynamoDB table begin with.
+const DYNAMODB: &str = "deltic.s3.dynamodb.";
+/// The table's name if none is given: that of delta-spark.
+const LOCK_TABLE: &str = "delta_log";
+
 /// Keys to suggest for one that is not known; the crate that knows them all cannot list them.
 const SUGGESTIONS: &[&str] = &[
     "aws_access_key_id",
@@ -57,6 +64,13 @@ const SUGGESTIONS: &[&str] = &[
     "proxy_url",
     "user_agent",
     "deltic.durability",
+    "deltic.s3.log_store",
+    "deltic.s3.dynamodb.table",
+    "deltic.s3.dynamodb.region",
+    "deltic.s3.dynamodb.endpoint",
+    "deltic.s3.dynamodb.access_key_id",
+    "deltic.s3.dynamodb.secret_access_key",
+    "deltic.s3.dynamodb.session_token",
 ];
 
 /// Longest piece of a server's answer worth repeating in a message.
@@ -71,6 +85,8 @@ pub(super) struct Options {
     pairs: Vec<(String, String)>,
     /// Whether local writes are synced.
     pub(super) durable: bool,
+    /// Whether commits on S3 take turns through DynamoDB.
+    pub(super) takes_turns: bool,
 }
 
 impl Options {
@@ -94,13 +110,34 @@ impl Options {
                 return Err(Error::invalid(format!("{DURABILITY} must be 'full' or 'none', not '{other}'")));
             }
         };
-        Ok(Self { pairs, durable })
+        let takes_turns = match pairs.iter().find(|(key, _)| key == LOG_STORE).map(|(_, value)| value.as_str()) {
+            None | Some("conditional") => false,
+            Some("dynamodb") => true,
+            Some(other) => {
+                return Err(Error::invalid(format!("{LOG_STORE} must be 'conditional' or 'dynamodb', not '{other}'")));
+            }
+        };
+        if let Some((key, _)) = pairs.iter().find(|(key, _)| key.starts_with(DYNAMODB) && !takes_turns) {
+            return Err(Error::invalid(format!("{key} needs {LOG_STORE} = 'dynamodb'")));
+        }
+        Ok(Self { pairs, durable, takes_turns })
     }
 
     /// Adds a value found in the location itself.
     pub(super) fn with(mut self, key: &str, value: String) -> Self {
         self.pairs.push((key.to_owned(), value));
         self
+    }
+
+    /// The value of `deltic.s3.dynamodb.<name>`.
+    pub(super) fn dynamodb(&self, name: &str) -> Option<&str> {
+        let found = self.pairs.iter().find(|(key, _)| key.strip_prefix(DYNAMODB) == Some(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Name of the DynamoDB table.
+    pub(super) fn lock_table(&self) -> &str {
+        self.dynamodb("table").unwrap_or(LOCK_TABLE)
     }
 
     /// The pairs whose keys parse as `K`, in a fixed order.
@@ -134,7 +171,7 @@ impl Options {
 }
 
 fn is_known(key: &str) -> bool {
-    key.starts_with("deltic.")
+    (key.starts_with("deltic.") && SUGGESTIONS.contains(&key))
         || key.parse::<AmazonS3ConfigKey>().is_ok()
         || key.parse::<AzureConfigKey>().is_ok()
         || key.parse::<GoogleConfigKey>().is_ok()

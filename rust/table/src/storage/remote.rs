@@ -7,9 +7,10 @@
 //! Invariant: [`Put::Created`] and an error of a conditional put are certain; whatever is not is [`Put::Unknown`].
 //! Proved by `conditional_put_outcomes` in the storage tests, against a scripted server.
 
+use std::collections::HashSet;
 use std::error::Error as _;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -26,6 +27,7 @@ use super::counts::Tally;
 use super::location::{Location, Scheme};
 use super::options::Options;
 use super::ranges::merge;
+use super::turns::Turns;
 use super::{Body, Entry, Put, short_read};
 use crate::error::{Error, Result};
 
@@ -42,7 +44,12 @@ const CONCURRENT_PARTS: usize = 8;
 #[derive(Clone)]
 pub(super) struct Remote {
     inner: Arc<Inner>,
+    /// The log in it whose writers take turns.
+    turns: Option<Arc<Turns>>,
 }
+
+/// Servers that were seen to refuse a conditional put of a file that exists, by address and bucket.
+static HONEST: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 struct Inner {
     location: Location,
@@ -71,7 +78,13 @@ enum Finding {
 
 impl Remote {
     pub(super) fn new(location: &Location, options: Options, tally: Arc<Tally>) -> Self {
-        Self { inner: Arc::new(Inner { location: location.clone(), options, tally, slot: Slot::default() }) }
+        let inner = Inner { location: location.clone(), options, tally, slot: Slot::default() };
+        Self { inner: Arc::new(inner), turns: None }
+    }
+
+    /// The same bucket, with a log whose writers take turns.
+    pub(super) fn with_turns(self, turns: Turns) -> Self {
+        Self { turns: Some(Arc::new(turns)), ..self }
     }
 
     fn clients(&self) -> Result<Arc<Clients>> {
@@ -80,6 +93,11 @@ impl Remote {
 
     pub(super) async fn list(&self, dir: &str, start_at: &str) -> Result<Vec<Entry>> {
         let clients = self.clients()?;
+        if let (Some(turns), Some(locks)) = (&self.turns, &clients.locks)
+            && turns.is_log(dir)
+        {
+            turns.finish_newest(self, locks).await?;
+        }
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let mut found = Vec::new();
         let mut keep = |objects: Vec<ObjectMeta>| {
@@ -127,6 +145,21 @@ impl Remote {
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<Bytes> {
+        match (self.get_now(path).await, &self.turns) {
+            (Err(error), Some(turns)) if error.is_not_found() => {
+                let clients = self.clients()?;
+                // Perhaps it is committed, and its writer did not come to copy it.
+                match (turns.commit(path), &clients.locks) {
+                    (Some(name), Some(locks)) if turns.finish_one(self, locks, name).await? => self.get_now(path).await,
+                    _ => Err(error),
+                }
+            }
+            (got, _) => got,
+        }
+    }
+
+    /// The file as it is in the bucket.
+    pub(super) async fn get_now(&self, path: &str) -> Result<Bytes> {
         let clients = self.clients()?;
         let path = key(path)?;
         self.inner.tally.get();
@@ -217,28 +250,73 @@ impl Remote {
 
     pub(super) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
+        let pieces = body.pieces.collect::<Result<Vec<Bytes>>>()?;
+        if let (Some(turns), Some(locks)) = (&self.turns, &clients.locks)
+            && let Some(name) = turns.name(path)
+        {
+            return turns.put_if_absent(self, locks, name, pieces.concat().into()).await;
+        }
         let path = key(path)?;
-        let data = body.pieces.collect::<Result<Vec<Bytes>>>()?;
+        if let Some(server) = &clients.stranger {
+            self.prove(&clients, server, &path).await?;
+        }
         self.inner.tally.put(body.length);
+        self.create(&clients, &path, PutPayload::from_iter(pieces)).await
+    }
+
+    /// Sees a server refuse to overwrite a file: one that ignored the condition would lose commits without a word. Done
+    /// once per process and bucket.
+    async fn prove(&self, clients: &Clients, server: &str, path: &Path) -> Result<()> {
+        // Never waits: a lock that was held when the process forked stays held in the child.
+        if HONEST.try_lock().is_ok_and(|servers| servers.contains(server)) {
+            return Ok(());
+        }
+        let folder = path.as_ref().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+        let probe = key(&format!("{folder}.tmp/probe.{}", uuid::Uuid::new_v4()))?;
+        let text = Bytes::from_static(b"{}");
+        clients.once.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
+        let again = self.create(clients, &probe, text.into()).await;
+        // A file that stays behind is in nobody's way.
+        let _ = clients.once.delete(&probe).await;
+        match again? {
+            Put::Exists => {
+                if let Ok(mut servers) = HONEST.try_lock() {
+                    servers.insert(server.to_owned());
+                }
+                Ok(())
+            }
+            Put::Created => Err(self.cannot_exclude(None)),
+            // Nothing was written to the file that was meant.
+            Put::Unknown(error) => Err(error),
+        }
+    }
+
+    fn cannot_exclude(&self, cause: Option<&StoreError>) -> Error {
+        let error = Error::unsupported(
+            "conditional put",
+            format!(
+                "the store behind {} cannot refuse to overwrite a file, so concurrent commits could overwrite each \
+                 other; use a store with conditional writes and do not switch them off (aws_conditional_put), or let \
+                 writers take turns through DynamoDB (deltic.s3.log_store = 'dynamodb')",
+                self.inner.location.text
+            ),
+        );
+        match cause {
+            Some(cause) => error.caused_by(self.inner.options.redact(&cause.to_string())),
+            None => error,
+        }
+    }
+
+    async fn create(&self, clients: &Clients, path: &Path, data: PutPayload) -> Result<Put> {
         let options = PutOptions { mode: PutMode::Create, ..Default::default() };
-        let Err(error) = clients.once.put_opts(&path, PutPayload::from_iter(data), options).await else {
-            return Ok(Put::Created);
-        };
+        let Err(error) = clients.once.put_opts(path, data, options).await else { return Ok(Put::Created) };
         match finding(&error) {
             // S3 answers 409 when two conditional writes met, which need not mean that either landed.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
                 Ok(Put::Unknown(self.fail("write", error)))
             }
             Finding::Taken => Ok(Put::Exists),
-            Finding::Unsupported | Finding::Refused(501) => Err(Error::unsupported(
-                "conditional put",
-                format!(
-                    "the store behind {} cannot refuse to overwrite a file, so concurrent commits could overwrite each \
-                     other; use a store with conditional writes, and do not switch them off (aws_conditional_put)",
-                    self.inner.location.text
-                ),
-            )
-            .caused_by(self.inner.options.redact(&error.to_string()))),
+            Finding::Unsupported | Finding::Refused(501) => Err(self.cannot_exclude(Some(&error))),
             Finding::Refused(408 | 500..) | Finding::Nothing => Ok(Put::Unknown(self.fail("write", error))),
             Finding::Missing
             | Finding::Denied

@@ -1,4 +1,4 @@
-//! A bucket that speaks enough of S3 to be listed, read and written, and that fails on request.
+//! A bucket that speaks enough of S3, and of Google's dialect of it, to be listed, read and written, and that fails on request.
 //!
 //! A key that contains `!503`, `!409` or any other status is answered with it. `!lost` is carried out, but the
 //! connection closes without an answer.
@@ -17,6 +17,8 @@ struct State {
     /// Method and key (or list query) of every request.
     log: Vec<(String, String)>,
     page: usize,
+    /// Takes no notice of conditions.
+    careless: bool,
 }
 
 pub(crate) struct Bucket {
@@ -51,7 +53,16 @@ impl Answer {
 impl Bucket {
     /// Serves a bucket named `bucket`, with `page` keys to a page of a listing.
     pub(crate) fn start(page: usize) -> Self {
-        let state = Arc::new(Mutex::new(State { page, ..State::default() }));
+        Self::serve(State { page, ..State::default() })
+    }
+
+    /// One that overwrites whatever the condition of a put.
+    pub(crate) fn careless() -> Self {
+        Self::serve(State { page: 1000, careless: true, ..State::default() })
+    }
+
+    fn serve(state: State) -> Self {
+        let state = Arc::new(Mutex::new(state));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let shared = state.clone();
@@ -130,7 +141,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
         if key.contains("!lost") {
             return;
         }
-        let mut text = format!("HTTP/1.1 {} Answer\r\n", answer.status);
+        let mut text = format!("HTTP/1.1 {} Answer\r\nx-goog-generation: 1\r\n", answer.status);
         for (name, value) in &answer.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -183,7 +194,8 @@ fn answer(
             Answer::new(204, "")
         }
         ("PUT", None) => {
-            if headers.get("if-none-match").is_some() && state.objects.contains_key(key) {
+            let google = headers.get("x-goog-if-generation-match").is_some_and(|generation| generation == "0");
+            if (google || headers.contains_key("if-none-match")) && !state.careless && state.objects.contains_key(key) {
                 return Answer::error(412, "PreconditionFailed");
             }
             state.objects.insert(key.into(), body);

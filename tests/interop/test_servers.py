@@ -1,0 +1,206 @@
+"""Tables on real servers: the contract of the stores, and tables from the first write to time travel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import servers
+
+import deltic
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTERS = {"s3": servers.s3, "azure": servers.azure, "dynamodb": servers.dynamodb}
+
+
+class Store:
+    """Where a test's tables go."""
+
+    def __init__(self, server: servers.Server, kind: str) -> None:
+        self.server = server
+        self.kind = kind
+        self.options = {**server.storage_options, **server.log_store}
+
+    def uri(self) -> str:
+        return self.server.uri(f"{uuid.uuid4().hex}/a table=ü".replace(" ", "%20"))
+
+
+class Started:
+    """The servers that tests have asked for so far; they stop together."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.stores: dict[str, Store] = {}
+
+    def store(self, kind: str) -> Store:
+        if kind not in self.stores:
+            self.stores[kind] = Store(self.stack.enter_context(STARTERS[kind]()), kind)
+        return self.stores[kind]
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Started]:
+    with ExitStack() as stack:
+        yield Started(stack)
+
+
+@pytest.fixture(params=STARTERS)
+def store(request: pytest.FixtureRequest, started: Started) -> Store:
+    return started.store(request.param)
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    part = [f"{i % 2} %/ü" for i in range(start, stop)]
+    return pa.table({"id": pa.array(range(start, stop), pa.int64()), "part": part})
+
+
+def ids(table: deltic.Table, version: int | None = None) -> list[int]:
+    return sorted(table.snapshot(version).scan(columns=["id"]).to_arrow()["id"].to_pylist())
+
+
+def conform(stores: list[dict[str, object]]) -> str:
+    """Runs the contract of `tests/rust/table/storage.rs` on the stores; returns what it printed."""
+    command = ["cargo", "test", "--workspace", "--locked", "--quiet", "--test", "table"]
+    command += ["storage::servers", "--", "--nocapture", "--test-threads=1"]
+    if shutil.which("cargo") is None:
+        servers.missing("there is no cargo to run the contract with")
+    environment = {**os.environ, "DELTIC_TEST_STORES": json.dumps(stores)}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000)
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
+    return run.stdout
+
+
+def test_stores_conform(store: Store) -> None:
+    uri = store.server.uri(uuid.uuid4().hex)
+    assert f"conforms: {uri}" in conform([{"uri": uri, "options": store.options, "without": store.server.without}])
+
+
+def test_a_table_from_the_first_write_to_time_travel(store: Store) -> None:
+    uri = store.uri()
+    assert not deltic.Table(uri, storage_options=store.options).exists()
+    deltic.write(uri, rows(0, 10), partition_by=["part"], storage_options=store.options)
+    table = deltic.Table(uri, storage_options=store.options)
+    assert table.scan(filter="part = '1 %/ü' AND id > 4").to_arrow()["id"].to_pylist() == [5, 7, 9]
+
+    other = deltic.Table(uri, storage_options=store.options)
+    assert ids(other) == list(range(10))
+    with table.transaction() as tx:
+        tx.remove("part = '0 %/ü'")
+        tx.append(rows(10, 12))
+    assert ids(other) == [1, 3, 5, 7, 9, 10, 11], "a handle that knows a version sees the next one"
+
+    assert table.checkpoint() == 1
+    deltic.write(uri, rows(12, 13), storage_options=store.options)
+    fresh = deltic.Table(uri, storage_options=store.options)
+    assert fresh.snapshot().version == 2
+    assert ids(fresh) == [1, 3, 5, 7, 9, 10, 11, 12]
+    assert ids(fresh, version=0) == list(range(10))
+    assert [entry["version"] for entry in fresh.history()] == [2, 1, 0]
+    assert fresh.check(files=True).ok
+
+
+def test_threads_that_write_lose_nothing(store: Store) -> None:
+    uri = store.uri()
+    deltic.write(uri, rows(0, 1), storage_options=store.options)
+
+    def append(writer: int) -> list[int]:
+        first = 100 * (writer + 1)
+        return [
+            deltic.write(uri, rows(first + i, first + i + 1), storage_options=store.options).version for i in range(5)
+        ]
+
+    with ThreadPoolExecutor(4) as pool:
+        versions = sorted(version for own in pool.map(append, range(4)) for version in own)
+    assert versions == list(range(1, 21))
+    expected = [0] + [100 * writer + i for writer in (1, 2, 3, 4) for i in range(5)]
+    assert ids(deltic.Table(uri, storage_options=store.options)) == expected
+
+
+APPEND = """
+import json, sys
+import deltic
+import pyarrow as pa
+
+uri, options, first = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+for i in range(first, first + 5):
+    deltic.write(uri, pa.table({"id": pa.array([i], pa.int64()), "part": ["x"]}), storage_options=options)
+"""
+
+
+def test_processes_that_write_lose_nothing(store: Store) -> None:
+    uri = store.uri()
+    deltic.write(uri, rows(0, 1), storage_options=store.options)
+    command = [sys.executable, "-c", APPEND, uri, json.dumps(store.options)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    writers = [subprocess.Popen([*command, str(first)], env=environment) for first in (100, 200)]
+    assert [writer.wait(300) for writer in writers] == [0, 0]
+    table = deltic.Table(uri, storage_options=store.options)
+    assert table.snapshot().version == 10
+    assert ids(table) == [0, *range(100, 105), *range(200, 205)]
+
+
+def test_delta_rs_writes_to_the_same_table() -> None:
+    deltalake = pytest.importorskip("deltalake")
+    with servers.s3() as server:
+        uri = server.uri("together")
+        theirs = {**server.storage_options, "aws_conditional_put": "etag"}
+        deltic.write(uri, rows(0, 5), partition_by=["part"], storage_options=server.storage_options)
+
+        def theirs_now() -> list[int]:
+            read = deltalake.DeltaTable(uri, storage_options=theirs).to_pyarrow_table()
+            return sorted(read["id"].to_pylist())
+
+        assert theirs_now() == list(range(5))
+
+        def append(first: int) -> None:
+            for i in range(first, first + 4):
+                if first == 100:
+                    deltic.write(uri, rows(i, i + 1), storage_options=server.storage_options)
+                else:
+                    deltalake.write_deltalake(uri, rows(i, i + 1), mode="append", storage_options=theirs)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(append, (100, 200)))
+        expected = [*range(5), *range(100, 104), *range(200, 204)]
+        assert ids(deltic.Table(uri, storage_options=server.storage_options)) == expected
+        assert theirs_now() == expected
+
+
+def test_a_writer_that_died_after_its_claim_has_committed() -> None:
+    with servers.dynamodb() as server:
+        options = {**server.storage_options, **server.log_store}
+        uri = server.uri("recovered")
+        for i in range(2):
+            deltic.write(uri, rows(i, i + 1), storage_options=options)
+        reader = deltic.Table(uri, storage_options=options)
+        assert ids(reader) == [0, 1]
+
+        # As if the writer of version 1 had died: its text is in a temporary file, and its item is not complete.
+        name = f"{1:020}.json"
+        log = f"{server.endpoint}/{servers.BUCKET}/recovered/_delta_log"
+        authorized = {"Authorization": servers.scope("s3")}
+        text = servers.send("GET", f"{log}/{name}", b"", authorized)
+        servers.send("PUT", f"{log}/.tmp/{name}.died", text, authorized)
+        servers.send("DELETE", f"{log}/{name}", b"", authorized)
+        item = {"tablePath": uri, "fileName": name, "tempPath": f".tmp/{name}.died", "complete": "false"}
+        put = {"TableName": "delta_log", "Item": {key: {"S": value} for key, value in item.items()}}
+        servers.aws_json(server.endpoint, "PutItem", put)
+
+        assert ids(deltic.Table(uri, storage_options=options)) == [0, 1]
+        key = {key: {"S": item[key]} for key in ("tablePath", "fileName")}
+        found = servers.aws_json(server.endpoint, "GetItem", {"TableName": "delta_log", "Key": key})["Item"]
+        assert isinstance(found, dict)
+        assert found["complete"] == {"S": "true"}
+        assert int(found["expireTime"]["N"]) > 1_700_000_000
+        assert deltic.write(uri, rows(2, 3), storage_options=options).version == 2
+        assert ids(reader) == [0, 1, 2]

@@ -1,0 +1,227 @@
+//! Commits that take turns through DynamoDB: who wins, what a death in between leaves, and who finishes it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use deltic_table::error::Kind;
+use deltic_table::storage::{Put, Storage};
+
+use super::bucket::Bucket;
+use super::lock_table::{Fault, LockTable};
+use super::{is_storage, list, race};
+
+const TABLE: &str = "s3a://bucket/a table";
+
+struct Stores {
+    bucket: Bucket,
+    locks: LockTable,
+    storage: Storage,
+}
+
+/// A bucket that overwrites whatever it is told to, and a table of locks beside it.
+fn stores() -> Stores {
+    let (bucket, locks) = (Bucket::careless(), LockTable::start());
+    let storage = Storage::open("s3a://bucket/a%20table", &locks.options(bucket.options())).unwrap();
+    Stores { bucket, locks, storage }
+}
+
+fn name(version: u64) -> String {
+    format!("{version:020}.json")
+}
+
+fn path(version: u64) -> String {
+    format!("_delta_log/{}", name(version))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+impl Stores {
+    async fn commit(&self, version: u64, text: &'static str) -> deltic_table::error::Result<Put> {
+        self.storage.put_if_absent(&path(version), Bytes::from_static(text.as_bytes())).await
+    }
+
+    /// What a writer leaves that died right after it claimed `version`.
+    async fn claimed(&self, version: u64, text: &'static str) {
+        let temp = format!(".tmp/{}.0d1f", name(version));
+        self.storage.put(&format!("_delta_log/{temp}"), Bytes::from_static(text.as_bytes())).await.unwrap();
+        self.locks.insert(TABLE, &name(version), &temp, false, None);
+    }
+
+    fn is_complete(&self, version: u64) -> bool {
+        self.locks.item(TABLE, &name(version)).unwrap()["complete"]["S"] == "true"
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let keys = self.bucket.keys().into_iter();
+        keys.map(|key| key.strip_prefix("a table/_delta_log/").unwrap().to_owned()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_is_an_item_and_a_file() {
+    let stores = stores();
+    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
+    assert!(matches!(stores.commit(0, "other").await, Ok(Put::Exists)));
+    assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
+    assert_eq!(stores.storage.get(&path(0)).await.unwrap(), "zero");
+    assert_eq!(stores.keys(), [name(0), name(1)], "temporary files go");
+    let item = stores.locks.item(TABLE, &name(1)).unwrap();
+    assert_eq!(item["complete"]["S"], "true");
+    let temp = item["tempPath"]["S"].as_str().unwrap();
+    assert!(temp.starts_with(&format!(".tmp/{}.", name(1))), "{temp}");
+    let expires: u64 = item["expireTime"]["N"].as_str().unwrap().parse().unwrap();
+    assert!((now() + 86_000..=now() + 86_400).contains(&expires), "{expires}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn races_for_a_turn_have_one_winner() {
+    race(stores().storage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_next_finishes_a_claimed_commit() {
+    let listing = stores();
+    listing.commit(0, "zero").await.unwrap();
+    listing.claimed(1, "one").await;
+    assert_eq!(list(&listing.storage, "_delta_log", "").await, [path(0), path(1)]);
+
+    let reading = stores();
+    reading.commit(0, "zero").await.unwrap();
+    reading.claimed(1, "one").await;
+    assert_eq!(reading.storage.get(&path(1)).await.unwrap(), "one");
+    assert!(reading.storage.get(&path(2)).await.unwrap_err().is_not_found());
+
+    let following = stores();
+    following.commit(0, "zero").await.unwrap();
+    following.claimed(1, "one").await;
+    assert!(matches!(following.commit(2, "two").await, Ok(Put::Created)));
+    assert_eq!(following.storage.get(&path(2)).await.unwrap(), "two");
+
+    let late = stores();
+    late.commit(0, "zero").await.unwrap();
+    late.claimed(1, "one").await;
+    assert!(matches!(late.commit(1, "mine").await, Ok(Put::Exists)));
+
+    for stores in [listing, reading, following, late] {
+        assert!(stores.is_complete(1));
+        assert_eq!(stores.storage.get(&path(1)).await.unwrap(), "one");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_commit_is_only_marked() {
+    let stores = stores();
+    stores.claimed(0, "zero").await;
+    stores.storage.put(&path(0), Bytes::from_static(b"zero")).await.unwrap();
+    let puts = stores.bucket.requests("PUT", &name(0));
+    assert_eq!(list(&stores.storage, "_delta_log", "").await, [path(0)]);
+    assert!(stores.is_complete(0));
+    assert_eq!(stores.bucket.requests("PUT", &name(0)), puts, "nothing is written again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_could_not_be_marked_is_made_all_the_same() {
+    let stores = stores();
+    stores.commit(0, "zero").await.unwrap();
+    // The claim goes through, its completion does not.
+    stores.locks.fail("PutItem", &[Fault::Lost]);
+    stores.locks.fail("GetItem", &[]);
+    assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)), "the answer was lost, the claim was not");
+    stores.claimed(2, "two").await;
+    stores.locks.fail("PutItem", &[Fault::Refused(500, "InternalServerError"); 5]);
+    assert!(stores.storage.list_from("_delta_log", "").await.is_err());
+    assert!(!stores.is_complete(2));
+    assert_eq!(list(&stores.storage, "_delta_log", &name(1)).await, [path(1), path(2)]);
+    assert!(stores.is_complete(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_of_claims() {
+    let stores = stores();
+    stores.locks.fail("PutItem", &[Fault::Dropped]);
+    match stores.commit(0, "zero").await {
+        Ok(Put::Unknown(error)) => assert!(is_storage(&error, true), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(stores.locks.requests("PutItem"), 1, "a claim is sent once");
+    stores.locks.fail("PutItem", &[Fault::Refused(500, "InternalServerError")]);
+    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Unknown(_))));
+    for (status, code, retryable) in [
+        (400, "ProvisionedThroughputExceededException", true),
+        (400, "ThrottlingException", true),
+        (400, "AccessDeniedException", false),
+        (400, "UnrecognizedClientException", false),
+    ] {
+        stores.locks.fail("PutItem", &[Fault::Refused(status, code)]);
+        let error = stores.commit(0, "zero").await.unwrap_err();
+        assert!(is_storage(&error, retryable) && error.to_string().contains(code), "{error}");
+        assert!(!format!("{error} {error:?}").contains("verysecret"), "{error:?}");
+    }
+    // Questions are asked again.
+    stores.locks.fail("GetItem", &[Fault::Refused(400, "ThrottlingException"), Fault::Dropped]);
+    stores.locks.fail("Query", &[Fault::Refused(503, "ServiceUnavailable")]);
+    assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
+    assert!(stores.storage.get(&path(0)).await.unwrap_err().is_not_found());
+    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_refused() {
+    // Another writer spells the location differently.
+    let stores = stores();
+    stores.locks.insert("s3://bucket/a table", &name(7), ".tmp/x", true, Some(now() + 100));
+    let error = stores.commit(0, "zero").await.unwrap_err();
+    assert!(*error.kind() == Kind::Invalid && error.to_string().contains("s3://bucket/a table"), "{error}");
+    stores.locks.insert("s3://bucket/a table", &name(7), ".tmp/x", true, Some(now() - 100));
+    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)), "that was long ago");
+
+    // A table was deleted and is made again.
+    stores.storage.delete(&path(0)).await.unwrap();
+    let error = stores.commit(0, "zero").await.unwrap_err();
+    assert!(is_storage(&error, false) && error.to_string().contains(TABLE), "{error}");
+
+    // The text of a claimed commit is gone.
+    stores.locks.insert(TABLE, &name(1), ".tmp/gone", false, None);
+    assert_eq!(stores.storage.list_from("_delta_log", "").await.unwrap_err().kind(), &Kind::Corrupt);
+    stores.locks.insert(TABLE, &name(1), "../../outside", false, None);
+    assert_eq!(stores.storage.list_from("_delta_log", "").await.unwrap_err().kind(), &Kind::Corrupt);
+    stores.locks.insert(TABLE, "up/down", ".tmp/x", false, None);
+    assert_eq!(stores.storage.list_from("_delta_log", "").await.unwrap_err().kind(), &Kind::Corrupt);
+
+    let open = |uri: &str, key: &str, value: &str| {
+        let mut options = stores.locks.options(stores.bucket.options());
+        options.insert(key.into(), value.into());
+        Storage::open(uri, &options)
+    };
+    let elsewhere = open("s3://bucket/t", "deltic.s3.dynamodb.table", "nothing").unwrap();
+    let error = elsewhere.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
+    assert!(is_storage(&error, false) && error.to_string().contains("deltic.s3.dynamodb.table"), "{error}");
+    for (uri, key, value) in [
+        ("s3://bucket/t", "deltic.s3.log_store", "redis"),
+        ("s3://bucket/t", "deltic.s3.log_store", "conditional"),
+        ("s3://bucket/t", "deltic.s3.dynamodb.tabel", "x"),
+        ("https://s3.eu-west-1.amazonaws.com/bucket/t", "deltic.s3.dynamodb.table", "x"),
+    ] {
+        assert_eq!(open(uri, key, value).unwrap_err().kind(), &Kind::Invalid, "{key} = {value}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ignores_conditions_is_found_out() {
+    let bucket = Bucket::careless();
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    let error = storage.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
+    assert!(error.to_string().contains("deltic.s3.log_store"), "{error}");
+    assert!(bucket.keys().is_empty(), "{:?}", bucket.keys());
+
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    for version in 0..3 {
+        assert!(matches!(storage.put_if_absent(&path(version), Bytes::new()).await, Ok(Put::Created)));
+    }
+    assert_eq!(bucket.requests("PUT", "probe"), 2, "asked once");
+    assert_eq!(bucket.keys().len(), 3, "{:?}", bucket.keys());
+}

@@ -1,0 +1,342 @@
+"""Real servers on this machine for tests: S3, Azure and DynamoDB.
+
+None for Google Cloud Storage: its emulators lack the XML interface by which the client writes.
+
+Each function is a context manager. It starts a server of its own on a free port of the loopback interface, over an
+empty temporary folder, and stops it when the block is left, however that happens. What is not installed yet is
+installed once into a cache that is keyed by version. A test is skipped where that is impossible, with the reason; it
+fails where the environment has CI=true.
+
+    with servers.s3() as server:
+        deltic.write(server.uri("trips"), data, storage_options=server.storage_options)
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltic" / "servers"
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+# The newest that runs on Node 20.
+AZURITE = "azurite@3.35.0"
+MOTO = "moto-5.2.5"
+MOTO_PACKAGES = ["moto[dynamodb,s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"]
+BUCKET = "tables"
+ACCESS_KEY = "AKIDELTICTESTS"
+SECRET_KEY = "not-a-secret-of-anyone"
+# Azurite knows this account, which Microsoft publishes for emulators.
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+START_SECONDS = 300
+INSTALL_SECONDS = 1500
+
+
+@dataclass
+class Server:
+    """A running server with one empty bucket."""
+
+    endpoint: str
+    """URL of the server, without a trailing slash."""
+    base: str
+    """URI of the bucket."""
+    storage_options: dict[str, str]
+    """What reaches it, under names that deltic and delta-rs both know."""
+    folder: Path
+    """The server's temporary folder; `server.log` in it is what it printed."""
+    log_store: dict[str, str] = field(default_factory=dict)
+    """Options that make deltic take turns through DynamoDB, for servers that have both."""
+    without: str = ""
+    """Characters that keys cannot have here."""
+
+    def uri(self, name: str) -> str:
+        """The root of a table."""
+        return f"{self.base}/{name}"
+
+
+@contextmanager
+def s3() -> Iterator[Server]:
+    """An S3 server whose conditional put is atomic (Versity S3 Gateway over a folder)."""
+    binary = go_program(VERSITYGW)
+    with folder() as place:
+        for name in ("data", "meta"):
+            (place / name).mkdir()
+        (place / "data" / BUCKET).mkdir()
+        environment = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+
+        def command(port: int) -> list[str]:
+            general = ["--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet"]
+            # Beside the data, since not every temporary folder takes extended attributes.
+            return [str(binary), *general, "posix", "--sidecar", str(place / "meta"), str(place / "data")]
+
+        with running(command, place, environment) as endpoint:
+            yield Server(endpoint, f"s3://{BUCKET}", s3_options(endpoint), place)
+
+
+@contextmanager
+def azure() -> Iterator[Server]:
+    """Azure Blob Storage, as its emulator Azurite has it."""
+    package = npm_package(AZURITE)
+    script = package / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    with folder() as place:
+
+        def command(port: int) -> list[str]:
+            where = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(place / "data")]
+            return ["node", str(script), *where, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+
+        with running(command, place, {}) as endpoint:
+            create_azure_container(endpoint)
+            options = {
+                "azure_storage_account_name": AZURE_ACCOUNT,
+                "azure_storage_account_key": AZURE_KEY,
+                "azure_storage_endpoint": f"{endpoint}/{AZURE_ACCOUNT}",
+                "azure_allow_http": "true",
+                "allow_http": "true",
+            }
+            # A backslash becomes a slash, as in the real store.
+            yield Server(endpoint, f"az://{BUCKET}", options, place, without="\\")
+
+
+@contextmanager
+def dynamodb() -> Iterator[Server]:
+    """S3 and DynamoDB at one address (moto), with the table of locks that delta-spark makes."""
+    site = pip_folder(MOTO, MOTO_PACKAGES)
+    with folder() as place:
+
+        def command(port: int) -> list[str]:
+            return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+
+        with running(command, place, {"PYTHONPATH": str(site), "MOTO_IAM_LOAD_MANAGED_POLICIES": "false"}) as endpoint:
+            send("PUT", f"{endpoint}/{BUCKET}", b"", {"Authorization": scope("s3")})
+            aws_json(endpoint, "CreateTable", LOCK_TABLE)
+            lock = {
+                "deltic.s3.log_store": "dynamodb",
+                "deltic.s3.dynamodb.table": LOCK_TABLE["TableName"],
+                "deltic.s3.dynamodb.endpoint": endpoint,
+            }
+            yield Server(endpoint, f"s3://{BUCKET}", s3_options(endpoint), place, lock)
+
+
+LOCK_TABLE: dict[str, object] = {
+    "TableName": "delta_log",
+    "AttributeDefinitions": [
+        {"AttributeName": "tablePath", "AttributeType": "S"},
+        {"AttributeName": "fileName", "AttributeType": "S"},
+    ],
+    "KeySchema": [
+        {"AttributeName": "tablePath", "KeyType": "HASH"},
+        {"AttributeName": "fileName", "KeyType": "RANGE"},
+    ],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+
+
+def s3_options(endpoint: str) -> dict[str, str]:
+    return {
+        "aws_endpoint": endpoint,
+        "aws_allow_http": "true",
+        "aws_access_key_id": ACCESS_KEY,
+        "aws_secret_access_key": SECRET_KEY,
+        "aws_region": "us-east-1",
+    }
+
+
+# --- requests that set a server up ---
+
+
+def send(method: str, url: str, body: bytes, headers: dict[str, str]) -> bytes:
+    request = urllib.request.Request(url, data=body, headers=headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return bytes(response.read())
+
+
+def scope(service: str) -> str:
+    """What tells moto which service and account are meant; it checks no signature."""
+    return f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20250101/us-east-1/{service}/aws4_request"
+
+
+def aws_json(endpoint: str, operation: str, body: dict[str, object]) -> dict[str, object]:
+    """One operation of moto's DynamoDB."""
+    headers = {
+        "Content-Type": "application/x-amz-json-1.0",
+        "X-Amz-Target": f"DynamoDB_20120810.{operation}",
+        "Authorization": scope("dynamodb"),
+    }
+    return dict(json.loads(send("POST", endpoint, json.dumps(body).encode(), headers)))
+
+
+def create_azure_container(endpoint: str) -> None:
+    """Signed by the account's key: nothing unsigned may create a container."""
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    signed = f"x-ms-date:{date}\nx-ms-version:2021-08-06"
+    resource = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{BUCKET}\nrestype:container"
+    text = "PUT" + "\n" * 12 + f"{signed}\n{resource}"
+    signature = base64.b64encode(hmac.digest(base64.b64decode(AZURE_KEY), text.encode(), hashlib.sha256)).decode()
+    headers = {
+        "x-ms-date": date,
+        "x-ms-version": "2021-08-06",
+        "Authorization": f"SharedKey {AZURE_ACCOUNT}:{signature}",
+    }
+    # The empty type keeps the client from naming one of its own, which would be signed too.
+    url = f"{endpoint}/{AZURE_ACCOUNT}/{BUCKET}?restype=container"
+    send("PUT", url, b"", {**headers, "Content-Type": ""})
+
+
+# --- processes ---
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="deltic-server-"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def running(command: Callable[[int], list[str]], place: Path, environment: dict[str, str]) -> Iterator[str]:
+    """Starts a server; yields its URL once it accepts connections."""
+    log = place / "server.log"
+    for _ in range(3):
+        # Somebody else may take the port before the server does; then the server ends, and another port is tried.
+        port = free_port()
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ending_with_parent(command(port)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                cwd=place,
+            )
+        try:
+            if not accepts(process, port):
+                continue
+            yield f"http://127.0.0.1:{port}"
+            return
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    raise RuntimeError(f"{command(0)[0]} did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def ending_with_parent(command: list[str]) -> list[str]:
+    """The command, as a process that the kernel ends with this one, also when the tests are killed."""
+    if sys.platform != "linux":
+        return command
+    program = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", program, *command]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def accepts(process: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return process.poll() is None
+    return False
+
+
+# --- installing ---
+
+
+def go_program(package: str) -> Path:
+    name = package.split("@")[0].split("/")[-1]
+
+    def install(into: Path) -> None:
+        environment = {"GOBIN": str(into)}
+        run(["go", "install", package], environment)
+
+    return installed(f"{name}-{package.split('@')[1]}", "go", install) / name
+
+
+def npm_package(package: str) -> Path:
+    def install(into: Path) -> None:
+        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional"]
+        run(["npm", "install", *options, "--prefix", str(into), package], {})
+
+    return installed(package.replace("@", "-"), "npm", install)
+
+
+def pip_folder(name: str, packages: list[str]) -> Path:
+    """Beside the environment of the tests, whose packages would otherwise have to agree with those of a server."""
+
+    def install(into: Path) -> None:
+        run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(into), *packages], {})
+
+    tag = f"py{sys.version_info[0]}{sys.version_info[1]}"
+    return installed(f"{name}-{tag}", "pip", install)
+
+
+def installed(name: str, tool: str, install: Callable[[Path], None]) -> Path:
+    """The folder of one version of a program, made on first use by whoever comes first."""
+    place = CACHE / name
+    if place.exists():
+        return place
+    if tool != "pip" and shutil.which(tool) is None:
+        missing(f"{name} is not installed, and there is no {tool} to install it with")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists():
+            return place
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=CACHE) as partial:
+            try:
+                install(Path(partial) / name)
+            except (OSError, subprocess.SubprocessError) as error:
+                output = getattr(error, "stderr", None) or error
+                missing(f"{name} could not be installed: {str(output).strip().splitlines()[-1:]}")
+            (Path(partial) / name).rename(place)
+    return place
+
+
+def run(command: list[str], environment: dict[str, str]) -> None:
+    subprocess.run(
+        command,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_SECONDS,
+        env={**os.environ, **environment},
+        cwd=CACHE,
+    )
+
+
+def missing(reason: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
