@@ -271,5 +271,5 @@ pub(crate) fn texts_by_page<T>(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
