@@ -311,7 +311,11 @@ impl Pending {
             Action::CommitInfo(_) => true,
             _ => false,
         };
-        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) { IsolationLevel::SnapshotIsolation } else { self.isolation }
+        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) {
+            IsolationLevel::SnapshotIsolation
+        } else {
+            self.isolation
+        }
     }
 
     /// Refuses a commit that mentions a logical file twice in one role.

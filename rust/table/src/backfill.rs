@@ -13,10 +13,10 @@ use arrow_array::Array;
 use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch};
 use deltic_protocol::conflict::{Actions, Pending, ReadSet};
+use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::paths::PathSet;
 use deltic_protocol::stats::text;
-use deltic_protocol::feature;
 use futures::TryStreamExt;
 use serde_json::{Map, json};
 
@@ -60,11 +60,7 @@ pub async fn enable_row_tracking(storage: &Storage, (ids, pace): (&dyn Ids, &dyn
 ///
 /// # Errors
 /// As [`enable_row_tracking`].
-pub async fn enable(
-    storage: &Storage,
-    (ids, pace): (&dyn Ids, &dyn Pace),
-    files_per_commit: usize,
-) -> Result<Enabled> {
+pub async fn enable(storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace), files_per_commit: usize) -> Result<Enabled> {
     let committer = LogCommitter::new(storage.clone());
     let (mut files, mut batch) = (0, 0);
     let mut latest = None;
@@ -139,7 +135,12 @@ fn push_all(adds: &AddBatch, rows: impl Iterator<Item = usize>, actions: &mut Ac
 }
 
 /// Commits files again, with the ids that every attempt gives them; how many.
-async fn give_ids(snapshot: &Snapshot, actions: Actions, batch: u32, (ids, pace): (&dyn Ids, &dyn Pace)) -> Result<u64> {
+async fn give_ids(
+    snapshot: &Snapshot,
+    actions: Actions,
+    batch: u32,
+    (ids, pace): (&dyn Ids, &dyn Pace),
+) -> Result<u64> {
     let storage = snapshot.storage();
     let mut parameters = Map::new();
     parameters.insert("batchId".to_owned(), json!(batch.to_string()));

@@ -11,9 +11,9 @@
 
 use std::time::Duration;
 
-use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::conflict::rebase::{Attempt, watermark};
 use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
@@ -119,7 +119,9 @@ impl Transaction {
             let info = self.commit_info((first, tracked), pace.now_ms())?;
             let (lines, others) = attempt.print(info, &self.pending.actions)?;
             if lines.len() > MOST_BYTES {
-                return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
+                return Err(Error::invalid(
+                    "the commit would be larger than 2 GiB, which no reader takes; make several",
+                ));
             }
             match committer.commit(version, lines.clone()).await {
                 Ok(Put::Created) => return self.landed((lines, others), attempts, version == first),

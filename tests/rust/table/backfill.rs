@@ -111,10 +111,7 @@ async fn every_file_gets_ids_in_batches() {
     check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
     let operations: Vec<Value> =
         (3..=6).map(|version| log(&sample, version)[0]["commitInfo"]["operation"].clone()).collect();
-    assert_eq!(
-        operations,
-        ["UPGRADE PROTOCOL", "ROW TRACKING BACKFILL", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]
-    );
+    assert_eq!(operations, ["UPGRADE PROTOCOL", "ROW TRACKING BACKFILL", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]);
     let batch = log(&sample, 4);
     assert_eq!(batch[0]["commitInfo"]["isBlindAppend"], false);
     let adds: Vec<&Value> = batch.iter().filter_map(|line| line.get("add")).collect();
@@ -143,8 +140,11 @@ async fn what_others_remove_meanwhile_does_not_come_back() {
     };
     // The id that is asked for when the first batch is ready to be committed as version 4.
     let moved = |path: &str| json!({"remove": {"path": path, "deletionTimestamp": 5, "dataChange": false}});
-    let vectored = add_with("d", json!({"stats": "{\"numRecords\":6}", "deletionVector": vector(1),
-        "baseRowId": 100, "defaultRowCommitVersion": 5}));
+    let vectored = add_with(
+        "d",
+        json!({"stats": "{\"numRecords\":6}", "deletionVector": vector(1),
+        "baseRowId": 100, "defaultRowCommitVersion": 5}),
+    );
     let mark = |at: u64| {
         json!({"domainMetadata": {"domain": "delta.rowTracking", "removed": false,
             "configuration": format!("{{\"rowIdHighWaterMark\":{at}}}")}})

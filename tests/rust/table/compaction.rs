@@ -94,8 +94,7 @@ fn actions(steps: &[Step], version: usize) -> Vec<Value> {
             Step::Txn(app, at) => (format!("txn {app}"), json!({"txn": {"appId": format!("a{app}"), "version": at}})),
             Step::Domain(name, removed) => {
                 let domain = format!("d{name}");
-                let action =
-                    json!({"domainMetadata": {"domain": domain, "configuration": version.to_string(), "removed": removed}});
+                let action = json!({"domainMetadata": {"domain": domain, "configuration": version.to_string(), "removed": removed}});
                 (domain, action)
             }
             Step::Property(value) => {

@@ -449,7 +449,7 @@ async fn many_missed_commits_are_read_together() {
 
 /// Commits of `writers` tasks, `appends` each, one after the other; each must be in the log once.
 async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> BTreeSet<u64> {
-    let created = store.commit(0, Bytes::from_static(APPEND.as_bytes())).await.unwrap();
+    let created = store.commit(0, Lines::of(APPEND.as_bytes()).unwrap()).await.unwrap();
     assert!(matches!(created, Put::Created));
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {

@@ -43,7 +43,6 @@ impl LogicalFiles {
     fn has_path(&self, path: &str) -> bool {
         self.files.contains(&(canonical_path(path).as_ref(), None::<String>)) || self.with_vector.contains(path)
     }
-
 }
 
 impl Actions {
@@ -189,7 +188,8 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub(super) fn leave_out(&mut self, goes: impl Fn(&str) -> bool) -> Result<()> {
-        let mut kept = Self { others: std::mem::take(&mut self.others), says_again: self.says_again, ..Self::default() };
+        let mut kept =
+            Self { others: std::mem::take(&mut self.others), says_again: self.says_again, ..Self::default() };
         self.files.each(|line| match file_action_of(line)? {
             Some(action) if path_of(&action).is_some_and(&goes) => Ok(()),
             Some(action) => kept.push(action),

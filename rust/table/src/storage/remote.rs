@@ -221,7 +221,9 @@ impl Remote {
         let data = body.pieces.collect::<Result<Vec<Bytes>>>()?;
         self.inner.tally.put(body.length);
         let options = PutOptions { mode: PutMode::Create, ..Default::default() };
-        let Err(error) = clients.once.put_opts(&path, PutPayload::from_iter(data), options).await else { return Ok(Put::Created) };
+        let Err(error) = clients.once.put_opts(&path, PutPayload::from_iter(data), options).await else {
+            return Ok(Put::Created);
+        };
         match finding(&error) {
             // S3 answers 409 when two conditional writes met, which need not mean that either landed.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
