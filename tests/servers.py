@@ -123,7 +123,7 @@ def dynamodb() -> Iterator[Server]:
     with folder() as place:
 
         def command(port: int) -> list[str]:
-            return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+            return [sys.executable, "-c", ONE_BY_ONE, str(port)]
 
         with running(command, place, {"PYTHONPATH": str(site), "MOTO_IAM_LOAD_MANAGED_POLICIES": "false"}) as endpoint:
             send("PUT", f"{endpoint}/{BUCKET}", b"", {"Authorization": scope("s3")})
@@ -135,6 +135,22 @@ def dynamodb() -> Iterator[Server]:
             }
             yield Server(endpoint, f"s3://{BUCKET}", s3_options(endpoint), place, lock)
 
+
+# In moto a condition is checked and then the item is put, each in the thread of its request, so that now and then two
+# requests find that there is no item. What it stands for does not do that.
+ONE_BY_ONE = """
+import sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import run_simple
+
+moto, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def application(environ, start_response):
+    with turn:
+        return list(moto(environ, start_response))
+
+run_simple("127.0.0.1", int(sys.argv[1]), application, threaded=True, request_handler=MotoRequestHandler)
+"""
 
 LOCK_TABLE: dict[str, object] = {
     "TableName": "delta_log",

@@ -188,7 +188,8 @@ def test_a_writer_that_died_after_its_claim_has_committed() -> None:
         # As if the writer of version 1 had died: its text is in a temporary file, and its item is not complete.
         name = f"{1:020}.json"
         log = f"{server.endpoint}/{servers.BUCKET}/recovered/_delta_log"
-        authorized = {"Authorization": servers.scope("s3")}
+        # Without a type of its own the body would be taken for a form.
+        authorized = {"Authorization": servers.scope("s3"), "Content-Type": "application/json"}
         text = servers.send("GET", f"{log}/{name}", b"", authorized)
         servers.send("PUT", f"{log}/.tmp/{name}.died", text, authorized)
         servers.send("DELETE", f"{log}/{name}", b"", authorized)
