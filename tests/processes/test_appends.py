@@ -3,7 +3,7 @@
 import time
 from typing import Any, Literal
 
-import pytest
+import servers
 from conftest import APPENDS, WRITERS, report
 from proof import check_appends, rates, read_log
 from writers import SCHEMA, Work, append, running
@@ -36,6 +36,5 @@ def test_processes_append_on_the_local_disk(uri: str) -> None:
 
 
 def test_processes_append_on_an_s3_server() -> None:
-    servers = pytest.importorskip("servers", reason="tests/servers.py is missing")
     with servers.s3() as server:
         check_all_append(server.uri("appends"), server.storage_options, "S3 server")

@@ -5,6 +5,7 @@ What a killed process has told stays in the pipe: each message is one write that
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import time
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -58,10 +60,17 @@ class Work:
     pause: float = 0
 
 
-def numbers(work: Work) -> Iterator[int]:
-    """A number for each commit, with a pause before it."""
+def event() -> Event:
+    """Something that one process can say to all others."""
+    return _context.Event()
+
+
+def numbers(work: Work, more: Event | None) -> Iterator[int]:
+    """A number for each commit, with a pause before it: as many as asked for, and on while there is to be `more`."""
     chosen = random.Random(work.name)
-    for number in range(work.commits):
+    for number in itertools.count():
+        if number >= work.commits and (more is None or not more.is_set()):
+            return
         time.sleep(chosen.random() * work.pause)
         yield number
 
@@ -85,22 +94,23 @@ class Running(NamedTuple):
                 return said
 
 
-Does = Callable[[Work, Callable[[Any], None]], None]
+Tell = Callable[[Any], None]
+Does = Callable[[Work, Iterator[int], Tell], None]
 
 
-def _live(does: Does, work: Work, gate: Any, pipe: Connection) -> None:
+def _live(does: Does, work: Work, gate: Any, more: Event | None, pipe: Connection) -> None:
     gate.wait(120)
-    does(work, pipe.send)
+    does(work, numbers(work, more), pipe.send)
 
 
 @contextmanager
-def running(works: list[tuple[Does, Work]]) -> Iterator[list[Running]]:
+def running(works: list[tuple[Does, Work]], more: Event | None = None) -> Iterator[list[Running]]:
     """Processes that begin at once; the block begins with them, and those still there at its end are killed."""
     gate = _context.Barrier(len(works) + 1)
     started = []
     for does, work in works:
         ours, theirs = _context.Pipe(duplex=False)
-        process = _context.Process(target=_live, args=(does, work, gate, theirs), daemon=True)
+        process = _context.Process(target=_live, args=(does, work, gate, more, theirs), daemon=True)
         process.start()
         theirs.close()
         started.append(Running(work, process, ours))
@@ -117,10 +127,10 @@ def running(works: list[tuple[Does, Work]]) -> Iterator[list[Running]]:
 # --- what they do ---
 
 
-def append(work: Work, tell: Callable[[Any], None]) -> None:
+def append(work: Work, numbers: Iterator[int], tell: Tell) -> None:
     """Append rows one by one; every failure ends the process."""
     table = deltic.Table(work.uri, work.storage_options)
-    for number in numbers(work):
+    for number in numbers:
         data = row(work.name, number, work.part)
         (id,) = data["id"].to_pylist()
         began = time.perf_counter()
@@ -139,12 +149,12 @@ def _options(work: Work) -> dict[str, str] | None:
     return work.storage_options if work.how == "path" else None
 
 
-def append_by_deltalake(work: Work, tell: Callable[[Any], None]) -> None:
+def append_by_deltalake(work: Work, numbers: Iterator[int], tell: Tell) -> None:
     """The same by delta-rs, which gives up now and then; it also joins the small files of its part."""
     import deltalake
     from deltalake.exceptions import CommitFailedError
 
-    for number in numbers(work):
+    for number in numbers:
         data = row(work.name, number, work.part)
         (id,) = data["id"].to_pylist()
         began = time.perf_counter()
@@ -158,11 +168,11 @@ def append_by_deltalake(work: Work, tell: Callable[[Any], None]) -> None:
             tell(Refused((id,), str(error)))
 
 
-def rewrite(work: Work, tell: Callable[[Any], None]) -> None:
+def rewrite(work: Work, numbers: Iterator[int], tell: Tell) -> None:
     """Read a part, remove it and write it anew, while others append to it: no row may get lost, or be there twice."""
     table = deltic.Table(work.uri, work.storage_options)
     filter = f"part = '{work.part}'"
-    for _ in numbers(work):
+    for _ in numbers:
         began = time.perf_counter()
         try:
             with table.transaction(operation="REWRITE") as transaction:
@@ -177,12 +187,12 @@ def rewrite(work: Work, tell: Callable[[Any], None]) -> None:
         tell(Told(commit.version, commit.attempts, time.perf_counter() - began))
 
 
-def all_kinds(work: Work, tell: Callable[[Any], None]) -> None:
+def all_kinds(work: Work, numbers: Iterator[int], tell: Tell) -> None:
     """Commits of every kind without end, to be killed at any moment."""
     table = deltic.Table(work.uri, work.storage_options)
     chosen = random.Random(work.seed)
     live: list[str] = []
-    for number in numbers(work):
+    for number in numbers:
         data = row(work.name, number, work.part)
         (id,) = data["id"].to_pylist()
         kind = chosen.choice(["path", "handle", "several", "replace"])
