@@ -160,7 +160,6 @@ async fn what_others_remove_meanwhile_does_not_come_back() {
         }
     });
     let enabled = enable(&storage, (&world, &world), 100).await.unwrap();
-    drop(world);
     assert!(done);
     check(&sample, &[("d", 6), ("e", 7), ("z", 2)]).await;
     assert_eq!(ids(&storage).await["z"], (106, 6));
