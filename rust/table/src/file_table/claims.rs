@@ -8,20 +8,17 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, Int64Array, new_null_array};
-use arrow_select::concat::concat;
+use arrow_array::{Array, ArrayRef};
 use deltic_protocol::action::Sidecar;
-use deltic_protocol::error::Result;
 use deltic_protocol::predicate::Column as LogicalColumn;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::DataType;
-use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::stats::read::Leaf;
 use serde::{Deserialize, Serialize};
 
 use super::Column;
-use super::groups::GroupBounds;
+use super::groups::{ContainerBounds, of_groups};
 use crate::checkpoint::part::Part;
 
 /// The key among the tags.
@@ -82,7 +79,7 @@ impl Claims {
         let claim = |column: &Column| {
             let (leaf, partition) = leaf_of(column)?;
             let wanted = [(leaf.path.clone(), column.clone())];
-            let bounds = GroupBounds::new(&groups, &wanted);
+            let bounds = of_groups(&groups, &wanted);
             let data_type = DataType::Primitive(leaf.data_type.clone());
             let logical = LogicalColumn { path: leaf.path.clone(), index: 0, data_type };
             let min = extreme(bounds.min(&logical).ok()??, false);
@@ -141,50 +138,9 @@ fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
 }
 
 /// Bounds of whole files of a checkpoint, where their tags say any.
-pub(super) struct ClaimedBounds<'a> {
+pub(super) fn of_files<'a>(
     files: &'a [Option<Claims>],
     columns: &'a [(Vec<String>, Column)],
-}
-
-impl<'a> ClaimedBounds<'a> {
-    /// For columns by logical path.
-    pub(super) fn new(files: &'a [Option<Claims>], columns: &'a [(Vec<String>, Column)]) -> Self {
-        Self { files, columns }
-    }
-
-    fn bound(&self, column: &LogicalColumn, upper: bool) -> Result<Option<ArrayRef>> {
-        let Some((_, wanted)) = self.columns.iter().find(|(path, _)| *path == column.path) else { return Ok(None) };
-        let target = to_arrow_type(&column.data_type);
-        let of_file = |claims: &Option<Claims>| {
-            let known = claims.as_ref().and_then(|claims| claims.bound(wanted, upper));
-            known.filter(|known| *known.data_type() == target).unwrap_or_else(|| new_null_array(&target, 1))
-        };
-        let bounds: Vec<ArrayRef> = self.files.iter().map(of_file).collect();
-        if bounds.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(concat(&bounds.iter().map(AsRef::as_ref).collect::<Vec<_>>())?))
-    }
-}
-
-impl Bounds for ClaimedBounds<'_> {
-    fn containers(&self) -> usize {
-        self.files.len()
-    }
-
-    fn min(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
-        self.bound(column, false)
-    }
-
-    fn max(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
-        self.bound(column, true)
-    }
-
-    fn null_count(&self, _column: &LogicalColumn) -> Result<Option<Int64Array>> {
-        Ok(None)
-    }
-
-    fn row_count(&self) -> Result<Option<Int64Array>> {
-        Ok(None)
-    }
+) -> ContainerBounds<'a, impl Fn(usize, &Column, bool) -> Option<ArrayRef>> {
+    ContainerBounds::new(files.len(), columns, |at, column, upper| files.get(at)?.as_ref()?.bound(column, upper))
 }

@@ -20,32 +20,44 @@ use super::decode::{has_typed_partition, is_complete, stats_path, typed_partitio
 use crate::checkpoint::part::Part;
 use crate::footer::has_ordered_bounds;
 
-/// The row groups of a checkpoint.
-pub(super) struct GroupBounds<'a> {
-    groups: &'a [(Arc<Part>, usize)],
+/// Bounds of containers of files, for columns by logical path: what `bound` says of each, and nothing else.
+pub(super) struct ContainerBounds<'a, F> {
     columns: &'a [(Vec<String>, Column)],
+    containers: usize,
+    bound: F,
 }
 
-impl<'a> GroupBounds<'a> {
-    /// For columns by logical path.
-    pub(super) fn new(groups: &'a [(Arc<Part>, usize)], columns: &'a [(Vec<String>, Column)]) -> Self {
-        Self { groups, columns }
+/// Of row groups, from their footers.
+pub(super) fn of_groups<'a>(
+    groups: &'a [(Arc<Part>, usize)],
+    columns: &'a [(Vec<String>, Column)],
+) -> ContainerBounds<'a, impl Fn(usize, &Column, bool) -> Option<ArrayRef>> {
+    ContainerBounds::new(groups.len(), columns, |at, column, upper| {
+        let (part, group) = groups.get(at)?;
+        match column {
+            Column::Partition { leaf, .. } if has_typed_partition(part, *group, leaf) => {
+                extreme(part, *group, &typed_partition_path(leaf), upper)
+            }
+            Column::Bounds { leaf, .. } => stored_bound(part, *group, leaf, upper),
+            _ => None,
+        }
+    })
+}
+
+impl<'a, F: Fn(usize, &Column, bool) -> Option<ArrayRef>> ContainerBounds<'a, F> {
+    /// `bound` gives the least or, if told so, the greatest value of a column in one container, if it is known.
+    pub(super) fn new(containers: usize, columns: &'a [(Vec<String>, Column)], bound: F) -> Self {
+        Self { columns, containers, bound }
     }
 
-    fn bound(&self, column: &LogicalColumn, upper: bool) -> Result<Option<ArrayRef>> {
+    fn bounds(&self, column: &LogicalColumn, upper: bool) -> Result<Option<ArrayRef>> {
         let Some((_, wanted)) = self.columns.iter().find(|(path, _)| *path == column.path) else { return Ok(None) };
         let target = to_arrow_type(&column.data_type);
-        let of_group = |(part, group): &(Arc<Part>, usize)| {
-            let known = match wanted {
-                Column::Partition { leaf, .. } if has_typed_partition(part, *group, leaf) => {
-                    extreme(part, *group, &typed_partition_path(leaf), upper)
-                }
-                Column::Bounds { leaf, .. } => stored_bound(part, *group, leaf, upper),
-                _ => None,
-            };
+        let of_one = |at: usize| {
+            let known = (self.bound)(at, wanted, upper);
             known.filter(|known| *known.data_type() == target).unwrap_or_else(|| new_null_array(&target, 1))
         };
-        let bounds: Vec<ArrayRef> = self.groups.iter().map(of_group).collect();
+        let bounds: Vec<ArrayRef> = (0..self.containers).map(of_one).collect();
         if bounds.is_empty() {
             return Ok(None);
         }
@@ -87,17 +99,17 @@ fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<Arra
     value.ok()
 }
 
-impl Bounds for GroupBounds<'_> {
+impl<F: Fn(usize, &Column, bool) -> Option<ArrayRef>> Bounds for ContainerBounds<'_, F> {
     fn containers(&self) -> usize {
-        self.groups.len()
+        self.containers
     }
 
     fn min(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
-        self.bound(column, false)
+        self.bounds(column, false)
     }
 
     fn max(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
-        self.bound(column, true)
+        self.bounds(column, true)
     }
 
     fn null_count(&self, _column: &LogicalColumn) -> Result<Option<Int64Array>> {

@@ -223,7 +223,7 @@ impl FileTable {
             files.iter().map(|file| self.checkpoint.sidecar(*file).and_then(Claims::of)).collect();
         files.retain(|file| claims.get(*file).is_none_or(|known| known.as_ref().is_none_or(|known| known.files > 0)));
         for (predicate, columns) in &terms {
-            let possible = prune::keep(predicate, &claims::ClaimedBounds::new(&claims, columns))?;
+            let possible = prune::keep(predicate, &claims::of_files(&claims, columns))?;
             files.retain(|file| possible.value(*file));
         }
         let mut kept = Vec::new();
@@ -232,7 +232,7 @@ impl FileTable {
         }
         for (predicate, columns) in terms {
             let groups: Vec<(Arc<Part>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
-            let possible = prune::keep(predicate, &groups::GroupBounds::new(&groups, columns))?;
+            let possible = prune::keep(predicate, &groups::of_groups(&groups, columns))?;
             let mut at = 0..;
             kept.retain(|_| at.next().is_some_and(|at| possible.value(at)));
         }
