@@ -15,7 +15,7 @@ from writers import SCHEMA, Running, Told, Work, all_kinds, row, running
 import deltic
 
 SEED = 20260301
-AT_ONCE = 2
+AT_ONCE = 4
 FOREVER = 1_000_000
 
 

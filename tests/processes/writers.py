@@ -66,12 +66,12 @@ def event() -> Event:
 
 
 def numbers(work: Work, more: Event | None) -> Iterator[int]:
-    """A number for each commit, with a pause before it: as many as asked for, and on while there is to be `more`."""
+    """A number for each commit, with a pause before it: those asked for, then slowly on while there is to be `more`."""
     chosen = random.Random(work.name)
     for number in itertools.count():
         if number >= work.commits and (more is None or not more.is_set()):
             return
-        time.sleep(chosen.random() * work.pause)
+        time.sleep(chosen.random() * work.pause * (1 if number < work.commits else 5))
         yield number
 
 
