@@ -202,7 +202,7 @@ impl LockTable {
         let passing = failure.is_passing();
         let (message, cause) = match failure {
             Failure::NotSent(cause) => {
-                (format!("no connection to DynamoDB (table {name}); check deltic.s3.dynamodb.endpoint"), cause)
+                (format!("no request reached DynamoDB (table {name}); check the credentials and the endpoint"), cause)
             }
             Failure::Lost(cause) => (format!("DynamoDB's answer about its table {name} is lost"), cause),
             Failure::Refused(status, code, message) => {
