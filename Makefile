@@ -52,6 +52,8 @@ test-rust: $(VENV)/installed ## The Rust tests alone
 	@echo "== Rust tests"
 	@cargo test --workspace --locked --no-run
 	@cargo test --workspace --locked --quiet
+	@echo "== The model of the commit loop"
+	@cargo test --manifest-path tests/model/Cargo.toml --locked --quiet
 
 test-python: $(VENV)/debug ## The Python, Spark, interoperability and process tests alone
 	@$(JAVA_HOME_OR_STOP); failed=; \
@@ -80,6 +82,8 @@ lint: $(VENV)/debug ## Check formatting, types, the stub and the house rules
 	@echo "== cargo fmt, clippy"
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@cargo fmt --manifest-path tests/model/Cargo.toml --check
+	@cargo clippy --manifest-path tests/model/Cargo.toml --all-targets --locked --quiet -- -D warnings
 	@echo "== ruff"
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
