@@ -103,6 +103,10 @@ fn print(tail: &Tail, end: u64) -> Result<Lines> {
     for rows in &tail.tombstones {
         tombstones(rows, end)?.into_iter().try_for_each(|remove| lines.push(&Action::Remove(remove)))?;
     }
+    if lines.is_empty() {
+        // A file without a byte is taken for one that was torn.
+        lines.push_line(br#"{"commitInfo":{}}"#)?;
+    }
     Ok(lines)
 }
 

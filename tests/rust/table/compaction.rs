@@ -109,6 +109,17 @@ fn actions(steps: &[Step], version: usize) -> Vec<Value> {
     actions
 }
 
+#[tokio::test]
+async fn commits_that_left_nothing_are_compacted_too() {
+    let sample = Sample::new();
+    sample.commit(0, &creation());
+    sample.commit(1, &actions(&[], 1));
+    sample.commit(2, &actions(&[], 2));
+    let before = see(&sample.open().await.unwrap()).await;
+    compact_log(&sample.storage, Some(1), Some(2)).await.unwrap();
+    assert_eq!(see(&sample.open().await.unwrap()).await, before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
