@@ -27,7 +27,7 @@ HOW = """\
     python benches/run.py --only plan-json,refresh --sizes 100k,1m --engines deltic,duckdb
 
 Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. A cell is
-the median of five runs after a warm-up, least and greatest in brackets, then the peak memory of the process above what
+the median of RUNS runs after a warm-up, least and greatest in brackets, then the peak memory of the process above what
 it had after its imports. On 5,000,000 files the peers run once, on 1,000,000 the plain replay does, and whoever needs
 more than a minute is cut off.
 Every answer (files kept, their bytes where the engine tells, rows) is compared with that of a plain replay of the log
@@ -257,6 +257,12 @@ def curves(case: Case, measured: dict[str, Any]) -> list[Curve]:
     return found
 
 
+def fewest_runs(results: dict[str, Any]) -> int:
+    """How often a case was run at least."""
+    tables_of_cases = (table for case in results["cases"].values() for table in case.values())
+    return min((table["made_by"][1] for table in tables_of_cases if "made_by" in table), default=0)
+
+
 def write(folder: Path, results: dict[str, Any]) -> None:
     """Write README.md and a plot for each case that was measured on several sizes."""
     plots = folder / "plots"
@@ -270,5 +276,6 @@ def write(folder: Path, results: dict[str, Any]) -> None:
             shown.append(f"![{case.title}](plots/{case.name}.svg)")
     body = page(results, quick=False).split("## All cases")
     curves_of_cases = ["## Time over the number of files", "", *shown, ""]
-    text = "\n".join([body[0] + HOW, *curves_of_cases, "## All cases" + body[1]])
+    how = HOW.replace("RUNS", str(fewest_runs(results)))
+    text = "\n".join([body[0] + how, *curves_of_cases, "## All cases" + body[1]])
     (folder / "README.md").write_text(text.rstrip() + "\n")
