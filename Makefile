@@ -114,7 +114,7 @@ clean: ## Remove what the other targets made here
 .PHONY: tools
 tools:
 	@test -n '$(PYTHON)' || { echo "error: Python 3.10 or newer is missing: get it from https://www.python.org or with: apt install python3 python3-venv" >&2; exit 1; }
-	@command -v cargo >/dev/null || { echo "error: cargo (Rust 1.88 or newer) is missing: get it from https://rustup.rs" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "error: cargo (Rust 1.89 or newer) is missing: get it from https://rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "error: a C compiler (cc) is missing: apt install build-essential, or on a Mac: xcode-select --install" >&2; exit 1; }
 
 $(VENV)/installed: requirements-dev.txt | tools

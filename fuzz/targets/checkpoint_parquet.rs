@@ -105,7 +105,7 @@ fn check_adds(adds: &AddBatch) -> Result<()> {
         assert_eq!(adds.add(row)?.path, adds.path().value(row));
     }
     if let Some(typed) = adds.structure("stats_parsed") {
-        let text: StringArray = complete(adds.stats(), typed)?;
+        let text: StringArray = complete(adds.stats()?.as_ref(), typed)?;
         assert_eq!(text.len(), adds.len());
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
@@ -9,12 +10,14 @@ use serde::de::IgnoredAny;
 
 pub(crate) fn run(data: &[u8]) {
     let origin = Origin::Commit(7);
-    let read = parse_commit(data, origin, Wanted::All);
+    let commit = Bytes::copy_from_slice(data);
+    let read = parse_commit(&commit, origin, Wanted::All);
     // Lines of the ordinary shape are read in place; what the full parser accepts, it must find there too.
-    let other = parse_commit(&spaced(data), origin, Wanted::All);
+    let other = parse_commit(&spaced(data).into(), origin, Wanted::All);
     let read = match (read, other) {
         (Ok(read), Ok(other)) => {
-            assert_eq!(read.adds.rows(), other.adds.rows());
+            assert_eq!(files(&read), files(&other));
+            assert_eq!(read.adds.rows().schema().fields().len(), other.adds.rows().schema().fields().len());
             assert_eq!(read.remove_rows, other.remove_rows);
             assert_eq!(rest(&read), rest(&other));
             read
@@ -30,7 +33,7 @@ pub(crate) fn run(data: &[u8]) {
 
     // Which actions are there does not depend on whether the files are wanted, as long as a line holds one action.
     if data.split(|byte| *byte == b'\n').all(holds_one_action) {
-        let state = parse_commit(data, origin, Wanted::NoFiles).unwrap();
+        let state = parse_commit(&commit, origin, Wanted::NoFiles).unwrap();
         assert!(state.adds.is_empty() && state.removes.is_empty() && state.cdc.is_empty());
         assert_eq!(rest(&state), rest(&read));
         assert_eq!(state.sidecars, read.sidecars);
@@ -39,17 +42,20 @@ pub(crate) fn run(data: &[u8]) {
 
     let mut actions = rest(&read);
     actions.extend(read.cdc.iter().cloned().map(Action::Cdc));
-    let adds: Vec<Action> = (0..read.adds.len()).map(|row| Action::Add(read.adds.add(row).unwrap())).collect();
+    let adds = files(&read);
     actions.extend(adds.iter().cloned());
     let printed = print_commit(&actions).unwrap();
     if actions.is_empty() {
         return;
     }
-    let again = parse_commit(&printed, origin, Wanted::All).unwrap();
+    let again = parse_commit(&printed.into(), origin, Wanted::All).unwrap();
     assert_eq!(rest(&again), rest(&read));
     assert_eq!(again.cdc, read.cdc);
-    let again: Vec<Action> = (0..again.adds.len()).map(|row| Action::Add(again.adds.add(row).unwrap())).collect();
-    assert_eq!(again, adds);
+    assert_eq!(files(&again), adds);
+}
+
+fn files(read: &CommitActions) -> Vec<Action> {
+    (0..read.adds.len()).map(|row| Action::Add(read.adds.add(row).unwrap())).collect()
 }
 
 /// The same actions, none of them in the ordinary shape.

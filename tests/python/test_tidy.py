@@ -26,6 +26,7 @@ PROTOCOL: list[set[str]] = [
 TABLE: list[set[str]] = [
     {"error"},
     {"footer"},
+    {"parallel"},
     {"storage"},
     {"log_reader", "checkpoint"},
     {"tail"},

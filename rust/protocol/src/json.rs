@@ -6,15 +6,25 @@
 //!
 //! Invariants: never reads past the text, never takes time that grows faster than the text, whatever its nesting.
 
+mod blocks;
+
 use std::borrow::Cow;
 
-use memchr::{memchr2, memchr3};
+pub(crate) use self::blocks::Escapes;
+use self::blocks::{behind_bracket, end_of_string, without_escapes};
 
 /// A position in a JSON text. `None` from any method means that the text is not what was asked for; stop then.
 #[derive(Debug, Clone)]
 pub struct Scanner<'t> {
     text: &'t str,
     at: usize,
+}
+
+/// A string as it stands, quotes with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quoted<'t> {
+    pub(crate) literal: &'t str,
+    pub(crate) escapes: Escapes,
 }
 
 impl<'t> Scanner<'t> {
@@ -42,15 +52,24 @@ impl<'t> Scanner<'t> {
             _ if !first => return None,
             _ => {}
         }
-        let key = unquote(self.quoted()?)?;
+        let key = self.string()?.text()?;
         (self.peek()? == b':').then(|| self.at += 1)?;
         Some(Some(key))
+    }
+
+    /// The next value, which is a string.
+    pub(crate) fn string(&mut self) -> Option<Quoted<'t>> {
+        (self.peek()? == b'"').then_some(())?;
+        let (end, escapes) = end_of_string(self.text.as_bytes(), self.at + 1)?;
+        let literal = self.text.get(self.at..=end)?;
+        self.at = end + 1;
+        Some(Quoted { literal, escapes })
     }
 
     /// The text of the next value, quotes and brackets with it.
     pub fn value(&mut self) -> Option<&'t str> {
         match self.peek()? {
-            b'"' => self.quoted(),
+            b'"' => self.string().map(|string| string.literal),
             b'{' => self.bracketed(b'{', b'}'),
             b'[' => self.bracketed(b'[', b']'),
             _ => {
@@ -85,27 +104,6 @@ impl<'t> Scanner<'t> {
         None
     }
 
-    fn quoted(&mut self) -> Option<&'t str> {
-        let from = self.at;
-        (self.text.as_bytes().get(from) == Some(&b'"')).then_some(())?;
-        self.at += 1;
-        self.rest_of_string()?;
-        self.text.get(from..self.at)
-    }
-
-    /// To behind the quote that ends the string.
-    fn rest_of_string(&mut self) -> Option<()> {
-        let bytes = self.text.as_bytes();
-        loop {
-            let found = self.at + memchr2(b'"', b'\\', bytes.get(self.at..)?)?;
-            if bytes.get(found) == Some(&b'"') {
-                self.at = found + 1;
-                return Some(());
-            }
-            self.at = found + 2;
-        }
-    }
-
     fn bracketed(&mut self, open: u8, close: u8) -> Option<&'t str> {
         let from = self.at;
         self.at += 1;
@@ -115,47 +113,29 @@ impl<'t> Scanner<'t> {
 
     /// To behind the bracket that closes what is open, others of its kind and strings stepped over.
     fn close(&mut self, open: u8, close: u8) -> Option<()> {
-        let bytes = self.text.as_bytes();
-        let mut depth = 1_usize;
-        while depth > 0 {
-            let found = self.at + memchr3(b'"', open, close, bytes.get(self.at..)?)?;
-            self.at = found + 1;
-            match bytes.get(found) {
-                Some(b'"') => self.rest_of_string()?,
-                Some(byte) if *byte == open => depth += 1,
-                _ => depth -= 1,
-            }
-        }
+        self.at = behind_bracket(self.text.as_bytes(), self.at, open, close)?;
         Some(())
+    }
+}
+
+impl<'t> Quoted<'t> {
+    /// What it says; `None` if its escapes are broken.
+    pub(crate) fn text(&self) -> Option<Cow<'t, str>> {
+        match self.escapes {
+            Escapes::None => self.literal.get(1..self.literal.len() - 1).map(Cow::Borrowed),
+            Escapes::Quotes | Escapes::Others => unquote(self.literal),
+        }
     }
 }
 
 /// Puts what a quoted text says into `out`, in place of what is there; `None` if its escapes are broken, or it is not
 /// quoted.
 pub fn unescape(quoted: &str, out: &mut String) -> Option<()> {
-    let mut rest = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
     out.clear();
-    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
-        out.push_str(rest.get(..at)?);
-        let plain = match rest.as_bytes().get(at + 1)? {
-            b'"' => '"',
-            b'\\' => '\\',
-            b'/' => '/',
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            // Surrogates come in pairs, and are rare.
-            _ => {
-                *out = serde_json::from_str(quoted).ok()?;
-                return Some(());
-            }
-        };
-        out.push(plain);
-        rest = rest.get(at + 2..)?;
+    if !without_escapes(inside, out) {
+        *out = serde_json::from_str(quoted).ok()?;
     }
-    out.push_str(rest);
     Some(())
 }
 

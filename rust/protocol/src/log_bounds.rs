@@ -177,8 +177,8 @@ pub fn statistics(adds: &AddBatch, leaves: &[Leaf]) -> Result<StatsColumns> {
     if let Some(stats) = adds.structure("stats_parsed") {
         return from_struct(stats, leaves);
     }
-    if let Some(stats) = adds.stats() {
-        return from_json(stats, leaves);
+    if let Some(stats) = adds.stats()? {
+        return from_json(&stats, leaves);
     }
     let unknown = |leaf: &Leaf| {
         let arrow = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));

@@ -42,6 +42,11 @@ impl Replay {
         Self::default()
     }
 
+    /// Nothing seen yet, with room for so many files.
+    pub fn with_capacity(files: usize) -> Self {
+        Self { seen: HashTable::with_capacity(files), ..Self::default() }
+    }
+
     /// Whether nothing was seen, so that nothing older can be superseded.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()

@@ -95,7 +95,7 @@ async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base
             None => return Ok(None),
         },
     };
-    let said = parse_commit(&committed.others, Origin::Commit(committed.version), Wanted::NoFiles)?;
+    let said = parse_commit(&committed.others.clone().into(), Origin::Commit(committed.version), Wanted::NoFiles)?;
     let step = Step {
         lines: &committed.lines,
         says_again: committed.says_again,

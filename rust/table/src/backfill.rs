@@ -120,7 +120,7 @@ async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
 
 fn push_all(adds: &AddBatch, rows: impl Iterator<Item = usize>, actions: &mut Actions, most: usize) -> Result<()> {
     let typed = adds.structure("stats_parsed");
-    let printed = typed.map(|typed| text::complete(adds.stats(), typed)).transpose()?;
+    let printed = typed.map(|typed| text::complete(adds.stats()?.as_ref(), typed)).transpose()?;
     for row in rows {
         if actions.num_added() >= most {
             break;

@@ -547,7 +547,7 @@ fn covered(adds: &AddBatch, shape: &TableShape, predicate: &BoundPredicate) -> R
 /// Files in columns, with the statistics that their actions have.
 fn batch_of(files: impl Iterator<Item = Add>) -> Result<AddBatch> {
     let actions: Vec<Action> = files.map(Action::Add).collect();
-    Ok(parse_commit(&print_commit(&actions)?, Origin::Commit(0), Wanted::All)?.adds)
+    Ok(parse_commit(&print_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
 }
 
 fn own_task(file: &DataFile) -> FileTask {

@@ -283,9 +283,10 @@ async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitI
     let path = log_reader::log_path(&file.file_name);
     if file.size > HEAD {
         let head = storage.get_range(&path, 0..HEAD).await?;
-        let line = head.iter().position(|byte| *byte == b'\n').and_then(|end| head.get(..end));
+        let line =
+            head.iter().position(|byte| *byte == b'\n').and_then(|end| (end <= head.len()).then(|| head.slice(..end)));
         if let Some(line) = line
-            && let Some(info) = log_reader::parse(file, line, Wanted::NoFiles)?.commit_info
+            && let Some(info) = log_reader::parse(file, &line, Wanted::NoFiles)?.commit_info
         {
             return Ok(Some(info));
         }

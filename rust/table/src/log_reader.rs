@@ -5,6 +5,9 @@
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
@@ -14,10 +17,22 @@ use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::{self, Stream, StreamExt};
 
 use crate::error::{Error, Result};
+use crate::parallel::{in_parallel, parallelism};
 use crate::storage::Storage;
 
 /// How many log files are fetched at once.
 const CONCURRENT_GETS: usize = 16;
+
+/// A commit that was read and parsed.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub actions: CommitActions,
+    /// The file it stands in.
+    pub file: LogFile,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
 
 /// The path of a file of the log, relative to the table's root.
 pub fn log_path(file_name: &str) -> String {
@@ -63,8 +78,42 @@ pub fn fetch<'a>(storage: &'a Storage, files: Vec<LogFile>) -> impl Stream<Item 
     stream::iter(files).map(get).buffered(CONCURRENT_GETS)
 }
 
+/// Fetches and parses commits, in the order given, but for those whose bytes are `known` by the name of their file.
+///
+/// Several go together: most commits are small, and handing each from thread to thread would cost more than reading it.
+pub fn load(
+    storage: &Storage,
+    files: Vec<LogFile>,
+    known: HashMap<String, Bytes>,
+    wanted: Wanted,
+) -> impl Stream<Item = Result<Loaded>> + use<> {
+    let together = (files.len() / (2 * parallelism())).clamp(1, CONCURRENT_GETS);
+    let (storage, known) = (storage.clone(), Arc::new(known));
+    let some = move |files: Vec<LogFile>| {
+        let (storage, known) = (storage.clone(), known.clone());
+        in_parallel(async move {
+            let unknown = files.iter().filter(|file| !known.contains_key(&file.file_name));
+            let paths: Vec<String> = unknown.map(|file| log_path(&file.file_name)).collect();
+            let mut fetched = storage.get_all(&paths).await?.into_iter();
+            let loaded = files.into_iter().map(|file| {
+                let bytes = known.get(&file.file_name).cloned().or_else(|| fetched.next());
+                let bytes = bytes.ok_or_else(|| Error::internal("a commit was not fetched"))?;
+                Ok(Loaded { actions: parse(&file, &bytes, wanted)?, file, bytes })
+            });
+            Ok(loaded.collect::<Vec<Result<Loaded>>>())
+        })
+    };
+    let mut files = files.into_iter();
+    let groups = std::iter::from_fn(move || {
+        let group: Vec<LogFile> = files.by_ref().take(together).collect();
+        (!group.is_empty()).then_some(group)
+    });
+    let loaded = stream::iter(groups).map(some).buffered(parallelism().max(CONCURRENT_GETS / together));
+    loaded.flat_map(|group| stream::iter(group.unwrap_or_else(|e| vec![Err(e)])))
+}
+
 /// Parses a commit or compacted range, naming the file in errors.
-pub fn parse(file: &LogFile, bytes: &[u8], wanted: Wanted) -> Result<CommitActions> {
+pub fn parse(file: &LogFile, bytes: &Bytes, wanted: Wanted) -> Result<CommitActions> {
     let version = match file.name {
         LogName::Compacted { end, .. } => end,
         _ => file.name.version(),

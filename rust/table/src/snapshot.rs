@@ -25,14 +25,12 @@ use tokio::sync::OnceCell;
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Result};
 use crate::file_table::FileTable;
-use crate::log_reader;
+use crate::log_reader::{self, Loaded};
 use crate::storage::Storage;
 use crate::tail::Tail;
 
 /// Commits, or batches of a checkpoint, looked at once.
 const CONCURRENT_PARSES: usize = 4;
-/// Commits fetched and parsed at once.
-const CONCURRENT_LOADS: usize = 16;
 
 /// One version of a table. Cloning shares everything.
 #[derive(Debug, Clone)]
@@ -80,15 +78,9 @@ impl Snapshot {
         let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
         let newer: Vec<LogFile> = newer.cloned().collect();
         let (mut protocol, mut metadata, mut fetched) = (None, None, Vec::new());
-        let parse = |(file, bytes): (LogFile, Bytes)| async move {
-            let parse = move || log_reader::parse(&file, &bytes, Wanted::NoFiles).map(|actions| (actions, file, bytes));
-            let parsed = tokio::task::spawn_blocking(parse).await;
-            parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
-        };
         {
-            let parsed = log_reader::fetch(storage, newer).map_ok(parse).try_buffered(CONCURRENT_PARSES);
-            let mut newest_first = std::pin::pin!(parsed);
-            while let Some((actions, file, bytes)) = newest_first.try_next().await? {
+            let mut newest_first = std::pin::pin!(log_reader::load(storage, newer, HashMap::new(), Wanted::NoFiles));
+            while let Some(Loaded { actions, file, bytes }) = newest_first.try_next().await? {
                 fetched.push((file, bytes));
                 protocol = protocol.or(actions.protocol);
                 metadata = metadata.or(actions.metadata);
@@ -218,20 +210,10 @@ impl Snapshot {
     async fn load_commits(&self, files: &[LogFile]) -> Result<Vec<CommitActions>> {
         // What opening had to fetch is used up here.
         let fetched = std::mem::take(&mut *self.0.fetched.lock().unwrap_or_else(PoisonError::into_inner));
-        let fetched: HashMap<String, Bytes> =
-            fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
-        let load = |file: &LogFile| {
-            let (file, known) = (file.clone(), fetched.get(&file.file_name).cloned());
-            async move {
-                let bytes = match known {
-                    Some(bytes) => bytes,
-                    None => self.0.storage.get(&log_reader::log_path(&file.file_name)).await?,
-                };
-                let parsed = tokio::task::spawn_blocking(move || log_reader::parse(&file, &bytes, Wanted::All)).await;
-                parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
-            }
-        };
-        stream::iter(files.iter().rev()).map(load).buffered(CONCURRENT_LOADS).try_collect().await
+        let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
+        let newest_first = files.iter().rev().cloned().collect();
+        let loaded = log_reader::load(&self.0.storage, newest_first, known, Wanted::All);
+        loaded.map_ok(|loaded| loaded.actions).try_collect().await
     }
 
     /// The checkpoint, its footers read on first use.

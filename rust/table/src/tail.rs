@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 
 /// Layers beyond this are joined into one, so that asking whether a file was seen stays cheap.
 const MAX_LAYERS: usize = 4;
+/// Commits are joined up to so many files.
+const JOINED_ROWS: usize = 4096;
 
 /// The commits after the checkpoint, replayed.
 #[derive(Debug)]
@@ -43,7 +45,8 @@ impl Tail {
 
     fn replay_all(commits: Vec<CommitActions>) -> Result<Option<Self>> {
         let mut tail = Self { commits: Vec::new(), live: Vec::new(), tombstones: Vec::new(), layers: Vec::new() };
-        let mut replay = Replay::new();
+        let files = commits.iter().map(|commit| commit.adds.len() + commit.removes.len()).sum();
+        let mut replay = Replay::with_capacity(files);
         let none = |rows: &RecordBatch| RecordBatch::new_empty(rows.schema());
         for mut commit in commits {
             if commit.is_compacted && mentions_a_file_twice(&commit)? {
@@ -66,6 +69,7 @@ impl Tail {
         if !replay.is_empty() {
             tail.layers.push(Arc::new(replay));
         }
+        tail.live = joined(tail.live)?;
         Ok(Some(tail))
     }
 
@@ -110,6 +114,22 @@ fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
         unseen = &unseen & &layer.unseen(keys);
     }
     unseen
+}
+
+/// Batches of some size: to look at each costs something however few files it holds.
+fn joined(batches: Vec<AddBatch>) -> Result<Vec<AddBatch>> {
+    let (mut all, mut run) = (Vec::new(), Vec::<AddBatch>::new());
+    for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
+        let rows: usize = run.iter().map(AddBatch::len).sum();
+        let goes_on = run.last().is_none_or(|last| last.rows().schema() == batch.rows().schema());
+        if rows + batch.len() > JOINED_ROWS || !goes_on {
+            all.extend(AddBatch::concat(&run)?);
+            run.clear();
+        }
+        run.push(batch);
+    }
+    all.extend(AddBatch::concat(&run)?);
+    Ok(all)
 }
 
 fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {

@@ -13,7 +13,7 @@ fn actions(lines: &[Value]) -> CommitActions {
     // A commit of nothing at all is torn.
     let provenance = json!({"commitInfo": {}}).to_string();
     let text: Vec<String> = std::iter::once(provenance).chain(lines.iter().map(Value::to_string)).collect();
-    parse_commit(text.join("\n").as_bytes(), Origin::Commit(0), Wanted::All).unwrap()
+    parse_commit(&text.join("\n").into(), Origin::Commit(0), Wanted::All).unwrap()
 }
 
 /// Live files, each a path, a size and how many rows its deletion vector deletes.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::predicate::check_cases;
 
 pub(super) fn parsed(lines: &str, version: u64) -> CommitActions {
-    parse_commit(lines.as_bytes(), Origin::Commit(version), Wanted::All).unwrap()
+    parse_commit(&lines.to_owned().into(), Origin::Commit(version), Wanted::All).unwrap()
 }
 
 /// Own actions from the lines of a commit.

@@ -34,7 +34,7 @@ fn files(members: &[Value]) -> AddBatch {
     };
     let info = std::iter::once(json!({"commitInfo": {}}).to_string());
     let lines: Vec<String> = info.chain(members.iter().enumerate().map(line)).collect();
-    parse_commit(lines.join("\n").as_bytes(), Origin::Commit(0), Wanted::All).unwrap().adds
+    parse_commit(&lines.join("\n").into(), Origin::Commit(0), Wanted::All).unwrap().adds
 }
 
 fn partitioned(values: &[Value]) -> AddBatch {
@@ -112,7 +112,7 @@ fn files_without_partition_values_have_nulls() {
 #[test]
 fn of_a_duplicated_key_the_last_value_holds() {
     let line = r#"{"add":{"path":"f","partitionValues":{"p":"1","q":"5","p":"2"},"size":1,"modificationTime":1}}"#;
-    let adds = parse_commit(line.as_bytes(), Origin::Commit(0), Wanted::All).unwrap().adds;
+    let adds = parse_commit(&line.into(), Origin::Commit(0), Wanted::All).unwrap().adds;
     let shape = table(&[("p", "long"), ("x", "long")], 1);
     assert_eq!(values(&shape, &adds, "p").unwrap(), ["2"]);
     // The same as whoever reads the file is given.

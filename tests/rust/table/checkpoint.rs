@@ -192,8 +192,8 @@ async fn state(snapshot: &Snapshot) -> Result<State> {
     let mut adds = Vec::new();
     for batch in live(snapshot).await? {
         let text = match batch.structure("stats_parsed") {
-            Some(typed) => Some(deltic_protocol::stats::text::complete(batch.stats(), typed)?),
-            None => batch.stats().cloned(),
+            Some(typed) => Some(deltic_protocol::stats::text::complete(batch.stats()?.as_ref(), typed)?),
+            None => batch.stats()?,
         };
         for row in 0..batch.len() {
             let mut add = batch.add(row)?;
@@ -991,7 +991,8 @@ fn typed_lines(snapshot: &Snapshot) -> Vec<String> {
     let layout = every_column(snapshot);
     let mut lines = Vec::new();
     for batch in block_on(live(snapshot)).unwrap() {
-        let columns = layout.columns(batch.stats(), batch.structure("stats_parsed"), batch.len()).unwrap();
+        let columns =
+            layout.columns(batch.stats().unwrap().as_ref(), batch.structure("stats_parsed"), batch.len()).unwrap();
         let columns = arrow_cast::cast(&columns, &text_of(columns.data_type())).unwrap();
         let options = arrow_cast::display::FormatOptions::new().with_null("null");
         let printer = arrow_cast::display::ArrayFormatter::try_new(&columns, &options).unwrap();
@@ -1023,9 +1024,9 @@ fn every_column(snapshot: &Snapshot) -> StatsLayout {
 fn check_forms_agree(snapshot: &Snapshot, name: &str) {
     let layout = every_column(snapshot);
     for batch in block_on(live(snapshot)).unwrap() {
-        let (Some(text), Some(typed)) = (batch.stats(), batch.structure("stats_parsed")) else { continue };
-        let both = layout.columns(Some(text), Some(typed), batch.len()).unwrap();
-        let from_text = layout.columns(Some(text), None, batch.len()).unwrap();
+        let (Some(text), Some(typed)) = (batch.stats().unwrap(), batch.structure("stats_parsed")) else { continue };
+        let both = layout.columns(Some(&text), Some(typed), batch.len()).unwrap();
+        let from_text = layout.columns(Some(&text), None, batch.len()).unwrap();
         assert_eq!(both, from_text, "{name}");
     }
 }

@@ -28,7 +28,10 @@ async fn see(snapshot: &Snapshot) -> Seen {
     for rows in &tail.tombstones {
         tombstones.extend((0..rows.num_rows()).map(|row| {
             let row = rows.slice(row, 1);
-            row.columns().iter().map(|column| format!("{column:?}")).collect()
+            let (schema, columns) = (row.schema(), row.columns());
+            // A column that is not there says what one of nulls says.
+            let there = schema.fields().iter().zip(columns).filter(|(_, column)| column.is_valid(0));
+            there.map(|(field, column)| format!("{}: {column:?} ", field.name())).collect()
         }));
     }
     let (mut txns, mut domains) = (snapshot.txns().await.unwrap(), snapshot.domains().await.unwrap());

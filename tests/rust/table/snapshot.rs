@@ -248,7 +248,7 @@ async fn typed_statistics_serve_where_there_is_no_text() {
     for wanted in [vec![vec!["x".to_owned()]], vec![vec!["x".to_owned()], vec!["y".to_owned()]]] {
         let columns = AddColumns { members: vec!["path"], stats: wanted, ..AddColumns::default() };
         let adds: Vec<_> = snapshot.live_files(&columns).await.unwrap().try_collect().await.unwrap();
-        assert!(adds[0].structure("stats_parsed").is_some() && adds[0].stats().is_none());
+        assert!(adds[0].structure("stats_parsed").is_some() && adds[0].stats().unwrap().is_none());
     }
     // The text is there too, and knows more columns.
     let text = json!({"minValues": {"y": 5}}).to_string();
@@ -257,7 +257,7 @@ async fn typed_statistics_serve_where_there_is_no_text() {
     let columns = AddColumns { members: vec!["path"], stats: vec![vec!["y".to_owned()]], ..AddColumns::default() };
     let snapshot = sample.open().await.unwrap();
     let adds: Vec<_> = snapshot.live_files(&columns).await.unwrap().try_collect().await.unwrap();
-    assert!(adds[0].structure("stats_parsed").is_none() && adds[0].stats().is_some());
+    assert!(adds[0].structure("stats_parsed").is_none() && adds[0].stats().unwrap().is_some());
 }
 
 // --- what is live

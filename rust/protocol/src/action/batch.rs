@@ -10,15 +10,20 @@
 
 use std::sync::{Arc, LazyLock};
 
+use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray};
+use arrow_array::{
+    Array, BinaryViewArray, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray,
+};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 
 use super::{Add, DeletionVectorDescriptor, PartitionValues};
 use crate::error::{Error, Result};
+use crate::json::unescape;
 
 /// Where a batch of actions was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +52,8 @@ pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
     DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
 });
 
-/// All columns that an [`AddBatch`] read from JSON has.
+/// All columns that an [`AddBatch`] read from JSON may have; those without a value are left out, and `stats` are
+/// [quoted](AddBatch::stats).
 pub static ADD_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(vec![
         Field::new("path", DataType::Utf8, false),
@@ -97,6 +103,7 @@ impl AddBatch {
         for field in rows.schema().fields() {
             if let Ok(expected) = ADD_SCHEMA.field_with_name(field.name())
                 && !same_layout(field.data_type(), expected.data_type())
+                && !(field.name() == "stats" && field.data_type() == &DataType::BinaryView)
             {
                 return Err(Error::corrupt(format!(
                     "`add.{}` has the type {} instead of {}",
@@ -134,6 +141,16 @@ impl AddBatch {
         Ok(Self { origin: self.origin, rows })
     }
 
+    /// Several batches with the same columns as one, which stands where the first does; none of none.
+    pub fn concat(batches: &[Self]) -> Result<Option<Self>> {
+        let Some(first) = batches.first() else { return Ok(None) };
+        if batches.len() == 1 {
+            return Ok(Some(first.clone()));
+        }
+        let rows = concat_batches(&first.rows.schema(), batches.iter().map(Self::rows))?;
+        Ok(Some(Self { origin: first.origin, rows }))
+    }
+
     /// What identifies the files.
     pub fn keys(&self) -> Result<KeyBatch> {
         KeyBatch::new(&self.rows)
@@ -158,8 +175,18 @@ impl AddBatch {
     }
 
     /// Statistics as JSON text.
-    pub fn stats(&self) -> Option<&StringArray> {
-        self.rows.column_by_name("stats")?.as_string_opt::<i32>()
+    ///
+    /// Those of a commit are kept as they stand in it, as JSON strings in a column of bytes: they are long, and few who
+    /// read a commit ask for them. Each call copies them.
+    ///
+    /// # Errors
+    /// `Unsupported` if there is more text than a column can hold.
+    pub fn stats(&self) -> Result<Option<StringArray>> {
+        let Some(column) = self.rows.column_by_name("stats") else { return Ok(None) };
+        match column.as_binary_view_opt() {
+            Some(quoted) => unquoted(quoted).map(Some),
+            None => Ok(column.as_string_opt::<i32>().cloned()),
+        }
     }
 
     /// Partition values by physical name.
@@ -200,7 +227,11 @@ impl AddBatch {
             size: number("size").unwrap_or_default(),
             modification_time: number("modificationTime").unwrap_or_default(),
             data_change: data_change.is_some_and(|c| c.is_valid(row) && c.value(row)),
-            stats: text("stats"),
+            stats: match self.rows.column_by_name("stats").and_then(|c| c.as_binary_view_opt()) {
+                Some(quoted) if quoted.is_valid(row) => Some(unquoted(&quoted.slice(row, 1))?.value(0).to_owned()),
+                Some(_) => None,
+                None => text("stats"),
+            },
             tags: tags.map(|map| text_map_at(map, row)),
             deletion_vector: self.deletion_vector(row)?,
             base_row_id: number("baseRowId"),
@@ -208,6 +239,30 @@ impl AddBatch {
             clustering_provider: text("clusteringProvider"),
         })
     }
+}
+
+/// What JSON strings say.
+fn unquoted(quoted: &BinaryViewArray) -> Result<StringArray> {
+    let broken = || Error::internal("statistics were kept that are no JSON string");
+    let mut said = StringBuilder::with_capacity(quoted.len(), quoted.total_buffer_bytes_used());
+    let mut scratch = String::new();
+    let mut bytes = 0_usize;
+    for literal in quoted {
+        let Some(literal) = literal else {
+            said.append_null();
+            continue;
+        };
+        unescape(std::str::from_utf8(literal).map_err(|_| broken())?, &mut scratch).ok_or_else(broken)?;
+        bytes += scratch.len();
+        if i32::try_from(bytes).is_err() {
+            return Err(Error::unsupported(
+                "statistics beyond 2 GiB",
+                "the files of a batch have more than 2 GiB of statistics",
+            ));
+        }
+        said.append_value(&scratch);
+    }
+    Ok(said.finish())
 }
 
 /// [`AddBatch::new`] proved that the column is there; this keeps the accessor total.

@@ -1,116 +1,264 @@
 //! File actions from JSON lines into columns.
+//!
+//! Members that few writers have cost nothing until one does: a column without a value is left out.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow_array::builder::{BooleanBuilder, Int32Builder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder};
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_buffer::NullBufferBuilder;
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::builder::{
+    BooleanBuilder, Int32Builder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder, make_view,
+};
+use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
+use arrow_buffer::{Buffer, NullBufferBuilder};
+use arrow_schema::{DataType, Field, FieldRef, Schema};
+use bytes::Bytes;
 
 use super::batch::{ADD_SCHEMA, DELETION_VECTOR_FIELDS, TEXT_MAP};
-use super::json::{DeletionVectorLine, FileLine, Texts};
-use crate::error::Result;
+use super::json::{DeletionVectorLine, FileLine, Texts, place_in};
+use crate::error::{Error, Result};
+
+/// The members of `remove` that are columns.
+static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::new(vec![
+        Field::new("path", DataType::Utf8, false),
+        Field::new("deletionTimestamp", DataType::Int64, true),
+        Field::new("dataChange", DataType::Boolean, true),
+        Field::new("extendedFileMetadata", DataType::Boolean, true),
+        Field::new("partitionValues", TEXT_MAP.clone(), true),
+        Field::new("size", DataType::Int64, true),
+        Field::new("deletionVector", DataType::Struct(DELETION_VECTOR_FIELDS.clone()), true),
+        Field::new("baseRowId", DataType::Int64, true),
+        Field::new("defaultRowCommitVersion", DataType::Int64, true),
+    ])
+});
+static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
+static NO_REMOVES: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
+/// The field of statistics that stand as they do in the line.
+static QUOTED_STATS: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("stats", DataType::BinaryView, true)));
+
+/// What may begin with nulls.
+trait Nulls: Default {
+    fn nulls(&mut self, count: usize);
+}
+
+/// What becomes a column by itself.
+trait Column: Nulls {
+    fn finish(&mut self) -> Result<ArrayRef>;
+}
+
+macro_rules! columns {
+    ($($builder:ty),*) => {$(
+        impl Nulls for $builder {
+            fn nulls(&mut self, count: usize) {
+                (0..count).for_each(|_| self.append_null());
+            }
+        }
+
+        impl Column for $builder {
+            fn finish(&mut self) -> Result<ArrayRef> {
+                Ok(Arc::new(Self::finish(self)))
+            }
+        }
+    )*};
+}
+
+columns!(StringBuilder, Int64Builder, BooleanBuilder);
+
+/// A column that is not begun before it has a value.
+#[derive(Default)]
+struct Sparse<C> {
+    nulls: usize,
+    column: Option<C>,
+}
+
+impl<C: Nulls> Sparse<C> {
+    fn append<V>(&mut self, value: Option<V>, put: impl FnOnce(&mut C, V)) {
+        match (value, &mut self.column) {
+            (None, None) => self.nulls += 1,
+            (None, Some(column)) => column.nulls(1),
+            (Some(value), column) => {
+                let begun = column.get_or_insert_with(|| {
+                    let mut column = C::default();
+                    column.nulls(self.nulls);
+                    column
+                });
+                put(begun, value);
+            }
+        }
+    }
+}
+
+impl<C: Column> Sparse<C> {
+    fn finish(&mut self) -> Result<Option<ArrayRef>> {
+        self.column.as_mut().map(Column::finish).transpose()
+    }
+}
 
 /// Collects `add` lines.
 #[derive(Default)]
 pub(super) struct AddBuilder {
-    path: StringBuilder,
-    partition_values: TextMaps,
-    size: Int64Builder,
-    modification_time: Int64Builder,
-    data_change: BooleanBuilder,
-    stats: StringBuilder,
-    tags: TextMaps,
-    deletion_vector: DeletionVectorBuilder,
-    base_row_id: Int64Builder,
-    default_row_commit_version: Int64Builder,
-    clustering_provider: StringBuilder,
+    rows: usize,
+    path: Sparse<StringBuilder>,
+    partition_values: Sparse<TextMaps>,
+    size: Sparse<Int64Builder>,
+    modification_time: Sparse<Int64Builder>,
+    data_change: Sparse<BooleanBuilder>,
+    stats: Sparse<QuotedTexts>,
+    tags: Sparse<TextMaps>,
+    deletion_vector: Sparse<DeletionVectorBuilder>,
+    base_row_id: Sparse<Int64Builder>,
+    default_row_commit_version: Sparse<Int64Builder>,
+    clustering_provider: Sparse<StringBuilder>,
 }
 
 impl AddBuilder {
-    pub(super) fn append(&mut self, add: &FileLine<'_>) {
-        self.path.append_value(&add.path);
-        self.partition_values.append(add.partition_values.as_ref());
-        self.size.append_option(add.size);
-        self.modification_time.append_option(add.modification_time);
-        self.data_change.append_option(add.data_change);
-        self.stats.append_option(add.stats.as_deref());
-        self.tags.append(add.tags.as_ref());
-        self.deletion_vector.append(add.deletion_vector.as_ref());
-        self.base_row_id.append_option(add.base_row_id);
-        self.default_row_commit_version.append_option(add.default_row_commit_version);
-        self.clustering_provider.append_option(add.clustering_provider.as_deref());
+    /// A line of `commit`.
+    pub(super) fn append(&mut self, add: &FileLine<'_>, commit: &[u8]) {
+        self.rows += 1;
+        self.path.append(Some(&add.path), |c, v| c.append_value(v));
+        self.partition_values.append(add.partition_values.as_ref(), TextMaps::append);
+        self.size.append(add.size, Int64Builder::append_value);
+        self.modification_time.append(add.modification_time, Int64Builder::append_value);
+        self.data_change.append(add.data_change, BooleanBuilder::append_value);
+        match add.quoted_stats {
+            Some(quoted) => self.stats.append(Some(quoted), |c, v| c.append(v, commit)),
+            None => self.stats.append(add.stats.as_deref(), QuotedTexts::append_text),
+        }
+        self.tags.append(add.tags.as_ref(), TextMaps::append);
+        self.deletion_vector.append(add.deletion_vector.as_ref(), DeletionVectorBuilder::append);
+        self.base_row_id.append(add.base_row_id, Int64Builder::append_value);
+        self.default_row_commit_version.append(add.default_row_commit_version, Int64Builder::append_value);
+        self.clustering_provider.append(add.clustering_provider.as_deref(), |c, v| c.append_value(v));
     }
 
-    pub(super) fn finish(mut self) -> Result<RecordBatch> {
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.path.finish()),
-            self.partition_values.finish(),
-            Arc::new(self.size.finish()),
-            Arc::new(self.modification_time.finish()),
-            Arc::new(self.data_change.finish()),
-            Arc::new(self.stats.finish()),
-            self.tags.finish(),
+    /// The columns that have values, of the lines of `commit`.
+    pub(super) fn finish(mut self, commit: &Bytes) -> Result<RecordBatch> {
+        if self.rows == 0 {
+            return Ok(NO_ADDS.clone());
+        }
+        let stats = self.stats.column.map(|stats| stats.finish(commit)).transpose()?;
+        let columns = [
+            self.path.finish()?,
+            self.partition_values.finish()?,
+            self.size.finish()?,
+            self.modification_time.finish()?,
+            self.data_change.finish()?,
+            stats,
+            self.tags.finish()?,
             self.deletion_vector.finish()?,
-            Arc::new(self.base_row_id.finish()),
-            Arc::new(self.default_row_commit_version.finish()),
-            Arc::new(self.clustering_provider.finish()),
+            self.base_row_id.finish()?,
+            self.default_row_commit_version.finish()?,
+            self.clustering_provider.finish()?,
         ];
-        Ok(RecordBatch::try_new(ADD_SCHEMA.clone(), columns)?)
+        batch(&ADD_SCHEMA, columns)
     }
 }
 
 /// Collects `remove` lines: what identifies them, and what checkpoints keep of tombstones.
 #[derive(Default)]
-pub(super) struct KeyBuilder {
-    path: StringBuilder,
-    deletion_timestamp: Int64Builder,
-    data_change: BooleanBuilder,
-    extended_file_metadata: BooleanBuilder,
-    partition_values: TextMaps,
-    size: Int64Builder,
-    deletion_vector: DeletionVectorBuilder,
-    base_row_id: Int64Builder,
-    default_row_commit_version: Int64Builder,
+pub(super) struct RemoveBuilder {
+    rows: usize,
+    path: Sparse<StringBuilder>,
+    deletion_timestamp: Sparse<Int64Builder>,
+    data_change: Sparse<BooleanBuilder>,
+    extended_file_metadata: Sparse<BooleanBuilder>,
+    partition_values: Sparse<TextMaps>,
+    size: Sparse<Int64Builder>,
+    deletion_vector: Sparse<DeletionVectorBuilder>,
+    base_row_id: Sparse<Int64Builder>,
+    default_row_commit_version: Sparse<Int64Builder>,
 }
 
-impl KeyBuilder {
+impl RemoveBuilder {
     pub(super) fn append(&mut self, remove: &FileLine<'_>) {
-        self.path.append_value(&remove.path);
-        self.deletion_timestamp.append_option(remove.deletion_timestamp);
-        self.data_change.append_option(remove.data_change);
-        self.extended_file_metadata.append_option(remove.extended_file_metadata);
-        self.partition_values.append(remove.partition_values.as_ref());
-        self.size.append_option(remove.size);
-        self.deletion_vector.append(remove.deletion_vector.as_ref());
-        self.base_row_id.append_option(remove.base_row_id);
-        self.default_row_commit_version.append_option(remove.default_row_commit_version);
+        self.rows += 1;
+        self.path.append(Some(&remove.path), |c, v| c.append_value(v));
+        self.deletion_timestamp.append(remove.deletion_timestamp, Int64Builder::append_value);
+        self.data_change.append(remove.data_change, BooleanBuilder::append_value);
+        self.extended_file_metadata.append(remove.extended_file_metadata, BooleanBuilder::append_value);
+        self.partition_values.append(remove.partition_values.as_ref(), TextMaps::append);
+        self.size.append(remove.size, Int64Builder::append_value);
+        self.deletion_vector.append(remove.deletion_vector.as_ref(), DeletionVectorBuilder::append);
+        self.base_row_id.append(remove.base_row_id, Int64Builder::append_value);
+        self.default_row_commit_version.append(remove.default_row_commit_version, Int64Builder::append_value);
     }
 
     pub(super) fn finish(mut self) -> Result<RecordBatch> {
-        let schema = Schema::new(vec![
-            Field::new("path", DataType::Utf8, false),
-            Field::new("deletionTimestamp", DataType::Int64, true),
-            Field::new("dataChange", DataType::Boolean, true),
-            Field::new("extendedFileMetadata", DataType::Boolean, true),
-            Field::new("partitionValues", TEXT_MAP.clone(), true),
-            Field::new("size", DataType::Int64, true),
-            Field::new("deletionVector", DataType::Struct(DELETION_VECTOR_FIELDS.clone()), true),
-            Field::new("baseRowId", DataType::Int64, true),
-            Field::new("defaultRowCommitVersion", DataType::Int64, true),
-        ]);
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.path.finish()),
-            Arc::new(self.deletion_timestamp.finish()),
-            Arc::new(self.data_change.finish()),
-            Arc::new(self.extended_file_metadata.finish()),
-            self.partition_values.finish(),
-            Arc::new(self.size.finish()),
+        if self.rows == 0 {
+            return Ok(NO_REMOVES.clone());
+        }
+        let columns = [
+            self.path.finish()?,
+            self.deletion_timestamp.finish()?,
+            self.data_change.finish()?,
+            self.extended_file_metadata.finish()?,
+            self.partition_values.finish()?,
+            self.size.finish()?,
             self.deletion_vector.finish()?,
-            Arc::new(self.base_row_id.finish()),
-            Arc::new(self.default_row_commit_version.finish()),
+            self.base_row_id.finish()?,
+            self.default_row_commit_version.finish()?,
         ];
-        Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+        batch(&REMOVE_SCHEMA, columns)
+    }
+}
+
+/// The columns that are there, under the names that `schema` has for them.
+fn batch<const N: usize>(schema: &Schema, columns: [Option<ArrayRef>; N]) -> Result<RecordBatch> {
+    let there = schema.fields().iter().zip(columns).filter_map(|(field, column)| {
+        let column = column?;
+        let field = if column.data_type() == &DataType::BinaryView { &QUOTED_STATS } else { field };
+        Some((field.clone(), column))
+    });
+    let (fields, columns): (Vec<FieldRef>, Vec<ArrayRef>) = there.unzip();
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+/// Texts as the JSON strings that they stand in, most of them where the commit has them.
+#[derive(Default)]
+struct QuotedTexts {
+    views: Vec<u128>,
+    valid: Option<NullBufferBuilder>,
+    /// Those that were not taken from the commit's bytes.
+    printed: Vec<u8>,
+}
+
+impl QuotedTexts {
+    /// A string that stands in `commit`.
+    fn append(&mut self, quoted: &str, commit: &[u8]) {
+        match place_in(commit, quoted.as_bytes()).and_then(|place| u32::try_from(place.start).ok()) {
+            Some(offset) => self.push(make_view(quoted.as_bytes(), 0, offset)),
+            None => self.print(quoted.as_bytes()),
+        }
+    }
+
+    /// A text that is no string yet.
+    fn append_text(&mut self, text: &str) {
+        // A text is always a JSON string.
+        self.print(&serde_json::to_vec(text).unwrap_or_default());
+    }
+
+    fn print(&mut self, quoted: &[u8]) {
+        let offset = u32::try_from(self.printed.len()).unwrap_or(u32::MAX);
+        self.printed.extend_from_slice(quoted);
+        self.push(make_view(quoted, 1, offset));
+    }
+
+    fn push(&mut self, view: u128) {
+        self.views.push(view);
+        self.valid.get_or_insert_with(|| NullBufferBuilder::new(0)).append_non_null();
+    }
+
+    fn finish(self, commit: &Bytes) -> Result<ArrayRef> {
+        let buffers = vec![Buffer::from(commit.clone()), Buffer::from_vec(self.printed)];
+        let nulls = self.valid.and_then(|mut valid| valid.finish());
+        let views = BinaryViewArray::try_new(self.views.into(), buffers, nulls);
+        Ok(Arc::new(views.map_err(|e| Error::internal("statistics are not where they were found").caused_by(e))?))
+    }
+}
+
+impl Nulls for QuotedTexts {
+    fn nulls(&mut self, count: usize) {
+        self.views.resize(self.views.len() + count, 0);
+        self.valid.get_or_insert_with(|| NullBufferBuilder::new(0)).append_n_nulls(count);
     }
 }
 
@@ -124,17 +272,29 @@ impl Default for TextMaps {
 }
 
 impl TextMaps {
-    fn append(&mut self, texts: Option<&Texts<'_>>) {
-        for (key, value) in texts.map(|t| t.0.as_slice()).unwrap_or_default() {
+    fn append(&mut self, texts: &Texts<'_>) {
+        for (key, value) in &texts.0 {
             self.0.keys().append_value(key);
             self.0.values().append_option(value.as_deref());
         }
-        // Keys and values were appended in pairs, the only thing that this can refuse.
-        let _paired = self.0.append(texts.is_some());
+        self.end(true);
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
+    fn end(&mut self, is_valid: bool) {
+        // Keys and values were appended in pairs, the only thing that this can refuse.
+        let _paired = self.0.append(is_valid);
+    }
+}
+
+impl Nulls for TextMaps {
+    fn nulls(&mut self, count: usize) {
+        (0..count).for_each(|_| self.end(false));
+    }
+}
+
+impl Column for TextMaps {
+    fn finish(&mut self) -> Result<ArrayRef> {
+        Ok(Arc::new(self.0.finish()))
     }
 }
 
@@ -149,7 +309,11 @@ struct DeletionVectorBuilder {
 }
 
 impl DeletionVectorBuilder {
-    fn append(&mut self, line: Option<&DeletionVectorLine<'_>>) {
+    fn append(&mut self, line: &DeletionVectorLine<'_>) {
+        self.put(Some(line));
+    }
+
+    fn put(&mut self, line: Option<&DeletionVectorLine<'_>>) {
         self.valid.get_or_insert_with(|| NullBufferBuilder::new(0)).append(line.is_some());
         self.storage_type.append_option(line.map(|l| l.storage_type.as_ref()));
         self.path_or_inline_dv.append_option(line.map(|l| l.path_or_inline_dv.as_ref()));
@@ -157,7 +321,15 @@ impl DeletionVectorBuilder {
         self.size_in_bytes.append_option(line.map(|l| l.size_in_bytes));
         self.cardinality.append_option(line.map(|l| l.cardinality));
     }
+}
 
+impl Nulls for DeletionVectorBuilder {
+    fn nulls(&mut self, count: usize) {
+        (0..count).for_each(|_| self.put(None));
+    }
+}
+
+impl Column for DeletionVectorBuilder {
     fn finish(&mut self) -> Result<ArrayRef> {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.storage_type.finish()),

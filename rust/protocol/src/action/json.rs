@@ -11,14 +11,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
+use bytes::Bytes;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
-use super::columns::{AddBuilder, KeyBuilder};
-use super::scan::{Kind, file_action};
+use super::columns::{AddBuilder, RemoveBuilder};
+use super::scan::{Kind, Scratch, file_action};
 use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
 
@@ -65,7 +67,7 @@ pub struct CommitActions {
 /// # Errors
 /// `Corrupt`, with the line's number, if a line is not an action, and if there is none; `Unsupported` if there is more
 /// than columns can hold.
-pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<CommitActions> {
+pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<CommitActions> {
     if wanted == Wanted::All && i32::try_from(bytes.len()).is_err() {
         return Err(Error::unsupported("JSON beyond 2 GiB", "a JSON file of the log is larger than 2 GiB"));
     }
@@ -74,26 +76,26 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
         return Err(Error::corrupt("the commit is empty; restore it, or remove it if it was never acknowledged"));
     }
     let mut adds = AddBuilder::default();
-    let mut removes = KeyBuilder::default();
+    let mut removes = RemoveBuilder::default();
     let mut rest = Rest::default();
-    let mut scratch = String::new();
+    let mut scratch = Scratch::default();
+    // Once for all lines: most commits have nothing but UTF-8.
+    let text = std::str::from_utf8(bytes).ok().filter(|_| wanted == Wanted::All);
     for (index, line) in lines(bytes).enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || (wanted == Wanted::NoFiles && is_file_action(line)) {
             continue;
         }
         let corrupt = || Error::corrupt(format!("line {} of the commit is not a readable action", index + 1));
-        let ordinary = std::str::from_utf8(line).ok().filter(|_| wanted == Wanted::All);
-        match ordinary.and_then(|line| file_action(line, &mut scratch)) {
-            Some((Kind::Add, add)) => {
-                adds.append(&add);
-                continue;
+        if let Some((kind, action)) =
+            text.and_then(|text| text.get(place_in(bytes, line)?)).and_then(|line| file_action(line, &mut scratch))
+        {
+            match kind {
+                Kind::Add => adds.append(&action, bytes),
+                Kind::Remove => removes.append(&action),
             }
-            Some((Kind::Remove, remove)) => {
-                removes.append(&remove);
-                continue;
-            }
-            None => {}
+            scratch.take_back(action);
+            continue;
         }
         // An array would be taken for the members in their order.
         if !line.starts_with(b"{") {
@@ -103,7 +105,7 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
         match wanted {
             Wanted::NoFiles => line.cdc = None,
             Wanted::All => {
-                line.add.iter().for_each(|add| adds.append(add));
+                line.add.iter().for_each(|add| adds.append(add, bytes));
                 line.remove.iter().for_each(|remove| removes.append(remove));
             }
         }
@@ -118,7 +120,7 @@ pub fn parse_commit(bytes: &[u8], origin: Origin, wanted: Wanted) -> Result<Comm
     let remove_rows = removes.finish()?;
     Ok(CommitActions {
         is_compacted: false,
-        adds: AddBatch::new(origin, adds.finish()?)?,
+        adds: AddBatch::new(origin, adds.finish(bytes)?)?,
         removes: KeyBatch::new(&remove_rows)?,
         remove_rows,
         cdc: rest.cdc,
@@ -140,6 +142,13 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         rest = end.and_then(|end| here.get(end + 1..));
         here.get(..end.unwrap_or(here.len()))
     })
+}
+
+/// Where a part of `whole` stands in it; `None` if it is elsewhere.
+pub(super) fn place_in(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
+    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    let end = start.checked_add(part.len()).filter(|end| *end <= whole.len())?;
+    Some(start..end)
 }
 
 /// By the first key alone, unless it is null; a line holds one action.
@@ -193,6 +202,9 @@ pub(super) struct FileLine<'a> {
     pub(super) extended_file_metadata: Option<bool>,
     #[serde(borrow, default)]
     pub(super) stats: Option<Cow<'a, str>>,
+    /// The statistics as they stand in the line, if they were not read further.
+    #[serde(skip)]
+    pub(super) quoted_stats: Option<&'a str>,
     #[serde(borrow, default)]
     pub(super) tags: Option<Texts<'a>>,
     #[serde(borrow, default)]

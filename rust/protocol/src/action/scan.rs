@@ -1,15 +1,16 @@
 //! File actions from lines of JSON, read in place.
 //!
 //! Most of a log is `add` and `remove` lines of one shape. They are walked once, members are taken as they stand and only
-//! what has escapes is copied. Whatever is out of the ordinary (another first key, a member twice, a number that is no
-//! plain integer, a broken escape) is left to the full parser, which accepts or explains it.
+//! what has escapes is copied; statistics, the longest member by far, not even then. Whatever is out of the ordinary
+//! (another first key, a member twice, a number that is no plain integer, a broken escape) is left to the full parser,
+//! which accepts or explains it.
 //!
 //! Invariant: what is read here is what the full parser reads (`action::properties::both_parsers_agree`).
 
 use std::borrow::Cow;
 
 use super::json::{FileLine, Texts};
-use crate::json::{Scanner, unescape, unquote};
+use crate::json::{Escapes, Quoted, Scanner, unescape, unquote};
 
 /// Kinds of file actions that are read in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,8 +19,25 @@ pub(super) enum Kind {
     Remove,
 }
 
-/// The file action of a line, if it is one of the ordinary shape. `scratch` holds the statistics.
-pub(super) fn file_action<'a>(line: &'a str, scratch: &'a mut String) -> Option<(Kind, FileLine<'a>)> {
+/// Memory that is used for one line after another.
+#[derive(Default)]
+pub(super) struct Scratch<'a> {
+    /// Entries of a map.
+    entries: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>,
+    text: String,
+}
+
+impl<'a> Scratch<'a> {
+    /// Takes back the memory of a line that is done with.
+    pub(super) fn take_back(&mut self, line: FileLine<'a>) {
+        if let Some(Texts(entries)) = line.partition_values {
+            self.entries = entries;
+        }
+    }
+}
+
+/// The file action of a line, if it is one of the ordinary shape.
+pub(super) fn file_action<'a>(line: &'a str, scratch: &mut Scratch<'a>) -> Option<(Kind, FileLine<'a>)> {
     let (kind, inside) = match line.strip_prefix("{\"add\":") {
         Some(inside) => (Kind::Add, inside),
         None => (Kind::Remove, line.strip_prefix("{\"remove\":")?),
@@ -31,56 +49,68 @@ pub(super) fn file_action<'a>(line: &'a str, scratch: &'a mut String) -> Option<
     json.is_at_end().then_some((kind, action))
 }
 
-fn members<'a>(json: &mut Scanner<'a>, scratch: &'a mut String) -> Option<FileLine<'a>> {
-    const MEMBERS: [&str; 13] = [
-        "path",
-        "partitionValues",
-        "size",
-        "modificationTime",
-        "dataChange",
-        "stats",
-        "deletionTimestamp",
-        "extendedFileMetadata",
-        "tags",
-        "deletionVector",
-        "baseRowId",
-        "defaultRowCommitVersion",
-        "clusteringProvider",
-    ];
+fn members<'a>(json: &mut Scanner<'a>, scratch: &mut Scratch<'a>) -> Option<FileLine<'a>> {
     json.open()?;
     let mut action = FileLine::default();
-    let (mut seen, mut stats, mut first) = (0_u16, None, true);
+    let (mut seen, mut first) = (0_u16, true);
     while let Some(key) = json.key(first)? {
         first = false;
-        let value = json.value()?;
-        let Some(member) = MEMBERS.iter().position(|member| *member == key) else { continue };
+        let Some(member) = number_of(&key) else {
+            json.value()?;
+            continue;
+        };
         (seen & (1 << member) == 0).then(|| seen |= 1 << member)?;
-        if value == "null" {
+        if json.peek()? == b'n' {
             // No file has no path.
-            (member > 0).then_some(())?;
+            (json.value()? == "null" && member != PATH).then_some(())?;
             continue;
         }
         match member {
-            0 => action.path = unquote(value)?,
-            1 => action.partition_values = Some(texts(value)?),
-            2 => action.size = Some(integer(value)?),
-            3 => action.modification_time = Some(integer(value)?),
-            4 => action.data_change = Some(value.parse().ok()?),
-            5 => stats = Some(value),
-            6 => action.deletion_timestamp = Some(integer(value)?),
-            7 => action.extended_file_metadata = Some(value.parse().ok()?),
-            8 => action.tags = Some(texts(value)?),
-            9 => action.deletion_vector = Some(serde_json::from_str(value).ok()?),
-            10 => action.base_row_id = Some(integer(value)?),
-            11 => action.default_row_commit_version = Some(integer(value)?),
-            _ => action.clustering_provider = Some(unquote(value)?),
+            PATH => action.path = json.string()?.text()?,
+            1 => action.partition_values = Some(texts(json, std::mem::take(&mut scratch.entries))?),
+            2 => action.size = Some(integer(json.value()?)?),
+            3 => action.modification_time = Some(integer(json.value()?)?),
+            4 => action.data_change = Some(json.value()?.parse().ok()?),
+            5 => action.quoted_stats = Some(sound(json.string()?, &mut scratch.text)?),
+            6 => action.deletion_timestamp = Some(integer(json.value()?)?),
+            7 => action.extended_file_metadata = Some(json.value()?.parse().ok()?),
+            8 => action.tags = Some(texts(json, Vec::new())?),
+            9 => action.deletion_vector = Some(serde_json::from_str(json.value()?).ok()?),
+            10 => action.base_row_id = Some(integer(json.value()?)?),
+            11 => action.default_row_commit_version = Some(integer(json.value()?)?),
+            _ => action.clustering_provider = Some(json.string()?.text()?),
         }
     }
-    if let Some(stats) = stats {
-        unescape(stats, scratch)?;
-        action.stats = Some(Cow::Borrowed(scratch.as_str()));
+    (seen & 1 << PATH != 0).then_some(action)
+}
+
+const PATH: u8 = 0;
+
+fn number_of(member: &str) -> Option<u8> {
+    Some(match member {
+        "path" => PATH,
+        "partitionValues" => 1,
+        "size" => 2,
+        "modificationTime" => 3,
+        "dataChange" => 4,
+        "stats" => 5,
+        "deletionTimestamp" => 6,
+        "extendedFileMetadata" => 7,
+        "tags" => 8,
+        "deletionVector" => 9,
+        "baseRowId" => 10,
+        "defaultRowCommitVersion" => 11,
+        "clusteringProvider" => 12,
+        _ => return None,
+    })
+}
+
+/// A string as it stands, if its escapes are sound: quotes that are escaped always are.
+fn sound<'a>(string: Quoted<'a>, scratch: &mut String) -> Option<&'a str> {
+    if string.escapes == Escapes::Others {
+        unescape(string.literal, scratch)?;
     }
-    (seen & 1 == 1).then_some(action)
+    Some(string.literal)
 }
 
 fn integer(value: &str) -> Option<i64> {
@@ -88,10 +118,11 @@ fn integer(value: &str) -> Option<i64> {
     value.parse().ok().filter(|_| !value.starts_with('+'))
 }
 
-fn texts(value: &str) -> Option<Texts<'_>> {
-    let mut json = Scanner::new(value);
+/// A map of texts, in memory that has been used before.
+fn texts<'a>(json: &mut Scanner<'a>, mut entries: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>) -> Option<Texts<'a>> {
+    entries.clear();
     json.open()?;
-    let (mut entries, mut first) = (Vec::new(), true);
+    let mut first = true;
     while let Some(key) = json.key(first)? {
         first = false;
         let value = match json.value()? {

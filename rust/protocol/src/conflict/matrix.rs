@@ -192,7 +192,7 @@ impl Operation {
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;
         lines.extend(print_commit(pending.actions.others())?);
         lines.extend(pending.actions.files().to_bytes()?);
-        parse_commit(&lines, Origin::Commit(1), Wanted::All)
+        parse_commit(&lines.into(), Origin::Commit(1), Wanted::All)
     }
 }
 

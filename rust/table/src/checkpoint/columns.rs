@@ -28,7 +28,7 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
 use deltic_protocol::stats::collect::IndexedColumns;
-use deltic_protocol::stats::text;
+use deltic_protocol::stats::text::complete;
 use deltic_protocol::stats::typed::StatsLayout;
 
 use super::read::AddColumns;
@@ -183,6 +183,8 @@ impl Layout {
     pub(super) fn adds(&self, adds: &AddBatch) -> Result<RecordBatch> {
         let rows = adds.len();
         let typed = adds.structure("stats_parsed");
+        let wants_text = self.writes_text || self.stats.is_some();
+        let text = if wants_text { adds.stats()? } else { None };
         let mut columns = Vec::with_capacity(self.add.len());
         for field in &self.add {
             let column: ArrayRef = match field.name().as_str() {
@@ -191,12 +193,12 @@ impl Layout {
                 "tags" => text_map(adds.rows(), field, false)?,
                 "size" | "modificationTime" => filled(&member(adds.rows(), field)?),
                 "stats" => match typed {
-                    Some(typed) => Arc::new(text::complete(adds.stats(), typed)?),
-                    None => member(adds.rows(), field)?,
+                    Some(typed) => Arc::new(complete(text.as_ref(), typed)?),
+                    None => text.clone().map_or_else(|| new_null_array(field.data_type(), rows), |text| Arc::new(text)),
                 },
                 "partitionValues_parsed" => Arc::new(self.partition_values(adds, field)?),
                 "stats_parsed" => match &self.stats {
-                    Some(layout) => Arc::new(layout.columns(adds.stats(), typed, rows)?),
+                    Some(layout) => Arc::new(layout.columns(text.as_ref(), typed, rows)?),
                     None => new_null_array(field.data_type(), rows),
                 },
                 _ => member(adds.rows(), field)?,

@@ -7,7 +7,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arrow_array::builder::Int64Builder;
@@ -31,6 +30,7 @@ use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
+use crate::parallel::{in_parallel, parallelism};
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
 
@@ -247,23 +247,6 @@ fn pruning(shape: &TableShape, filter: Option<&str>) -> Result<Pruning> {
     Pruning::of(shape, bound)
 }
 
-/// How many row groups to work on at once: one for each processor, and one that is being fetched.
-fn parallelism() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZeroUsize::get).clamp(2, 16) + 1
-}
-
-/// Runs on any thread of the runtime, so that several run at once; stops if nobody waits for it any more.
-async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-    impl<T> Drop for AbortOnDrop<T> {
-        fn drop(&mut self) {
-            self.0.abort();
-        }
-    }
-    let mut task = AbortOnDrop(tokio::spawn(work));
-    (&mut task.0).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
-}
-
 /// The files that the predicate keeps and that are in no row group, and totals of all such.
 async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<AddBatch>, Totals)> {
     let (tail, files) = futures::future::try_join(snapshot.tail(), snapshot.files()).await?;
@@ -294,8 +277,11 @@ async fn loose_files(
     let unseen = |adds: &AddBatch| adds.filter(tail.unseen(&adds.keys()?));
     let inline = inline.map(unseen).transpose()?;
     let batches: Vec<AddBatch> = tail.live.iter().cloned().chain(inline).collect();
-    let (shape, pruning) = (snapshot.shape().clone(), pruning.clone());
-    blocking(move || batches.into_iter().map(|adds| prune_loose(adds, &pruning, &shape)).collect()).await
+    let prune = |adds| {
+        let (snapshot, pruning) = (snapshot.clone(), pruning.clone());
+        in_parallel(async move { prune_loose(adds, &pruning, snapshot.shape()) })
+    };
+    stream::iter(batches).map(prune).buffered(parallelism()).try_collect().await
 }
 
 fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {

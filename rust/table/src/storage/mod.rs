@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
 
@@ -44,6 +45,8 @@ use turns::Turns;
 
 /// Foreign buckets kept open; a log could name any number of them.
 const FOREIGN_STORES: usize = 64;
+/// Files fetched from a bucket at once.
+const CONCURRENT_GETS: usize = 16;
 
 /// A file in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,6 +189,28 @@ impl Storage {
             Backend::Remote(remote) => remote.get(&key).await,
         };
         got.map_err(|e| self.place(e, path))
+    }
+
+    /// Several whole files, in the order asked for.
+    pub async fn get_all(&self, paths: &[String]) -> Result<Vec<Bytes>> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Backend::Local(disk) = &self.inner.backend {
+            let mut keys = Vec::with_capacity(paths.len());
+            for path in paths {
+                match self.resolve_file(path)? {
+                    (Backend::Local(_), key) => keys.push(key),
+                    (Backend::Remote(_), _) => break,
+                }
+            }
+            if keys.len() == paths.len() {
+                let got = disk.get_all(keys).await;
+                return got.map_err(|(at, e)| self.place(e, paths.get(at).map_or("", String::as_str)));
+            }
+        }
+        let gets: Vec<_> = paths.iter().map(|path| self.get(path)).collect();
+        stream::iter(gets).buffered(CONCURRENT_GETS).try_collect().await
     }
 
     /// A part of the file. One that ends before the range does is corrupt, since ranges come from the log or the file.

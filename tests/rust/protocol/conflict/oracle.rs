@@ -152,7 +152,7 @@ impl Prepared {
         let info = json!({"isBlindAppend": blind}).as_object().unwrap().clone();
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
         lines.extend(print_commit(&self.actions()).unwrap());
-        parse_commit(&lines, Origin::Commit(version), Wanted::All).unwrap()
+        parse_commit(&lines.into(), Origin::Commit(version), Wanted::All).unwrap()
     }
 
     /// The table after it. That a removed file is there is checked by the caller.

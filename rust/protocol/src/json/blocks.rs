@@ -1,0 +1,228 @@
+//! Where strings and brackets end, and what escapes say, 32 bytes at a time.
+//!
+//! The log's texts are dense with quotes and escapes: a search that stops at each of them is slower than one that looks at
+//! many bytes at once, whatever they are. A mask has a bit for each byte of a block, the first byte lowest.
+
+use wide::u8x32;
+
+const BYTES: usize = 32;
+
+type Block = [u8; BYTES];
+
+/// How a string is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Escapes {
+    /// As it is.
+    None,
+    /// With a backslash before quotes, and no other escapes.
+    Quotes,
+    /// With escapes that only a parser can judge.
+    Others,
+}
+
+/// The bytes from `at` on; those beyond the end are zero. `None` if all are.
+fn block(bytes: &[u8], at: usize) -> Option<Block> {
+    let rest = bytes.get(at..)?;
+    match rest.first_chunk::<BYTES>() {
+        Some(block) => Some(*block),
+        None if rest.is_empty() => None,
+        None => {
+            let mut block = [0; BYTES];
+            block.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            Some(block)
+        }
+    }
+}
+
+/// Which bytes are `byte`.
+fn equal(block: Block, byte: u8) -> u32 {
+    u8x32::new(block).simd_eq(u8x32::splat(byte)).to_bitmask()
+}
+
+/// Which bytes are escaped: those behind a backslash that is not itself escaped.
+fn escaped(backslashes: u32, is_first: bool) -> u32 {
+    let behind = backslashes << 1 | u32::from(is_first);
+    if backslashes & behind == 0 {
+        return behind;
+    }
+    // Backslashes behind backslashes.
+    let (mut escaped, mut is_escaped) = (0, is_first);
+    for at in 0..BYTES {
+        escaped |= u32::from(is_escaped) << at;
+        is_escaped = !is_escaped && backslashes >> at & 1 != 0;
+    }
+    escaped
+}
+
+/// Where the string whose inside begins at `from` has the quote that ends it, and how it is written.
+pub(crate) fn end_of_string(bytes: &[u8], from: usize) -> Option<(usize, Escapes)> {
+    let (mut at, mut is_escaped, mut escapes) = (from, false, Escapes::None);
+    loop {
+        let block = block(bytes, at)?;
+        let (quotes, backslashes) = (equal(block, b'"'), equal(block, b'\\'));
+        if backslashes != 0 || is_escaped {
+            let escaped = escaped(backslashes, is_escaped);
+            let ends = quotes & !escaped;
+            // Below the lowest end, which are all if there is none.
+            let inside = ends.wrapping_sub(1) & !ends;
+            // An escape stands inside with its backslash or not at all.
+            if backslashes & inside != 0 || is_escaped {
+                let others = escaped & !quotes & inside != 0;
+                escapes = escapes.max(if others { Escapes::Others } else { Escapes::Quotes });
+            }
+            if ends != 0 {
+                return Some((at + ends.trailing_zeros() as usize, escapes));
+            }
+            is_escaped = (backslashes & !escaped) >> (BYTES - 1) != 0;
+        } else if quotes != 0 {
+            return Some((at + quotes.trailing_zeros() as usize, escapes));
+        }
+        at += BYTES;
+    }
+}
+
+/// Where what follows the bracket is that closes the one that was opened before `from`; others of its kind and strings are
+/// stepped over.
+pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8) -> Option<usize> {
+    let (mut at, mut is_escaped, mut in_string, mut depth) = (from, false, 0, 1_usize);
+    loop {
+        let block = block(bytes, at)?;
+        let (mut quotes, backslashes) = (equal(block, b'"'), equal(block, b'\\'));
+        if backslashes != 0 || is_escaped {
+            let escaped = escaped(backslashes, is_escaped);
+            quotes &= !escaped;
+            is_escaped = (backslashes & !escaped) >> (BYTES - 1) != 0;
+        }
+        // From each quote on it is the other way round.
+        let mut strings = quotes;
+        for distance in [1, 2, 4, 8, 16] {
+            strings ^= strings << distance;
+        }
+        strings ^= in_string;
+        in_string = if strings >> (BYTES - 1) == 0 { 0 } else { u32::MAX };
+        let opened = equal(block, open) & !strings;
+        let closed = equal(block, close) & !strings;
+        if (closed.count_ones() as usize) < depth {
+            // Too few for the one that is sought.
+            depth = depth + opened.count_ones() as usize - closed.count_ones() as usize;
+        } else {
+            let mut brackets = opened | closed;
+            while brackets != 0 {
+                let lowest = brackets & brackets.wrapping_neg();
+                brackets ^= lowest;
+                if opened & lowest != 0 {
+                    depth += 1;
+                } else if depth > 1 {
+                    depth -= 1;
+                } else {
+                    return Some(at + lowest.trailing_zeros() as usize + 1);
+                }
+            }
+        }
+        at += BYTES;
+    }
+}
+
+/// Appends a text to `out` without the backslashes that stand before quotes; whether it has no other escapes.
+pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
+    let (bytes, mut at, mut kept) = (text.as_bytes(), 0, 0);
+    while let Some(block) = block(bytes, at) {
+        let mut backslashes = equal(block, b'\\');
+        while backslashes != 0 {
+            let found = at + backslashes.trailing_zeros() as usize;
+            backslashes &= backslashes - 1;
+            let (Some(plain), Some(b'"')) = (text.get(kept..found), bytes.get(found + 1)) else { return false };
+            out.push_str(plain);
+            // From the quote on, which is no backslash.
+            kept = found + 1;
+        }
+        at += BYTES;
+    }
+    text.get(kept..).is_some_and(|rest| {
+        out.push_str(rest);
+        true
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The same, byte by byte.
+    fn end_by_bytes(bytes: &[u8], from: usize) -> Option<(usize, Escapes)> {
+        let (mut at, mut escapes) = (from, Escapes::None);
+        loop {
+            match bytes.get(at)? {
+                b'"' => return Some((at, escapes)),
+                b'\\' => {
+                    let how = if bytes.get(at + 1)? == &b'"' { Escapes::Quotes } else { Escapes::Others };
+                    escapes = escapes.max(how);
+                    at += 2;
+                }
+                _ => at += 1,
+            }
+        }
+    }
+
+    fn behind_by_bytes(bytes: &[u8], from: usize, open: u8, close: u8) -> Option<usize> {
+        let (mut at, mut depth) = (from, 1);
+        loop {
+            match *bytes.get(at)? {
+                b'"' => at = end_by_bytes(bytes, at + 1)?.0,
+                byte if byte == open => depth += 1,
+                byte if byte == close => depth -= 1,
+                _ => {}
+            }
+            at += 1;
+            if depth == 0 {
+                return Some(at);
+            }
+        }
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            4 => Just(b'"'), 4 => Just(b'\\'), 2 => Just(b'{'), 2 => Just(b'}'), 4 => Just(b'a'), 1 => any::<u8>()
+        ];
+        proptest::collection::vec(byte, 0..160)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn strings_end_where_they_end_byte_by_byte(bytes in text(), from in 0..33_usize) {
+            prop_assert_eq!(end_of_string(&bytes, from), end_by_bytes(&bytes, from));
+        }
+
+        #[test]
+        fn brackets_close_where_they_close_byte_by_byte(bytes in text(), from in 0..33_usize) {
+            // A backslash outside of a string is no JSON: there the two may differ, but both end within the text.
+            let plain = bytes.iter().filter(|byte| **byte != b'\\').copied().collect::<Vec<_>>();
+            prop_assert_eq!(behind_bracket(&plain, from, b'{', b'}'), behind_by_bytes(&plain, from, b'{', b'}'));
+            let end = behind_bracket(&bytes, from, b'{', b'}');
+            prop_assert!(end.is_none_or(|end| end <= bytes.len()));
+        }
+
+        #[test]
+        fn quotes_are_unescaped_alone(text in "[a\"\u{e9}]{0,120}", other in any::<char>()) {
+            let escaped = text.replace('"', "\\\"");
+            let mut out = String::new();
+            prop_assert!(without_escapes(&escaped, &mut out));
+            prop_assert_eq!(&out, &text);
+            let more = format!("{escaped}\\{other}");
+            prop_assert_eq!(without_escapes(&more, &mut String::new()), other == '"');
+        }
+
+        #[test]
+        fn brackets_in_strings_do_not_count(texts in proptest::collection::vec(".*", 0..6), rest in ".*") {
+            let quoted: Vec<String> = texts.iter().map(|text| serde_json::to_string(text).unwrap()).collect();
+            let object = format!("{{{}}}", quoted.join(",{},"));
+            let all = format!("{object}{rest}");
+            prop_assert_eq!(behind_bracket(all.as_bytes(), 1, b'{', b'}'), Some(object.len()));
+        }
+    }
+}
