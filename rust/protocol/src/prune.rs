@@ -16,8 +16,8 @@ use arrow_buffer::BooleanBuffer;
 
 pub use self::bounds::Bounds;
 use self::bounds::Cache;
-use crate::error::Result;
-use crate::predicate::{BoundPredicate, Op};
+use crate::error::{Error, Result};
+use crate::predicate::{BoundPredicate, Column, Op};
 
 /// The containers that may hold a row for which the predicate is TRUE.
 ///
@@ -30,7 +30,7 @@ pub fn keep(predicate: &BoundPredicate, bounds: &dyn Bounds) -> Result<BooleanBu
         if kept.count_set_bits() == 0 {
             break;
         }
-        kept = &kept & &possible(conjunct, &mut cache)?.is_true;
+        kept = &kept & &may_be(Outcome::True, conjunct, &mut cache)?;
     }
     Ok(kept)
 }
@@ -40,93 +40,95 @@ pub fn keep(predicate: &BoundPredicate, bounds: &dyn Bounds) -> Result<BooleanBu
 /// # Errors
 /// As for [`keep`].
 pub fn always(predicate: &BoundPredicate, bounds: &dyn Bounds) -> Result<BooleanBuffer> {
-    let possible = possible(predicate, &mut Cache::new(bounds)?)?;
-    Ok(!&(&possible.is_false | &possible.is_null))
+    let mut cache = Cache::new(bounds)?;
+    let is_false = may_be(Outcome::False, predicate, &mut cache)?;
+    Ok(!&(&is_false | &may_be(Outcome::Null, predicate, &mut cache)?))
 }
 
-/// What a predicate may be for some row, per container. A bit is clear only when proved.
-struct Possible {
-    is_true: BooleanBuffer,
-    is_false: BooleanBuffer,
-    is_null: BooleanBuffer,
+/// What a predicate is for a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    True,
+    False,
+    Null,
 }
 
-fn possible(predicate: &BoundPredicate, cache: &mut Cache) -> Result<Possible> {
+/// Whether a predicate may be that for some row, per container. A bit is clear only when proved.
+fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Result<BooleanBuffer> {
     let containers = cache.containers();
     let all =
         |value: bool| if value { BooleanBuffer::new_set(containers) } else { BooleanBuffer::new_unset(containers) };
+    // All terms are it, or one of them is.
+    let of_terms = |terms: &[BoundPredicate], needs_all: bool, cache: &mut Cache| {
+        terms.iter().try_fold(all(needs_all), |sum, term| {
+            let term = may_be(outcome, term, cache)?;
+            Ok::<_, Error>(if needs_all { &sum & &term } else { &sum | &term })
+        })
+    };
+    let is_true = outcome == Outcome::True;
     Ok(match predicate {
-        BoundPredicate::Constant(value) => Possible {
-            is_true: all(*value == Some(true)),
-            is_false: all(*value == Some(false)),
-            is_null: all(value.is_none()),
-        },
-        BoundPredicate::And(terms) => {
-            let mut sum = Possible { is_true: all(true), is_false: all(false), is_null: all(false) };
-            for term in terms {
-                let term = possible(term, cache)?;
-                sum.is_true = &sum.is_true & &term.is_true;
-                sum.is_false = &sum.is_false | &term.is_false;
-                sum.is_null = &sum.is_null | &term.is_null;
-            }
-            sum
-        }
-        BoundPredicate::Or(terms) => {
-            let mut sum = Possible { is_true: all(false), is_false: all(true), is_null: all(false) };
-            for term in terms {
-                let term = possible(term, cache)?;
-                sum.is_true = &sum.is_true | &term.is_true;
-                sum.is_false = &sum.is_false & &term.is_false;
-                sum.is_null = &sum.is_null | &term.is_null;
-            }
-            sum
-        }
+        BoundPredicate::Constant(value) => all(match outcome {
+            Outcome::True => *value == Some(true),
+            Outcome::False => *value == Some(false),
+            Outcome::Null => value.is_none(),
+        }),
+        BoundPredicate::And(terms) => of_terms(terms, is_true, cache)?,
+        BoundPredicate::Or(terms) => of_terms(terms, outcome == Outcome::False, cache)?,
         BoundPredicate::Not(inner) => {
-            let Possible { is_true, is_false, is_null } = possible(inner, cache)?;
-            Possible { is_true: is_false, is_false: is_true, is_null }
+            let opposite = match outcome {
+                Outcome::True => Outcome::False,
+                Outcome::False => Outcome::True,
+                Outcome::Null => Outcome::Null,
+            };
+            may_be(opposite, inner, cache)?
         }
-        BoundPredicate::IsNull(column) => {
-            let facts = cache.facts(column)?;
-            Possible { is_true: facts.some_null.clone(), is_false: facts.some_value.clone(), is_null: all(false) }
-        }
-        BoundPredicate::IsNotNull(column) => {
-            let facts = cache.facts(column)?;
-            Possible { is_true: facts.some_value.clone(), is_false: facts.some_null.clone(), is_null: all(false) }
-        }
+        BoundPredicate::IsNull(_) | BoundPredicate::IsNotNull(_) if outcome == Outcome::Null => all(false),
+        BoundPredicate::IsNull(column) => cache.facts(column)?.may_be_null(is_true),
+        BoundPredicate::IsNotNull(column) => cache.facts(column)?.may_be_null(!is_true),
         BoundPredicate::CompareColumns { left, op, right } => {
             let (l, r) = (cache.bounded_facts(left)?.clone(), cache.bounded_facts(right)?.clone());
-            let both = &l.some_value & &r.some_value;
-            Possible {
-                is_true: &both & &l.may_compare(left, *op, &r, right)?,
-                is_false: &both & &l.may_compare(left, op.negate(), &r, right)?,
-                is_null: &l.some_null | &r.some_null,
+            match outcome {
+                Outcome::Null => &l.some_null | &r.some_null,
+                Outcome::True | Outcome::False => {
+                    let op = if is_true { *op } else { op.negate() };
+                    &(&l.some_value & &r.some_value) & &l.may_compare(left, op, &r, right)?
+                }
             }
         }
-        BoundPredicate::Fixed { column, value } => {
-            let facts = cache.facts(column)?;
-            facts.among_values(all(*value), all(!*value))
-        }
-        BoundPredicate::Compare { column, op, value } => {
-            let facts = cache.bounded_facts(column)?;
-            facts.among_values(facts.may(column, *op, value)?, facts.may(column, op.negate(), value)?)
-        }
-        BoundPredicate::Range { column, low, low_included, high, high_included } => {
-            let facts = cache.bounded_facts(column)?;
+        BoundPredicate::Fixed { column, .. }
+        | BoundPredicate::Compare { column, .. }
+        | BoundPredicate::Range { column, .. }
+        | BoundPredicate::In { column, .. }
+        | BoundPredicate::Like { column, .. } => match outcome {
+            // NULL where the column is.
+            Outcome::Null => cache.facts(column)?.some_null.clone(),
+            Outcome::True | Outcome::False => may_hold(is_true, predicate, column, cache)?,
+        },
+    })
+}
+
+/// Whether a condition on the values of one column may hold for some value, or fail.
+fn may_hold(holds: bool, predicate: &BoundPredicate, column: &Column, cache: &mut Cache) -> Result<BooleanBuffer> {
+    if let BoundPredicate::Fixed { value, .. } = predicate {
+        let facts = cache.facts(column)?;
+        return Ok(if *value == holds { facts.some_value.clone() } else { facts.none() });
+    }
+    let facts = cache.bounded_facts(column)?;
+    let of_values = match predicate {
+        BoundPredicate::Compare { op, value, .. } => facts.may(column, if holds { *op } else { op.negate() }, value)?,
+        BoundPredicate::Range { low, low_included, high, high_included, .. } => {
             let above = if *low_included { Op::Ge } else { Op::Gt };
             let below = if *high_included { Op::Le } else { Op::Lt };
-            let inside = &facts.may(column, below, high)? & &facts.may_between(column, above, low, high)?;
-            let outside = &facts.may(column, above.negate(), low)? | &facts.may(column, below.negate(), high)?;
-            facts.among_values(inside, outside)
+            match holds {
+                true => &facts.may(column, below, high)? & &facts.may_between(column, above, low, high)?,
+                false => &facts.may(column, above.negate(), low)? | &facts.may(column, below.negate(), high)?,
+            }
         }
-        BoundPredicate::In { column, values } => {
-            let facts = cache.bounded_facts(column)?;
-            let (found, other) = facts.may_be_in(column, values)?;
-            facts.among_values(found, other)
-        }
-        BoundPredicate::Like { column, pattern } => {
-            let facts = cache.bounded_facts(column)?;
-            let (matching, other) = facts.may_match(column, pattern)?;
-            facts.among_values(matching, other)
-        }
-    })
+        BoundPredicate::In { values, .. } if holds => facts.may_be_in(column, values)?,
+        BoundPredicate::In { values, .. } => facts.may_be_outside(column, values)?,
+        BoundPredicate::Like { pattern, .. } if holds => facts.may_match(column, pattern)?,
+        BoundPredicate::Like { pattern, .. } => facts.may_mismatch(pattern)?,
+        _ => facts.all(),
+    };
+    Ok(&of_values & &facts.some_value)
 }

@@ -31,6 +31,11 @@ pub trait Bounds {
     /// floats, NaN values need not have been counted.
     fn max(&self, column: &Column) -> Result<Option<ArrayRef>>;
 
+    /// Whether no container has a null in the column. Then its counts are not asked for.
+    fn has_no_nulls(&self, _column: &Column) -> bool {
+        false
+    }
+
     /// How many rows have no value in the column; null is unknown.
     fn null_count(&self, column: &Column) -> Result<Option<Int64Array>>;
 
@@ -67,7 +72,7 @@ impl<'b> Cache<'b> {
     /// All but the containers that are known to be empty.
     pub(super) fn may_have_rows(&self) -> BooleanBuffer {
         match &self.row_count {
-            Some(rows) => BooleanBuffer::collect_bool(self.containers, |i| rows.is_null(i) || rows.value(i) != 0),
+            Some(rows) => all_but(rows, |rows| rows == 0),
             None => BooleanBuffer::new_set(self.containers),
         }
     }
@@ -76,6 +81,11 @@ impl<'b> Cache<'b> {
     pub(super) fn facts(&mut self, column: &Column) -> Result<&mut Facts> {
         match self.columns.entry(column.path.clone()) {
             Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(vacant) if self.bounds.has_no_nulls(column) => {
+                let (some_value, some_null) =
+                    (BooleanBuffer::new_set(self.containers), BooleanBuffer::new_unset(self.containers));
+                Ok(vacant.insert(Facts::unbounded(some_value, some_null)))
+            }
             Entry::Vacant(vacant) => {
                 let nulls = self.bounds.null_count(column)?;
                 check_length("null counts", nulls.as_ref().map(|a| a as &dyn Array), self.containers)?;
@@ -100,16 +110,26 @@ impl<'b> Cache<'b> {
 
 fn presence(containers: usize, nulls: Option<&Int64Array>, rows: Option<&Int64Array>) -> Facts {
     let some_null = match nulls {
-        Some(nulls) => BooleanBuffer::collect_bool(containers, |i| nulls.is_null(i) || nulls.value(i) != 0),
+        Some(nulls) => all_but(nulls, |nulls| nulls == 0),
         None => BooleanBuffer::new_set(containers),
     };
     let some_value = match (nulls, rows) {
-        (Some(nulls), Some(rows)) => BooleanBuffer::collect_bool(containers, |i| {
-            nulls.is_null(i) || rows.is_null(i) || nulls.value(i) != rows.value(i)
-        }),
+        (Some(nulls), Some(rows)) => {
+            let differ: BooleanBuffer = nulls.values().iter().zip(rows.values()).map(|(n, r)| n != r).collect();
+            [nulls, rows].into_iter().filter_map(Array::nulls).fold(differ, |sum, known| &sum | &!known.inner())
+        }
         (None, _) | (_, None) => BooleanBuffer::new_set(containers),
     };
-    Facts { some_value, some_null, min: None, max: None, is_exact: false, bounded: false }
+    Facts::unbounded(some_value, some_null)
+}
+
+/// All but the counts that are known and of which `test` is true.
+fn all_but(counts: &Int64Array, test: impl Fn(i64) -> bool) -> BooleanBuffer {
+    let kept: BooleanBuffer = counts.values().iter().map(|count| !test(*count)).collect();
+    match counts.nulls() {
+        Some(known) => &kept | &!known.inner(),
+        None => kept,
+    }
 }
 
 fn check_length(what: &str, array: Option<&dyn Array>, containers: usize) -> Result<()> {

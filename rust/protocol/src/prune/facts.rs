@@ -11,7 +11,6 @@ use arrow_ord::ord::{DynComparator, make_comparator};
 use arrow_schema::{DataType as ArrowType, SortOptions};
 use arrow_string::like::starts_with;
 
-use super::Possible;
 use crate::error::{Error, Result};
 use crate::predicate::{Column, Op, Pattern, ValueSet, compare_columns, compare_value, partition_point};
 use crate::scalar::Scalar;
@@ -35,13 +34,14 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// For a condition on the values alone, NULL where the column is.
-    pub(super) fn among_values(&self, is_true: BooleanBuffer, is_false: BooleanBuffer) -> Possible {
-        Possible {
-            is_true: &is_true & &self.some_value,
-            is_false: &is_false & &self.some_value,
-            is_null: self.some_null.clone(),
-        }
+    /// Of a column whose bounds were not asked for.
+    pub(super) fn unbounded(some_value: BooleanBuffer, some_null: BooleanBuffer) -> Self {
+        Self { some_value, some_null, min: None, max: None, is_exact: false, bounded: false }
+    }
+
+    /// May a row be null, or else not?
+    pub(super) fn may_be_null(&self, is_null: bool) -> BooleanBuffer {
+        if is_null { self.some_null.clone() } else { self.some_value.clone() }
     }
 
     /// May a value compare so with `value`?
@@ -120,40 +120,33 @@ impl Facts {
         }
     }
 
-    /// May a value be one of the set, may one be none of it?
-    pub(super) fn may_be_in(&self, column: &Column, values: &ValueSet) -> Result<(BooleanBuffer, BooleanBuffer)> {
+    /// May a value be one of the set?
+    pub(super) fn may_be_in(&self, column: &Column, values: &ValueSet) -> Result<BooleanBuffer> {
         let set = values.values();
         let has_nan = !set.is_empty() && Scalar::from_array(set, set.len() - 1)?.is_nan();
-        let order = |bound: &Option<ArrayRef>| match bound {
-            Some(bound) => make_comparator(set, bound, SortOptions::default()).map(Some),
-            None => Ok(None),
-        };
-        let (min, max) = (order(&self.min)?, order(&self.max)?);
-        let begins = self.begins_with_max(column, set)?;
-        // What the set's value `i` is to a bound of a container, where the bound is known.
-        let compare = |bound: &Option<ArrayRef>, order: &Option<DynComparator>, i: usize, container: usize| {
-            let known = bound.as_ref().is_some_and(|bound| bound.is_valid(container));
-            if known { order.as_ref().map(|order| order(i, container)) } else { None }
-        };
-        // Of the set, the least value that is not below the container decides: the others are greater still.
-        let least = |container: usize| {
-            let below = |i| compare(&self.min, &min, i, container).is_some_and(std::cmp::Ordering::is_lt);
-            Some(partition_point(set.len(), below)).filter(|i| *i < set.len())
-        };
-        let found = BooleanBuffer::collect_bool(self.some_value.len(), |container| {
-            least(container).is_some_and(|i| {
-                compare(&self.max, &max, i, container).is_none_or(std::cmp::Ordering::is_le) || begins(i, container)
-            })
-        });
-        let found = if has_nan && self.hides_nan(column) { self.all() } else { found };
-        if !self.is_decisive(column) {
-            return Ok((found, self.all()));
+        if has_nan && self.hides_nan(column) {
+            return Ok(self.all());
         }
-        let other = BooleanBuffer::collect_bool(self.some_value.len(), |container| {
-            let is = |bound, order, i| compare(bound, order, i, container).is_some_and(std::cmp::Ordering::is_eq);
-            !least(container).is_some_and(|i| is(&self.min, &min, i) && is(&self.max, &max, i))
-        });
-        Ok((found, other))
+        let (min, max) = (ToBound::new(set, self.min.as_ref())?, ToBound::new(set, self.max.as_ref())?);
+        let begins = self.begins_with_max(column, set)?;
+        Ok(BooleanBuffer::collect_bool(self.some_value.len(), |container| {
+            least_above(&min, container).is_some_and(|i| {
+                max.compare(i, container).is_none_or(std::cmp::Ordering::is_le) || begins(i, container)
+            })
+        }))
+    }
+
+    /// May a value be none of the set?
+    pub(super) fn may_be_outside(&self, column: &Column, values: &ValueSet) -> Result<BooleanBuffer> {
+        if !self.is_decisive(column) {
+            return Ok(self.all());
+        }
+        let set = values.values();
+        let (min, max) = (ToBound::new(set, self.min.as_ref())?, ToBound::new(set, self.max.as_ref())?);
+        Ok(BooleanBuffer::collect_bool(self.some_value.len(), |container| {
+            let is = |bound: &ToBound, i| bound.compare(i, container).is_some_and(std::cmp::Ordering::is_eq);
+            !least_above(&min, container).is_some_and(|i| is(&min, i) && is(&max, i))
+        }))
     }
 
     /// Whether value `i` of the set begins with the greatest value of a container, and that may be shortened.
@@ -178,8 +171,8 @@ impl Facts {
         })
     }
 
-    /// May a text match the pattern, may one not?
-    pub(super) fn may_match(&self, column: &Column, pattern: &Pattern) -> Result<(BooleanBuffer, BooleanBuffer)> {
+    /// May a text match the pattern?
+    pub(super) fn may_match(&self, column: &Column, pattern: &Pattern) -> Result<BooleanBuffer> {
         let prefix = Scalar::String(pattern.prefix().to_owned());
         let datum = ArrowScalar::new(StringArray::from_iter_values([pattern.prefix()]));
         // The texts that begin with the prefix are those from the prefix itself up to its last extension.
@@ -187,21 +180,33 @@ impl Facts {
             let up_to = compare_value(min, Op::Le, &prefix, column.primitive()?)?;
             Ok(&up_to | starts_with(min, &datum)?.values())
         })?;
-        let mut matching = &from & &self.max_may(column, Op::Ge, &prefix)?;
+        let matching = &from & &self.max_may(column, Op::Ge, &prefix)?;
+        Ok(match self.single_matches(pattern)? {
+            Some((single, matches)) => &matching & &(&!&single | &matches),
+            None => matching,
+        })
+    }
+
+    /// May a text not match the pattern?
+    pub(super) fn may_mismatch(&self, pattern: &Pattern) -> Result<BooleanBuffer> {
+        let (Some(min), Some(max)) = (&self.min, &self.max) else { return Ok(self.all()) };
         let mut other = self.all();
-        if let (Some(min), Some(max)) = (&self.min, &self.max) {
-            if pattern.is_prefix() {
-                let within = starts_with(min, &datum)?.values() & starts_with(max, &datum)?.values();
-                other = !&and_valid(within, &[min, max]);
-            }
-            if self.is_exact {
-                let single = and_valid(compare_columns(min, Op::Eq, max)?, &[min, max]);
-                let matches = pattern.matches_all(min.as_string::<i32>())?.into_parts().0;
-                matching = &matching & &(&!&single | &matches);
-                other = &other & &!&(&single & &matches);
-            }
+        if pattern.is_prefix() {
+            let datum = ArrowScalar::new(StringArray::from_iter_values([pattern.prefix()]));
+            let within = starts_with(min, &datum)?.values() & starts_with(max, &datum)?.values();
+            other = !&and_valid(within, &[min, max]);
         }
-        Ok((matching, other))
+        Ok(match self.single_matches(pattern)? {
+            Some((single, matches)) => &other & &!&(&single & &matches),
+            None => other,
+        })
+    }
+
+    /// Where there is one text alone, and where the least one matches; `None` if that cannot be known.
+    fn single_matches(&self, pattern: &Pattern) -> Result<Option<(BooleanBuffer, BooleanBuffer)>> {
+        let (Some(min), Some(max), true) = (&self.min, &self.max, self.is_exact) else { return Ok(None) };
+        let single = and_valid(compare_columns(min, Op::Eq, max)?, &[min, max]);
+        Ok(Some((single, pattern.matches_all(min.as_string::<i32>())?.into_parts().0)))
     }
 
     /// Whether there may be a NaN that the bounds do not count.
@@ -219,11 +224,11 @@ impl Facts {
         !self.hides_nan(column) && !self.may_be_shortened(column)
     }
 
-    fn all(&self) -> BooleanBuffer {
+    pub(super) fn all(&self) -> BooleanBuffer {
         BooleanBuffer::new_set(self.some_value.len())
     }
 
-    fn none(&self) -> BooleanBuffer {
+    pub(super) fn none(&self) -> BooleanBuffer {
         BooleanBuffer::new_unset(self.some_value.len())
     }
 
@@ -238,6 +243,32 @@ impl Facts {
             None => Ok(self.all()),
         }
     }
+}
+
+/// How the values of a set compare to one bound of each container.
+struct ToBound<'a> {
+    bound: Option<(&'a ArrayRef, DynComparator)>,
+    values: usize,
+}
+
+impl<'a> ToBound<'a> {
+    fn new(set: &ArrayRef, bound: Option<&'a ArrayRef>) -> Result<Self> {
+        let order =
+            |bound: &'a ArrayRef| make_comparator(set, bound, SortOptions::default()).map(|order| (bound, order));
+        Ok(Self { bound: bound.map(order).transpose()?, values: set.len() })
+    }
+
+    /// What the set's value `i` is to the bound, where that is known.
+    fn compare(&self, i: usize, container: usize) -> Option<std::cmp::Ordering> {
+        let (_, order) = self.bound.as_ref().filter(|(bound, _)| bound.is_valid(container))?;
+        Some(order(i, container))
+    }
+}
+
+/// The least value of a set that is not below the container. It decides: the others are greater still.
+fn least_above(min: &ToBound<'_>, container: usize) -> Option<usize> {
+    let below = |i| min.compare(i, container).is_some_and(std::cmp::Ordering::is_lt);
+    Some(partition_point(min.values, below)).filter(|i| *i < min.values)
 }
 
 fn valid(bounds: &[&ArrayRef]) -> Option<NullBuffer> {

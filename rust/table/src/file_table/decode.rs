@@ -431,7 +431,7 @@ impl Values {
 /// What is known of the columns of a predicate, for each file.
 pub(super) struct KnownBounds {
     files: usize,
-    records: Int64Array,
+    records: Option<Int64Array>,
     columns: HashMap<Vec<String>, Known>,
 }
 
@@ -439,6 +439,7 @@ struct Known {
     min: ArrayRef,
     max: ArrayRef,
     nulls: Option<Int64Array>,
+    has_no_nulls: bool,
     is_exact: bool,
 }
 
@@ -450,16 +451,20 @@ impl KnownBounds {
             Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),
             _ => None,
         });
+        let has_nulls = |values: &Values| matches!(values, Values::Array(values) if values.null_count() > 0);
         // All rows of a file have the same partition values: without counts to compare with, one stands for all.
-        let records = records.unwrap_or_else(|| Int64Array::from_value(1, files));
+        let one = || columns.iter().any(|(_, values)| has_nulls(values)).then(|| Int64Array::from_value(1, files));
+        let records = records.or_else(one);
         let known = |(path, values): (Vec<String>, Values)| {
             let known = match values {
                 Values::Bounds { min, max, counts } => {
-                    Known { min, max, nulls: counts.map(|c| c.nulls), is_exact: false }
+                    Known { min, max, nulls: counts.map(|c| c.nulls), has_no_nulls: false, is_exact: false }
                 }
                 Values::Array(values) => {
-                    let LeafBounds { min, max, null_count } = LeafBounds::of_values(values, &records);
-                    Known { min, max, nulls: Some(null_count), is_exact: true }
+                    let has_no_nulls = values.null_count() == 0;
+                    let counted = records.as_ref().filter(|_| !has_no_nulls);
+                    let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
+                    Known { min: values.clone(), max: values, nulls, has_no_nulls, is_exact: true }
                 }
                 Values::Rows(_) => return None,
             };
@@ -488,7 +493,11 @@ impl Bounds for KnownBounds {
     }
 
     fn row_count(&self) -> deltic_protocol::error::Result<Option<Int64Array>> {
-        Ok(Some(self.records.clone()))
+        Ok(self.records.clone())
+    }
+
+    fn has_no_nulls(&self, column: &LogicalColumn) -> bool {
+        self.columns.get(&column.path).is_some_and(|c| c.has_no_nulls)
     }
 
     fn is_exact(&self, column: &LogicalColumn) -> bool {
