@@ -129,7 +129,8 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
 ) -> Result<ArrayRef> {
     let offsets = map.value_offsets();
     let position = |entry: &i32| usize::try_from(*entry).unwrap_or_default();
-    let mut distinct: HashMap<&str, u32> = HashMap::new();
+    // With random state: the texts are untrusted.
+    let mut distinct: HashMap<&str, u32, ahash::RandomState> = HashMap::default();
     let mut parsed = Vec::new();
     let mut indices = Vec::with_capacity(map.len());
     let mut before = ("", None);

@@ -47,18 +47,17 @@ impl Tail {
         let mut tail = Self { commits: Vec::new(), live: Vec::new(), tombstones: Vec::new(), layers: Vec::new() };
         let files = commits.iter().map(|commit| commit.adds.len() + commit.removes.len()).sum();
         let mut replay = Replay::with_capacity(files);
-        let none = |rows: &RecordBatch| RecordBatch::new_empty(rows.schema());
         for mut commit in commits {
             if commit.is_compacted && mentions_a_file_twice(&commit)? {
                 return Ok(None);
             }
             if !commit.adds.is_empty() {
-                let rest = AddBatch::new(commit.adds.origin, none(commit.adds.rows()))?;
+                let rest = AddBatch::none(commit.adds.origin);
                 let adds = std::mem::replace(&mut commit.adds, rest);
                 tail.live.push(adds.filter(replay.remember(&adds.keys()?))?);
             }
             if !commit.removes.is_empty() {
-                let rest = none(&commit.remove_rows);
+                let rest = RecordBatch::new_empty(commit.remove_rows.schema());
                 let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
                 let rows = std::mem::replace(&mut commit.remove_rows, rest);
                 let newest = BooleanArray::new(replay.remember(&removes), None);

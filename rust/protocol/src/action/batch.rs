@@ -21,6 +21,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 
+use super::columns::NO_ADDS;
 use super::{Add, DeletionVectorDescriptor, PartitionValues};
 use crate::error::{Error, Result};
 use crate::json::unescape;
@@ -118,6 +119,11 @@ impl AddBatch {
             Some(_) => Err(Error::corrupt("an `add` action has no path")),
             None => Err(Error::corrupt("`add` actions have no path column")),
         }
+    }
+
+    /// No files.
+    pub fn none(origin: Origin) -> Self {
+        Self { origin, rows: NO_ADDS.clone() }
     }
 
     /// Number of files.

@@ -30,13 +30,15 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         Field::new("defaultRowCommitVersion", DataType::Int64, true),
     ])
 });
-static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
+pub(super) static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
 static NO_REMOVES: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
 /// The field of statistics that stand as they do in the line.
 static QUOTED_STATS: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("stats", DataType::BinaryView, true)));
 
 /// What may begin with nulls.
-trait Nulls: Default {
+trait Nulls {
+    /// Without a value, and without room for any: most commits are small.
+    fn empty() -> Self;
     fn nulls(&mut self, count: usize);
 }
 
@@ -46,8 +48,12 @@ trait Column: Nulls {
 }
 
 macro_rules! columns {
-    ($($builder:ty),*) => {$(
+    ($($builder:ty: $room:tt),*) => {$(
         impl Nulls for $builder {
+            fn empty() -> Self {
+                Self::with_capacity$room
+            }
+
             fn nulls(&mut self, count: usize) {
                 (0..count).for_each(|_| self.append_null());
             }
@@ -61,13 +67,18 @@ macro_rules! columns {
     )*};
 }
 
-columns!(StringBuilder, Int64Builder, BooleanBuilder);
+columns!(StringBuilder: (0, 0), Int64Builder: (0), BooleanBuilder: (0));
 
 /// A column that is not begun before it has a value.
-#[derive(Default)]
 struct Sparse<C> {
     nulls: usize,
     column: Option<C>,
+}
+
+impl<C> Default for Sparse<C> {
+    fn default() -> Self {
+        Self { nulls: 0, column: None }
+    }
 }
 
 impl<C: Nulls> Sparse<C> {
@@ -77,7 +88,7 @@ impl<C: Nulls> Sparse<C> {
             (None, Some(column)) => column.nulls(1),
             (Some(value), column) => {
                 let begun = column.get_or_insert_with(|| {
-                    let mut column = C::default();
+                    let mut column = C::empty();
                     column.nulls(self.nulls);
                     column
                 });
@@ -256,6 +267,10 @@ impl QuotedTexts {
 }
 
 impl Nulls for QuotedTexts {
+    fn empty() -> Self {
+        Self::default()
+    }
+
     fn nulls(&mut self, count: usize) {
         self.views.resize(self.views.len() + count, 0);
         self.valid.get_or_insert_with(|| NullBufferBuilder::new(0)).append_n_nulls(count);
@@ -263,13 +278,6 @@ impl Nulls for QuotedTexts {
 }
 
 struct TextMaps(MapBuilder<StringBuilder, StringBuilder>);
-
-impl Default for TextMaps {
-    fn default() -> Self {
-        let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
-        Self(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
-    }
-}
 
 impl TextMaps {
     fn append(&mut self, texts: &Texts<'_>) {
@@ -287,6 +295,11 @@ impl TextMaps {
 }
 
 impl Nulls for TextMaps {
+    fn empty() -> Self {
+        let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
+        Self(MapBuilder::with_capacity(Some(names), StringBuilder::empty(), StringBuilder::empty(), 0))
+    }
+
     fn nulls(&mut self, count: usize) {
         (0..count).for_each(|_| self.end(false));
     }
@@ -324,6 +337,10 @@ impl DeletionVectorBuilder {
 }
 
 impl Nulls for DeletionVectorBuilder {
+    fn empty() -> Self {
+        Self::default()
+    }
+
     fn nulls(&mut self, count: usize) {
         (0..count).for_each(|_| self.put(None));
     }

@@ -444,16 +444,20 @@ struct Known {
 }
 
 impl KnownBounds {
-    /// Of columns by logical path.
-    pub(super) fn new(files: usize, columns: impl Iterator<Item = (Vec<String>, Values)>) -> Self {
+    /// Of columns by logical path. Rows other than `files` hold no file, and may be said to have any value.
+    pub(super) fn new(files: &BooleanBuffer, columns: impl Iterator<Item = (Vec<String>, Values)>) -> Self {
         let columns: Vec<_> = columns.collect();
         let records = columns.iter().find_map(|(_, values)| match values {
             Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),
             _ => None,
         });
-        let has_nulls = |values: &Values| matches!(values, Values::Array(values) if values.null_count() > 0);
+        let is_null = |values: &ArrayRef| {
+            values.nulls().is_some_and(|valid| (valid.inner() & files).count_set_bits() < files.count_set_bits())
+        };
+        let has_nulls = |values: &Values| matches!(values, Values::Array(values) if is_null(values));
         // All rows of a file have the same partition values: without counts to compare with, one stands for all.
-        let one = || columns.iter().any(|(_, values)| has_nulls(values)).then(|| Int64Array::from_value(1, files));
+        let one =
+            || columns.iter().any(|(_, values)| has_nulls(values)).then(|| Int64Array::from_value(1, files.len()));
         let records = records.or_else(one);
         let known = |(path, values): (Vec<String>, Values)| {
             let known = match values {
@@ -461,7 +465,7 @@ impl KnownBounds {
                     Known { min, max, nulls: counts.map(|c| c.nulls), has_no_nulls: false, is_exact: false }
                 }
                 Values::Array(values) => {
-                    let has_no_nulls = values.null_count() == 0;
+                    let has_no_nulls = !is_null(&values);
                     let counted = records.as_ref().filter(|_| !has_no_nulls);
                     let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
                     Known { min: values.clone(), max: values, nulls, has_no_nulls, is_exact: true }
@@ -471,7 +475,7 @@ impl KnownBounds {
             Some((path, known))
         };
         let columns = columns.into_iter().filter_map(known).collect();
-        Self { files, records, columns }
+        Self { files: files.len(), records, columns }
     }
 }
 

@@ -249,7 +249,7 @@ impl FileTable {
                 let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
                 let values = self.columns(group, &wanted, &rows).await?;
                 let paths = columns.iter().map(|(path, _)| path.clone());
-                rows = &rows & &prune::keep(predicate, &KnownBounds::new(rows.len(), paths.zip(values)))?;
+                rows = &rows & &prune::keep(predicate, &KnownBounds::new(&rows, paths.zip(values)))?;
             }
         }
         Ok(rows)

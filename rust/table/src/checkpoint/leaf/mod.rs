@@ -21,6 +21,7 @@ use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Decimal128Array, Primitiv
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use arrow_schema::DataType as ArrowType;
 use parquet::basic::{Compression, Type as PhysicalType};
+use simdutf8::basic::from_utf8;
 
 pub(crate) use self::entries::{NONE, entries};
 use self::page::{Encoding, Pages, Step};
@@ -261,7 +262,7 @@ pub(crate) fn texts_by_page<T>(
             for slot in 0..page.values {
                 let bytes = if there.value(slot) { Some(values.text()?) } else { None };
                 let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(at + slot)));
-                texts.push(wanted.map(|bytes| std::str::from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
+                texts.push(wanted.map(|bytes| from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
             }
             at += page.values;
             done.push(read(&texts));
