@@ -31,7 +31,7 @@ class Reached:
         if self.is_shown_only:
             return DASH
         if self.enough is None:
-            return "not measured"
+            return "not measured" if self.now == DASH else "cut off too early to say"
         if self.enough:
             return "reached"
         if self.allowed is None or floor is None or taken is None or self.allowed >= floor or taken < floor:
