@@ -7,7 +7,7 @@ from html import escape
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 36, 40
 # Told apart by hue, lightness and mark, on white and on black.
-COLOURS = ["#d9480f", "#1c7ed6", "#2f9e44", "#9c36b5", "#868e96"]
+COLOURS = ["#d9480f", "#1c7ed6", "#2f9e44", "#9c36b5", "#868e96", "#e6a700"]
 STYLE = """\
 text { font: 12px system-ui, sans-serif; fill: #24292f; }
 .title { font-weight: 600; font-size: 13px; }

@@ -1,37 +1,54 @@
-"""What the results look like: lines while measuring, Markdown tables, and the plots beside them."""
+"""The page of results: lines while measuring, Markdown tables, and the plots beside them."""
 
 import os
 import platform
-import statistics
 import sys
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import tables
-from cases import CASES, ENGINES, Case, Target
+from cases import CASES, ENGINES, Case
+from cells import EARLIER, ONCE, Outcome, cell, is_earlier, median, ratio_text
 from plots import Curve, plot
-
-Outcome = dict[str, Any]
-PEERS = [engine for engine in ENGINES if engine != "deltic"]
-LARGE = "1m"
-# What an answer may say of how long single commits took.
-MICROSECONDS = ("first_us", "last_us", "p99_us")
-DASH, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
+from targets import earlier, target_table
 
 HOW = """\
 ## How this is measured
 
-    make bench          # all of this page: an hour or more, and some 10 GB of tables
+    make bench          # all of this page; the first time it also builds some 10 GB of tables and asks the plain replay
     make bench-quick    # 100,000 files, a few minutes, prints its tables and writes nothing
     python benches/run.py --only plan-json,refresh --sizes 100k,1m --engines deltic,duckdb
+    python benches/run.py --keep-peers    # while working on deltic: peers as they were the last time
+    python benches/run.py --estimate      # what would be measured, in which order, and how long it would take
 
 Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. A cell is
 the median of RUNS runs after a warm-up, least and greatest in brackets, then the peak memory of the process above what
-it had after its imports. On 5,000,000 files the peers run once, on 1,000,000 the plain replay does, and whoever needs
-more than a minute is cut off.
+it had after its imports. deltic runs at most three times on 5,000,000 files, the floor three times always, the peers
+once on 5,000,000 files and three times where there is no target. A peer whose first run takes more than 4 s has three,
+one that takes more than 20 s has that one, and who needs more than a minute is cut off; the plain replay runs once
+from 100,000 files on, and not on 5,000,000.
+
+What is most asked for is measured first, and how long the rest will take is said before each step. `--budget MINUTES`
+(30 if not given, 0 for no bound) saves time where all would take longer: first the peers on 5,000,000 files are not
+run again, if they were before, then peers run once, those first that no target is about, and of these the slowest.
+No case is left out for it. Cells of peers that ran less than was asked have a ONCE_MARK. A run that was stopped goes
+on where it was, as long as deltic's build is the same.
+
 Every answer (files kept, their bytes where the engine tells, rows) is compared with that of a plain replay of the log
-in Python (`python/plain.py`), and a wrong one fails the bench.
+in Python (`python/plain.py`), and a wrong one fails the bench. Its answers are kept beside the tables, for no build of
+deltic changes them, and so is the time it took. The other peers run anew, in turn with deltic, save those that were
+cut off the last time, and all with `--keep-peers`. Whatever comes from an earlier run, of the same versions, tables
+and runs on the same kind of machine, has a EARLIER_MARK.
+
+The floor is what the bytes alone cost here: Arrow C++ on one thread decodes the columns that the filter needs (where
+statistics are JSON, searches their text once) and then path, size and time of all files, keeps these, and reads the
+later commits without parsing them. Opening is a footer, a refresh a listing and one commit, a checkpoint the writing
+of columns already decoded, an append two encoded files and their fsync. It is no answer, so nothing is compared or
+joined. Two threads, or the paths of the survivors alone, can be below it; then it forbids nothing. A target that asks
+for less than a floor that deltic is not below counts as forbidden by it, and deltic must come within 1.5 times the
+floor. All figures are of this one machine, and say nothing of another.
 
 The tables are made by `tables.py` and `logs.py`, seeded: 8 columns with statistics (long, integer, double, string,
 date, timestamp, decimal, and a field of a struct), a date partition column with 1,000 values, as many tombstones as 2 %
@@ -61,6 +78,9 @@ RATES = [
 ]
 
 
+MACHINE = ["## The machine", "", "What the floors are made of besides decoding, measured in the same run.", ""]
+
+
 def say(text: str) -> None:
     print(f"\r\033[K{text}" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
 
@@ -71,134 +91,29 @@ def progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-# --- cells ---
-
-
-def duration(seconds: float) -> str:
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 0.1:
-        return f"{seconds * 1000:.1f} ms"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def size(count: float) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def median(outcome: Outcome) -> float | None:
-    """Median seconds of an engine, if it finished."""
-    if "over" in outcome or "error" in outcome or not outcome.get("runs"):
-        return None
-    return statistics.median(outcome["runs"])
-
-
-def cell(case: Case, outcome: Outcome | None) -> str:
-    if outcome is None:
-        return DASH
-    if "over" in outcome:
-        return f"> {outcome['over']:.0f} s"
-    if "error" in outcome:
-        return "fails"
-    if case.unit:
-        rates = outcome["rates"]
-        text = f"{statistics.median(rates):.0f}/s ({min(rates):.0f}{DASH}{max(rates):.0f})"
-        if "first_us" in outcome:
-            first, last = (duration(statistics.median(outcome[name]) / 1e6) for name in ("first_us", "last_us"))
-            text += f", {first} then {last}"
-        if "p99_us" in outcome:
-            text += f", 99 % within {duration(statistics.median(outcome['p99_us']) / 1e6)}"
-        return text + (f", {outcome['failed']} failed" if outcome["failed"] else "")
-    spread = (
-        f" ({duration(min(outcome['runs']))}{DASH}{duration(max(outcome['runs']))})" if len(outcome["runs"]) > 1 else ""
-    )
-    return f"{duration(statistics.median(outcome['runs']))}{spread}, +{size(max(outcome['peak'], 0))}"
-
-
-def line(case: Case, table: str, by_engine: dict[str, Outcome]) -> str:
-    """One case on one table, in one line; what went wrong below it."""
-    cells = " | ".join(f"{engine} {cell(case, outcome)}" for engine, outcome in by_engine.items())
-    errors = [f"\n    {engine}: {outcome['error']}" for engine, outcome in by_engine.items() if "error" in outcome]
-    return f"{case.name}, {table}: {cells}" + "".join(errors)
-
-
-# --- targets ---
-
-
-def reached(
-    case: Case, target: Target, by_engine: dict[str, Outcome], files: int
-) -> list[tuple[str, str, bool | None]]:
-    """What must be, what is, and whether that is enough; None where it was not measured."""
-    own = by_engine.get("deltic", {})
-    taken = median(own)
-    lines: list[tuple[str, str, bool | None]] = []
-    if target.seconds is not None:
-        is_now = None if taken is None else taken <= target.seconds
-        lines.append((f"≤ {duration(target.seconds)}", DASH if taken is None else duration(taken), is_now))
-    for engine, least in target.ratios.items():
-        peer = by_engine.get(engine, {})
-        other = peer["over"] if "over" in peer else median(peer)
-        ratio = None if taken is None or other is None else other / taken
-        title = ENGINES[engine][2]
-        is_now = None if ratio is None else ratio >= least
-        lines.append((f"≥ {least:g}{TIMES} {title}", DASH if ratio is None else f"{ratio:.3g}{TIMES}", is_now))
-    if target.peak is not None:
-        is_now = None if taken is None else own["peak"] <= target.peak
-        lines.append((f"peak ≤ +{size(target.peak)}", DASH if taken is None else f"+{size(own['peak'])}", is_now))
-    if target.retained is not None:
-        kept = None if taken is None or not files else statistics.median(own["retained"]) / files
-        is_now = None if kept is None else kept <= target.retained
-        lines.append((f"≤ {target.retained:.0f} B a file", DASH if kept is None else f"{kept:.0f} B", is_now))
-    if target.growth is not None:
-        pairs = zip(own.get("first_us", []), own.get("last_us", []), strict=True)
-        grown = None if taken is None else statistics.median(last / first for first, last in pairs)
-        is_now = None if grown is None else grown <= target.growth
-        lines.append(
-            (f"≤ {target.growth:g}{TIMES} the first", DASH if grown is None else f"{grown:.3g}{TIMES}", is_now)
-        )
-    return lines
-
-
-def verdict(is_reached: bool | None) -> str:
-    return DASH if is_reached is None else "reached" if is_reached else "**not yet**"
-
-
-def large(case: Case, measured: dict[str, Any]) -> str | None:
-    """The table that a case's targets are about: a million files, or the largest there is."""
-    if f"{case.table}_{LARGE}" in measured:
-        return f"{case.table}_{LARGE}"
-    return list(measured)[-1] if measured else None
-
-
-def target_table(results: dict[str, Any], quick: bool) -> list[str]:
-    lines = ["| case | table | deltic | target | measured | |", "|---|---|---:|---|---:|---|"]
-    for case in CASES:
-        measured = results["cases"].get(case.name, {})
-        name = large(case, measured)
-        if case.target is None or name is None or (case.sized and not name.endswith(LARGE) and not quick):
-            continue
-        by_engine = measured[name]["engines"]
-        for place, (must, now, enough) in enumerate(reached(case, case.target, by_engine, tables.files(name))):
-            head = [case.title, f"`{name}`", cell(case, by_engine.get("deltic"))] if place == 0 else ["", "", ""]
-            lines.append(f"| {' | '.join([*head, must, now, verdict(enough)])} |")
-    return lines
+def by_size(measured: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(measured.items(), key=lambda named: tables.files(named[0]))
 
 
 def case_table(case: Case, measured: dict[str, Any]) -> list[str]:
     shown = [e for e in ENGINES if any(e in outcome["engines"] for outcome in measured.values())]
     peers = [engine for engine in shown if engine in ("deltalake", "duckdb") and "deltic" in shown]
+    floor = ["floor"] if "floor" in shown and "deltic" in shown else []
     head = ["table", *(ENGINES[engine][2] for engine in shown), *(f"vs {ENGINES[engine][2]}" for engine in peers)]
+    head += ["deltic / floor"] * len(floor)
     lines = [f"### {case.title}", "", f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    for name, outcome in measured.items():
+    for name, outcome in by_size(measured):
         if "unavailable" in outcome:
             lines.append(f"| `{name}`: {outcome['unavailable']} |" + " |" * (len(head) - 1))
             continue
         by_engine = outcome["engines"]
         cells = [cell(case, by_engine.get(engine)) for engine in shown]
-        own = median(by_engine.get("deltic", {}))
-        for engine in peers:
-            other = median(by_engine.get(engine, {}))
-            cells.append(DASH if own is None or other is None else f"{other / own:.3g}{TIMES}")
+        own = median(by_engine.get("deltic"))
+        for engine in [*peers, *floor]:
+            peer = by_engine.get(engine)
+            other = peer["over"] if peer is not None and "over" in peer else median(peer)
+            least = None if own is None or other is None else own / other if engine == "floor" else other / own
+            cells.append(ratio_text(least, peer))
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return [*lines, ""]
 
@@ -230,18 +145,46 @@ def versions() -> str:
 
 def page(results: dict[str, Any], *, quick: bool) -> str:
     """All results as Markdown, without plots."""
-    lines = ["# Results", "", f"{machine()}; {versions()}.", ""]
+    lines = ["# Results", "", f"{machine()}; {versions()}.{measured_between(results)}", "", *notes(results)]
     lines += ["## Targets", ""]
     if quick:
         lines += ["The targets are for a million files; here they are compared with a smaller table.", ""]
     lines += [*target_table(results, quick), "", "## All cases", ""]
-    for section in (False, True):
-        found = [case for case in CASES if case.name in results["cases"] and case.name.startswith("rates-") == section]
-        if section and found:
-            lines += RATES
+    titles = {"": [], "rates": RATES, "machine": MACHINE}
+    for section, title in titles.items():
+        found = [case for case in CASES if results["cases"].get(case.name) and section_of(case) == section]
+        lines += title if found else []
         for case in found:
             lines += case_table(case, results["cases"][case.name])
     return "\n".join(lines)
+
+
+def section_of(case: Case) -> str:
+    kind = case.name.partition("-")[0]
+    return kind if kind in ("rates", "machine") else ""
+
+
+def outcomes(results: dict[str, Any]) -> list[Outcome]:
+    found = (table["engines"].values() for case in results["cases"].values() for table in case.values())
+    return [outcome for engines in found for outcome in engines]
+
+
+def measured_between(results: dict[str, Any]) -> str:
+    when = sorted(outcome["when"] for outcome in outcomes(results) if "when" in outcome and not is_earlier(outcome))
+    if not when:
+        return ""
+    first, last = (datetime.fromisoformat(moment).strftime("%Y-%m-%d %H:%M") for moment in (when[0], when[-1]))
+    return f" Measured from {first} to {last} UTC."
+
+
+def notes(results: dict[str, Any]) -> list[str]:
+    """What the marks in these results mean, where there are any."""
+    lines = []
+    if found := earlier(results):
+        lines += [f"{EARLIER} from an earlier run, not in turn with deltic: {', '.join(found)}.", ""]
+    if any("fewer" in outcome for outcome in outcomes(results)):
+        lines += [f"{ONCE} one run only, to save time.", ""]
+    return lines
 
 
 def curves(case: Case, measured: dict[str, Any]) -> list[Curve]:
@@ -250,7 +193,7 @@ def curves(case: Case, measured: dict[str, Any]) -> list[Curve]:
         points = [
             (tables.files(name), seconds)
             for name, outcome in measured.items()
-            if (seconds := median(outcome["engines"].get(engine, {}))) is not None
+            if (seconds := median(outcome["engines"].get(engine))) is not None
         ]
         if len(points) > 1:
             found.append(Curve(title, sorted(points)))
@@ -276,6 +219,6 @@ def write(folder: Path, results: dict[str, Any]) -> None:
             shown.append(f"![{case.title}](plots/{case.name}.svg)")
     body = page(results, quick=False).split("## All cases")
     curves_of_cases = ["## Time over the number of files", "", *shown, ""]
-    how = HOW.replace("RUNS", str(fewest_runs(results)))
+    how = HOW.replace("RUNS", str(fewest_runs(results))).replace("ONCE_MARK", ONCE).replace("EARLIER_MARK", EARLIER)
     text = "\n".join([body[0] + how, *curves_of_cases, "## All cases" + body[1]])
     (folder / "README.md").write_text(text.rstrip() + "\n")

@@ -6,187 +6,156 @@ benches/README.md is written when all cases have been measured with the same bui
 """
 
 import argparse
-import hashlib
-import json
-import subprocess
 import sys
-import tempfile
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 BENCHES = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCHES), str(BENCHES / "python")]
 
+import cells  # noqa: E402
+import kept  # noqa: E402
 import report  # noqa: E402
+import schedule  # noqa: E402
 import tables  # noqa: E402
-from cases import CASES, ENGINES, Case  # noqa: E402
-from job import COMPARED, Job  # noqa: E402
+import turns  # noqa: E402
+from cases import CASES, ENGINES  # noqa: E402
 
-KEPT = tables.FOLDER / "results.json"
-LIMIT_OF_THE_ORACLE = 600
 Outcome = dict[str, Any]
 
 
-# --- one run, in a process of its own ---
+class Bench:
+    """One run of the harness: what is asked for, and what is known from before."""
 
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.times: int = arguments.runs or (2 if arguments.quick else 5)
+        self.warm_up = not arguments.quick
+        self.build = kept.build_of_deltic()
+        self.answers, self.durations = kept.Answers(), kept.Durations()
+        self.peers = kept.Peers(report.machine())
+        self.clock = schedule.Clock(self.durations, self.answers, arguments.limit)
+        self.results = kept.File("results.json")
+        if arguments.quick or self.results.content.get("build") != self.build:
+            self.results.content = {"build": self.build, "cases": {}}
+        self.cases: dict[str, Any] = self.results.content["cases"]
 
-def memory(field: str) -> int:
-    """Bytes of this process now (`VmRSS`) or at most (`VmHWM`)."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
-        return int(line.split()[1]) * 1024
-    import resource  # elsewhere only the peak is known
+    def known(self, task: schedule.Task, engine: str) -> Outcome | None:
+        """A peer's earlier result, if it was measured just so."""
+        if not turns.is_peer(engine) or self.arguments.quick or not kept.is_built(task.table, self.build):
+            return None
+        return self.peers.get(task.case, task.table, engine, dict(task.wanted)[engine], self.arguments.limit)
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    def from_before(self, task: schedule.Task, engine: str) -> Outcome | None:
+        """A peer's earlier result, where it stands for one of this run however much time there is."""
+        found = self.known(task, engine)
+        if found is None or self.arguments.keep_peers:
+            return found
+        return found if not self.arguments.again and (engine == "plain" or "over" in found) else None
 
-
-def measure(case_name: str, engine: str, table_name: str) -> None:
-    """Run one case once, in this process, and print what it took as JSON."""
-    case = next(case for case in CASES if case.name == case_name)
-    module = import_module(ENGINES[engine][0])
-    base = memory("VmRSS")
-    with tempfile.TemporaryDirectory(dir=tables.FOLDER) as scratch:
-        uri = str(tables.FOLDER / table_name)
-        steps = getattr(module, case.does)(
-            Job(uri, tables.files(table_name), Path(scratch), by_day=case.by_day, typed=case.typed)
+    def may_reuse(self, task: schedule.Task, engine: str) -> bool:
+        """Whether an earlier result may be shown though nobody asked for it."""
+        return (
+            engine == "plain"
+            or task.importance() == schedule.LEAST_IMPORTANT
+            or "over" in self.cases[task.case.name][task.table]["engines"][engine]
         )
-        next(steps)
-        started = time.perf_counter()
-        answer = next(steps)
-        seconds = time.perf_counter() - started
-        peak, retained = memory("VmHWM"), memory("VmRSS")
-        if answer is None:
-            answer = next(steps)
-        steps.close()
-    print(json.dumps({"seconds": seconds, "peak": peak - base, "retained": retained - base, "answer": answer}))
 
+    def is_done(self, task: schedule.Task) -> bool:
+        """Whether this build was measured already, side by side with those who take part."""
+        measured = self.cases.get(task.case.name, {}).get(task.table)
+        if self.arguments.again or measured is None or not kept.is_built(task.table, self.build):
+            return False
+        engines = measured["engines"]
+        reused = [engine for engine, _ in task.wanted if engines.get(engine, {}).get("kept")]
+        return (
+            measured.get("made_by") == [kept.recipe(task.case, task.table), self.times]
+            and {engine for engine, _ in task.wanted} <= set(engines)
+            and (self.arguments.keep_peers or all(self.may_reuse(task, engine) for engine in reused))
+            and not any("error" in outcome for outcome in engines.values())
+        )
 
-def run(case_name: str, engine: str, table_name: str, limit: float) -> Outcome:
-    """Run one case once in a new process; `{"over": limit}` when it takes longer."""
-    command = [sys.executable, "-W", "ignore", __file__, "--one", case_name, engine, table_name]
-    try:
-        finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"over": limit}
-    if finished.returncode:
-        return {"error": "…" + finished.stderr.strip()[-600:]}
-    return dict(json.loads(finished.stdout.splitlines()[-1]))
+    def measure_all(self) -> None:
+        arguments, started = self.arguments, time.monotonic()
+        engines = schedule.engines_of(arguments.engines)
+        sizes = ["100k"] if arguments.quick else arguments.sizes.split(",")
+        if strangers := schedule.unknown(sizes, list(tables.SIZES)):
+            raise SystemExit(f"unknown sizes: {', '.join(strangers)}")
+        wanted = schedule.tasks(schedule.chosen(arguments.only), engines, sizes, self.times, quick=arguments.quick)
+        left = schedule.in_order([task for task in wanted if not self.is_done(task)], self.clock)
+        if skipped := len(wanted) - len(left):
+            report.say(f"{skipped} of {len(wanted)} are measured already with this build")
+        if arguments.estimate:
+            self.estimate(left)
+            return
+        is_new = True
+        while left:
+            spent = time.monotonic() - started
+            runs, took = self.allot(left, spent)
+            seconds = sum(took)
+            if is_new and arguments.budget and seconds > arguments.budget * 60:
+                report.say(f"more than the budget of {arguments.budget:g} min, though peers run as little as they can")
+            is_new = False
+            task = left.pop(0)
+            report.say(
+                f"[{spent:5.0f} s, about {seconds / 60:.0f} min left in {len(left) + 1} steps] "
+                f"{task.case.name}, {task.table}"
+            )
+            self.measure(task, runs)
 
+    def allot(self, left: list[schedule.Task], spent: float) -> tuple[schedule.Runs, list[float]]:
+        """Runs of what is left and seconds of each task, where some of the budget is spent."""
+        budget = self.arguments.budget * 60 - spent if self.arguments.budget else None
+        return schedule.allot(left, self.clock, budget, self.from_before, self.known, self.warm_up)
 
-# --- a case: engines in turn ---
+    def estimate(self, left: list[schedule.Task]) -> None:
+        """Say in which order what would be measured, how often, and when it would be done."""
+        runs, took = self.allot(left, 0)
+        for place, task in enumerate(left):
+            often = ", ".join(
+                f"{engine} {0 if self.from_before(task, engine) else runs[task.case.name, task.table, engine]}"
+                for engine, _ in task.wanted
+            )
+            report.say(f"[{sum(took[:place]):5.0f} s] {task.case.name}, {task.table}: {took[place]:.0f} s ({often})")
+        report.say(f"about {sum(took) / 60:.0f} min in {len(left)} steps")
 
-
-def does(engine: str, case: Case) -> bool:
-    """Whether an engine has this case. Read from its text, for importing engines here would cost memory in each run."""
-    return f"\ndef {case.does}(" in (BENCHES / "python" / f"{ENGINES[engine][0]}.py").read_text()
-
-
-def fits(engine: str, case: Case) -> bool:
-    # Plain SQL knows nothing of deletion vectors or sidecars.
-    return does(engine, case) and not (engine == "sql" and case.table in ("vectors", "sidecars"))
-
-
-def rounds(case: Case, engine: str, table_name: str, times: int, warm_up: bool) -> range:
-    """The rounds that an engine takes part in; round 0 warms up. What is slow and not the rival runs once."""
-    files = tables.files(table_name)
-    if case.once_within is not None and engine != "deltic":
-        return range(1, 2)
-    if (files > 1_000_000 and engine != "deltic") or (files >= 1_000_000 and engine == "plain"):
-        return range(1, 2)
-    return range(0 if warm_up else 1, times + 1)
-
-
-def expected(case: Case, table_name: str, results: dict[str, Outcome]) -> Outcome | None:
-    """What the plain replay answers."""
-    if case.oracle is None:
-        return next((result["answer"] for result in results.values() if "answer" in result), None)
-    if case.oracle == case.does and "answer" in results.get("plain", {}):
-        return dict(results["plain"]["answer"])
-    question = (case.oracle, case.by_day, case.typed)
-    asked = next(other for other in CASES if (other.does, other.by_day, other.typed) == question)
-    outcome = run(asked.name, "plain", table_name, LIMIT_OF_THE_ORACLE)
-    if "answer" not in outcome:
-        raise SystemExit(f"{case.name}, {table_name}: the plain replay gave no answer: {outcome}")
-    return dict(outcome["answer"])
-
-
-def compare(case: Case, table_name: str, results: dict[str, Outcome]) -> None:
-    """Stop the bench for a wrong answer."""
-    right = expected(case, table_name, results)
-    for engine, result in results.items():
-        given = result.get("answer")
-        if given is None or right is None:
-            continue
-        wrong = {
-            name: (given[name], right[name]) for name in COMPARED if name in given and given[name] != right.get(name)
+    def measure(self, task: schedule.Task, runs: dict[tuple[str, str, str], int]) -> None:
+        """Measure a case on a table and keep what came out."""
+        case, name = task.case, task.table
+        measured = self.cases.setdefault(case.name, {})
+        try:
+            report.progress(f"{case.name}: building {name}")
+            kept.table(name, self.build)
+        except tables.UnavailableError as reason:
+            measured[name] = {"unavailable": str(reason), "engines": {}}
+            report.say(f"    {case.name}, {name}: {reason}")
+            return
+        allotted = {engine: runs[case.name, name, engine] for engine, _ in task.wanted}
+        before = {
+            engine: found
+            for engine, often in allotted.items()
+            if (found := self.from_before(task, engine) if often else self.known(task, engine))
         }
-        if wrong:
-            raise SystemExit(f"{case.name}, {table_name}: {engine} is wrong, (given, expected): {wrong}")
+        allotted = {engine: often or 1 for engine, often in allotted.items() if engine not in before}
+        fresh = turns.take_turns(case, name, allotted, self.arguments.limit, self.warm_up, self.durations)
+        for engine, wanted in task.wanted:
+            if engine in fresh and allotted[engine] < wanted:
+                fresh[engine]["fewer"] = "budget"
+        by_engine = {engine: {**fresh, **before}[engine] for engine, _ in task.wanted}
+        turns.compare(case, name, by_engine, self.answers)
+        measured[name] = {"made_by": [kept.recipe(case, name), self.times], "engines": by_engine}
+        if not self.arguments.quick:
+            for engine, wanted in task.wanted:
+                if turns.is_peer(engine) and "fewer" not in by_engine[engine]:
+                    self.peers.add(case, name, engine, wanted, self.arguments.limit, by_engine[engine])
+            self.peers.file.write()
+            self.results.write()
+        self.durations.file.write()
+        report.say(f"    {cells.line(case, name, by_engine)}")
 
 
-def take_turns(
-    case: Case, table_name: str, engines: list[str], times: int, limit: float, warm_up: bool
-) -> dict[str, Outcome]:
-    """Run a case by all engines, round by round."""
-    results: dict[str, Outcome] = {engine: {"runs": [], "peak": 0, "retained": []} for engine in engines}
-    for place in range(times + 1):
-        for engine, result in results.items():
-            if place not in rounds(case, engine, table_name, times, warm_up) or "over" in result or "error" in result:
-                continue
-            report.progress(f"{case.name}, {table_name}: round {place} of {times}, {engine}")
-            outcome = run(case.name, engine, table_name, max(limit, case.once_within or 0))
-            if "answer" not in outcome:
-                result.update(outcome)
-                continue
-            same = result.setdefault("answer", outcome["answer"])
-            if any(same.get(name) != outcome["answer"].get(name) for name in COMPARED):
-                raise SystemExit(f"{case.name}, {table_name}: {engine} answers differently each time")
-            if place:
-                add_run(case, result, outcome)
-    compare(case, table_name, results)
-    return results
-
-
-def add_run(case: Case, result: Outcome, outcome: Outcome) -> None:
-    """Count a run after the warm-up."""
-    result["runs"].append(outcome["seconds"])
-    result["retained"].append(outcome["retained"])
-    result["peak"] = max(result["peak"], outcome["peak"])
-    done = outcome["answer"].get("done", case.count)
-    result.setdefault("rates", []).append(done / outcome["seconds"])
-    result["failed"] = result.get("failed", 0) + outcome["answer"].get("failed", 0)
-    for name in report.MICROSECONDS:
-        if name in outcome["answer"]:
-            result.setdefault(name, []).append(outcome["answer"][name])
-
-
-def build_of_deltic() -> str:
-    import deltic._deltic
-
-    return hashlib.sha256(Path(deltic._deltic.__file__).read_bytes()).hexdigest()
-
-
-def recipe(case: Case) -> str:
-    """What a kept result depends on besides the build of deltic."""
-    modules = [module for module, _, _ in ENGINES.values()]
-    texts = [(BENCHES / "python" / f"{name}.py").read_bytes() for name in (*modules, "job", "plain", "writers")]
-    texts += [repr(case).encode(), (BENCHES / "logs.py").read_bytes(), (BENCHES / "tables.py").read_bytes()]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
-
-
-def kept_results(build: str) -> dict[str, Any]:
-    """Results of this build so far."""
-    if KEPT.exists():
-        kept = json.loads(KEPT.read_text())
-        if kept.get("build") == build:
-            return dict(kept)
-    return {"build": build, "cases": {}}
-
-
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100,000 files, two runs without warm-up, nothing written")
     parser.add_argument("--only", default="", help="cases whose name contains one of these, by commas")
@@ -194,20 +163,39 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(tables.SIZES), help="sizes, by commas: %(default)s")
     parser.add_argument("--runs", type=int, help="runs after the warm-up")
     parser.add_argument("--limit", type=float, default=60, help="seconds after which a run of a peer is cut off")
-    parser.add_argument("--again", action="store_true", help="measure anew what was measured with this build")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=30,
+        help="minutes, %(default)s by default: the slowest peers run once where all would take longer; 0 for no bound",
+    )
+    parser.add_argument("--estimate", action="store_true", help="say what would be measured and how long it would take")
+    parser.add_argument("--keep-peers", action="store_true", help="show peers' earlier results instead of running them")
+    parser.add_argument("--again", action="store_true", help="measure anew what was measured already")
     parser.add_argument("--write", action="store_true", help="write README.md and plots from what was measured so far")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    parser.add_argument("--answer", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
     if arguments.one:
-        measure(*arguments.one)
+        turns.measure(*arguments.one)
+        return
+    if arguments.answer:
+        turns.answer_all(arguments.answer)
         return
     tables.FOLDER.mkdir(exist_ok=True)
-    results = {"build": "", "cases": {}} if arguments.quick else kept_results(build_of_deltic())
+    bench = Bench(arguments)
     if not arguments.write:
-        measure_all(arguments, results)
+        bench.measure_all()
+    if arguments.estimate:
+        return
+    results = bench.results.content
     print(report.page(results, quick=arguments.quick))
-    everything = not arguments.quick and all(case.name in results["cases"] for case in CASES)
-    if arguments.write or (everything and not arguments.only):
+    is_narrowed = arguments.quick or arguments.only or arguments.sizes != ",".join(tables.SIZES)
+    if arguments.write or (not is_narrowed and all(case.name in results["cases"] for case in CASES)):
         report.write(BENCHES, results)
     failed = [
         f"{name} of {table}"
@@ -217,39 +205,6 @@ def main() -> None:
     ]
     if failed:
         raise SystemExit(f"deltic failed in {', '.join(failed)}")
-
-
-def measure_all(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
-    started = time.monotonic()
-    times = arguments.runs or (2 if arguments.quick else 5)
-    engines = arguments.engines.split(",")
-    if unknown := set(engines) - set(ENGINES):
-        raise SystemExit(f"unknown engines: {', '.join(sorted(unknown))}")
-    wanted = [case for case in CASES if any(part in case.name for part in arguments.only.split(","))]
-    for case in wanted:
-        sizes = ["100k"] if arguments.quick else arguments.sizes.split(",")
-        names = [f"{case.table}_{size}" for size in sizes if size in case.sizes]
-        if not case.sized:
-            names = [case.quick_table if arguments.quick else case.table]
-        measured = results["cases"].setdefault(case.name, {})
-        for name in names:
-            taking_part = [engine for engine in engines if fits(engine, case)]
-            made_by = [recipe(case), times]
-            kept = measured.get(name, {})
-            if not arguments.again and kept.get("made_by") == made_by and set(taking_part) <= set(kept["engines"]):
-                continue
-            try:
-                report.progress(f"{case.name}: building {name}")
-                tables.table(name)
-            except tables.UnavailableError as reason:
-                measured[name] = {"unavailable": str(reason), "engines": {}}
-                report.say(f"{case.name}, {name}: {reason}")
-                continue
-            by_engine = take_turns(case, name, taking_part, times, arguments.limit, not arguments.quick)
-            measured[name] = {"made_by": made_by, "engines": by_engine}
-            report.say(f"[{time.monotonic() - started:5.0f} s] {report.line(case, name, by_engine)}")
-            if not arguments.quick:
-                KEPT.write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

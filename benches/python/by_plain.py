@@ -23,7 +23,7 @@ def open_table(job: Job) -> Iterator[Answer | None]:
 
 def list_files(job: Job) -> Iterator[Answer | None]:
     yield None
-    table, tail = replay(job.uri, [])
+    table, tail = replay(job.uri)
     yield {"files": table.num_rows + len(tail), "bytes": total(table["size"]) + sum(add["size"] for add in tail)}
 
 

@@ -13,6 +13,7 @@ ENGINES = {
     "duckdb": ("by_duckdb", "duckdb-extension-delta", "DuckDB delta"),
     "sql": ("by_sql", "duckdb", "SQL in DuckDB"),
     "plain": ("by_plain", "pyarrow", "plain replay"),
+    "floor": ("by_floor", "pyarrow", "floor"),
 }
 
 
@@ -22,7 +23,7 @@ TWO_SIZES = ("100k", "1m")
 
 @dataclass(frozen=True)
 class Target:
-    """What deltic must reach: time, times as fast as a peer, memory, memory for each file, growth."""
+    """What deltic must reach: time, times as fast as a peer, memory, memory for each file, growth, no failure."""
 
     seconds: float | None = None
     ratios: dict[str, float] = field(default_factory=dict)
@@ -30,6 +31,12 @@ class Target:
     retained: float | None = None
     # How many times as slow as the first appends the last may be.
     growth: float | None = None
+    # Sizes of two tables, and how many times as long the second may take.
+    curve: tuple[str, str, float] | None = None
+    # Processes that contend may not give up.
+    all_succeed: bool = False
+    # Peers beside which it is shown, with nothing asked.
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class Case:
     # For what takes a peer minutes: it runs once, and is given as many seconds.
     once_within: float | None = None
     sizes: tuple[str, ...] = ("10k", "100k", "1m", "5m")
+    # Peers that run out of memory on the largest table.
+    too_large_for: tuple[str, ...] = ()
 
     @property
     def sized(self) -> bool:
@@ -59,7 +68,11 @@ class Case:
 
 def _planning() -> list[Case]:
     return [
-        Case("open", "Open: version and schema known", "open_table", "json", oracle="open_table", target=Target(0.010)),
+        Case(
+            *("open", "Open: version and schema known", "open_table", "json"),
+            oracle="open_table",
+            target=Target(0.010, curve=("10k", "5m", 1.5)),
+        ),
         Case(
             *("list", "List all files with size and partition values", "list_files", "json"),
             oracle="list_files",
@@ -104,17 +117,26 @@ def _planning() -> list[Case]:
             oracle="plan",
             sizes=TWO_SIZES,
         ),
-        Case("plan-sidecars", "Plan, statistics filter, V2 checkpoint by deltic", "plan", "sidecars", oracle="plan"),
+        Case(
+            *("plan-sidecars", "Plan, statistics filter, V2 checkpoint by deltic", "plan", "sidecars"),
+            oracle="plan",
+            target=Target(curve=("100k", "5m", 3)),
+        ),
         Case(
             *("plan-again", "Second plan on a snapshot, same column, other range", "plan_again", "json"),
             oracle="plan_again",
-            target=Target(0.010),
+            target=Target(0.010, beside=("deltalake", "duckdb")),
         ),
-        Case("refresh", "Refresh after one new commit", "refresh", "json", oracle="refresh", target=Target(0.005)),
+        Case(
+            *("refresh", "Refresh after one new commit", "refresh", "json"),
+            oracle="refresh",
+            target=Target(0.005, curve=("10k", "5m", 1.5)),
+        ),
         Case(
             *("checkpoint", "Write a checkpoint", "checkpoint", "json"),
             oracle="list_files",
             target=Target(ratios={"deltalake": 2}, peak=400e6),
+            too_large_for=("deltalake",),
         ),
         Case(
             *("commits-day", "Plan 1,000 commits without checkpoint, partition filter", "plan", "commits", "commits"),
@@ -154,13 +176,21 @@ def _rates() -> list[Case]:
     appends = {"unit": "commits/s", "count": 200}
     together = "4 processes of 50 appends at once"
     return [
-        Case("rates-path", "200 tiny appends, by path", "append_by_path", *small, **appends),
+        Case(
+            *("rates-path", "200 tiny appends, by path", "append_by_path", *small),
+            target=Target(beside=("deltalake",)),
+            **appends,
+        ),
         Case(
             *("rates-handle", "200 tiny appends, on a handle", "append_by_handle", *small),
             target=Target(ratios={"deltalake": 5}),
             **appends,
         ),
-        Case("rates-path-none", "200 tiny appends, by path, no fsync", "append_by_path_unsynced", *small, **appends),
+        Case(
+            *("rates-path-none", "200 tiny appends, by path, no fsync", "append_by_path_unsynced", *small),
+            target=Target(beside=("deltalake",)),
+            **appends,
+        ),
         Case(
             *("rates-handle-none", "200 tiny appends, on a handle, no fsync", "append_by_handle_unsynced", *small),
             target=Target(ratios={"deltalake": 10}),
@@ -173,17 +203,35 @@ def _rates() -> list[Case]:
             unit="commits/s",
             count=1_000,
         ),
-        Case("rates-together", together, "append_together", *small, unit="commits/s"),
-        Case("rates-together-none", f"{together}, no fsync", "append_together_unsynced", *small, unit="commits/s"),
+        Case(
+            *("rates-together", together, "append_together", *small),
+            target=Target(all_succeed=True, beside=("deltalake",)),
+            unit="commits/s",
+        ),
+        Case(
+            *("rates-together-none", f"{together}, no fsync", "append_together_unsynced", *small),
+            target=Target(all_succeed=True, beside=("deltalake",)),
+            unit="commits/s",
+        ),
         Case(
             *("rates-large-path", "Append to the large table, by path", "append_to_large", "json"),
-            target=Target(0.020, peak=30e6),
+            target=Target(0.020, peak=30e6, beside=("deltalake",)),
+            too_large_for=("deltalake",),
         ),
         Case(
             *("rates-large-handle", "Append to the large table, on a handle", "append_to_large_by_handle", "json"),
-            target=Target(0.020, peak=30e6),
+            target=Target(0.020, peak=30e6, beside=("deltalake",)),
+            too_large_for=("deltalake",),
         ),
     ]
 
 
-CASES = [*_planning(), *_rows(), *_rates()]
+def _machine() -> list[Case]:
+    """Named `machine-…`: what the floors of the others are made of."""
+    return [
+        Case("machine-memory", "Touch 100 MB of fresh memory", "fresh_memory", "json_10k", "json_10k"),
+        Case("machine-file", "Write and fsync a file of 4 KB", "synced_file", "json_10k", "json_10k"),
+    ]
+
+
+CASES = [*_planning(), *_rows(), *_rates(), *_machine()]

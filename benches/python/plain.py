@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from job import Answer, Question
 
+SIDES = ("minValues", "maxValues")
 VECTOR = pa.struct({"storageType": pa.string(), "pathOrInlineDv": pa.string(), "offset": pa.int32()})
+_KNOWN: dict[tuple[int, int, str, bool], pa.Table] = {}
 
 
 def key(action: dict[str, Any]) -> str:
@@ -52,13 +54,29 @@ def last_checkpoint(log: Path) -> tuple[int, list[Path]]:
     return version, parquet + [log / "_sidecars" / path for path in sidecars]
 
 
-def checkpoint_rows(path: Path, columns: list[str]) -> pa.Table:
-    """The adds of a checkpoint file: `path`, `size`, `day`, `key` and the columns asked for."""
+def _bounds(path: Path, column: str, typed: bool) -> pa.Table:
+    """Least and greatest value of a column in each file of a checkpoint."""
+    source = pq.ParquetFile(path)
+    names = [f"add.stats_parsed.{side}.{column}" for side in SIDES] if typed else ["add.stats"]
+    groups = []
+    for group in range(source.num_row_groups):
+        add = source.read_row_group(group, names)["add"].combine_chunks().drop_null()
+        if typed:
+            pair = [pc.struct_field(add, ["stats_parsed", side, column]) for side in SIDES]
+        else:
+            rows = [bounds_of(text, column) for text in pc.struct_field(add, "stats").to_pylist()]
+            pair = [pa.array([row[place] for row in rows], pa.int64()) for place in (0, 1)]
+        groups.append(pa.table(dict(zip(("low", "high"), pair, strict=True))))
+    return pa.concat_tables(groups)
+
+
+def checkpoint_rows(path: Path, column: str | None = None, *, typed: bool = False) -> pa.Table:
+    """The adds of a checkpoint file: `path`, `size`, `day`, `key`, and a column's bounds as `low` and `high`."""
     file = pq.ParquetFile(path)
     if "add" not in file.schema_arrow.names:
         return None
     present = {field.name for field in file.schema_arrow.field("add").type}
-    wanted = [name for name in ["path", "size", "partitionValues", "deletionVector", *columns] if name in present]
+    wanted = [name for name in ["path", "size", "partitionValues", "deletionVector"] if name in present]
     add = file.read([f"add.{name}" for name in wanted])["add"].combine_chunks().drop_null()
     table = pa.table({name: pc.struct_field(add, name) for name in wanted})
     day = pc.map_lookup(table["partitionValues"], "p_date", "first")
@@ -68,10 +86,20 @@ def checkpoint_rows(path: Path, columns: list[str]) -> pa.Table:
         identity = pc.binary_join_element_wise(" ", fields["storageType"], fields["pathOrInlineDv"], "")
         identity = pc.binary_join_element_wise(identity, fields["offset"].cast(pa.string()), "@")
         name = pc.binary_join_element_wise(name, pc.fill_null(identity, ""), "")
-    return table.select(["path", "size", *columns]).append_column("day", day).append_column("key", name)
+    table = table.select(["path", "size"]).append_column("day", day).append_column("key", name)
+    if column is not None:
+        # Read once by a process that asks often; a link to the file in another folder is the same file.
+        status = path.stat()
+        known = (status.st_dev, status.st_ino, column, typed)
+        if known not in _KNOWN:
+            _KNOWN[known] = _bounds(path, column, typed)
+        bounds = _KNOWN[known]
+        for side in ("low", "high"):
+            table = table.append_column(side, bounds[side])
+    return table
 
 
-def replay(uri: str, columns: list[str]) -> tuple[pa.Table, list[dict[str, Any]]]:
+def replay(uri: str, column: str | None = None, *, typed: bool = False) -> tuple[pa.Table, list[dict[str, Any]]]:
     """The live files: those of the checkpoint that no later commit touches, and those of the commits."""
     log = Path(uri, "_delta_log")
     version, paths = last_checkpoint(log)
@@ -83,37 +111,36 @@ def replay(uri: str, columns: list[str]) -> tuple[pa.Table, list[dict[str, Any]]
             seen.add(name)
             if "add" in action:
                 tail.append(about)
-    parts = [rows for path in paths if (rows := checkpoint_rows(path, columns)) is not None]
+    parts = [rows for path in paths if (rows := checkpoint_rows(path, column, typed=typed)) is not None]
     if not parts:
-        empty = {"size": pa.array([], pa.int64()), "day": pa.array([], pa.string())}
-        return pa.table({**empty, **{column: pa.array([], pa.string()) for column in columns}}), tail
+        empty = {"size": pa.int64(), "day": pa.string(), "low": pa.int64(), "high": pa.int64()}
+        return pa.table({name: pa.array([], kind) for name, kind in empty.items()}), tail
     table = pa.concat_tables(parts)
     return table.filter(pc.invert(pc.is_in(table["key"], pa.array(sorted(seen), pa.string())))), tail
 
 
+def bounds_of(stats: str | None, column: str) -> tuple[Any, Any]:
+    """Least and greatest value of a column; nothing where the statistics do not say."""
+    parsed = {} if stats is None else json.loads(stats)
+    return parsed.get(SIDES[0], {}).get(column), parsed.get(SIDES[1], {}).get(column)
+
+
 def may_match(stats: str | None, question: Question) -> bool:
-    if stats is None:
-        return True
-    parsed = json.loads(stats)
-    low, high = (parsed.get(side, {}).get(question.column) for side in ("minValues", "maxValues"))
+    low, high = bounds_of(stats, question.column)
     return low is None or high is None or (low <= question.high and high >= question.low)
 
 
 def kept(uri: str, question: Question, typed: bool) -> Answer:
     """Count and bytes of the files that may hold what is asked."""
     by_day = question.column == "p_date"
-    column = "stats_parsed" if typed else "stats"
-    table, tail = replay(uri, [] if by_day else [column])
+    table, tail = replay(uri, None if by_day else question.column, typed=typed)
     if by_day:
         mask = pc.equal(table["day"], question.low)
         tail = [add for add in tail if add["partitionValues"]["p_date"] == question.low]
-    elif typed:
-        low, high = (pc.struct_field(table[column], [side, question.column]) for side in ("minValues", "maxValues"))
-        mask = pc.and_(pc.less_equal(low, question.high), pc.greater_equal(high, question.low))
-        mask = pc.fill_null(mask, True)
     else:
-        mask = pa.array([may_match(stats.as_py(), question) for stats in table[column]], pa.bool_())
-    tail = tail if by_day else [add for add in tail if may_match(add.get("stats"), question)]
+        mask = pc.and_(pc.less_equal(table["low"], question.high), pc.greater_equal(table["high"], question.low))
+        mask = pc.fill_null(mask, True)
+        tail = [add for add in tail if may_match(add.get("stats"), question)]
     chosen = table.filter(mask)
     return {"files": chosen.num_rows + len(tail), "bytes": total(chosen["size"]) + sum(add["size"] for add in tail)}
 

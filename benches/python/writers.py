@@ -57,13 +57,13 @@ def small_table(job: Job) -> str:
 
 
 def files_of(uri: str) -> Answer:
-    table, tail = plain.replay(uri, [])
+    table, tail = plain.replay(uri)
     return {"files": table.num_rows + len(tail)}
 
 
 def rows_committed(uri: str) -> Answer:
     """Rows of a table, counted in the footers of its live files."""
-    table, tail = plain.replay(uri, [])
+    table, tail = plain.replay(uri)
     paths = [*(table["path"].to_pylist() if table.num_rows else []), *(add["path"] for add in tail)]
     return {"rows": sum(pq.read_metadata(Path(uri, path)).num_rows for path in paths)}
 
@@ -72,7 +72,7 @@ def written_checkpoint(uri: str) -> Answer:
     """What a checkpoint alone says, with no commit after it."""
     log = Path(uri, "_delta_log")
     version, paths = plain.last_checkpoint(log)
-    parts = [rows for path in paths if (rows := plain.checkpoint_rows(path, [])) is not None]
+    parts = [rows for path in paths if (rows := plain.checkpoint_rows(path)) is not None]
     newest = max(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())
     assert version == newest, f"the newest checkpoint is of version {version}, not {newest}"
     sizes = [int(pc.sum(rows["size"]).as_py()) for rows in parts]

@@ -1,0 +1,86 @@
+"""What one result looks like: durations, sizes, rates, and the marks of what was not measured like the rest."""
+
+import statistics
+from typing import Any
+
+from cases import Case
+
+Outcome = dict[str, Any]
+# What an answer may say of how long parts of it took.
+MICROSECONDS = ("first_us", "last_us", "p99_us", "filter_us")
+DASH, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
+# After what was measured in an earlier run, and after what ran once though more was asked for.
+EARLIER, ONCE = "\N{DAGGER}", "\N{DEGREE SIGN}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def size(count: float) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def median(outcome: Outcome | None) -> float | None:
+    """Median seconds of an engine, if it finished."""
+    if outcome is None or "over" in outcome or "error" in outcome or not outcome.get("runs"):
+        return None
+    return float(statistics.median(outcome["runs"]))
+
+
+def is_earlier(outcome: Outcome | None) -> bool:
+    return outcome is not None and bool(outcome.get("kept"))
+
+
+def marks(outcome: Outcome) -> str:
+    return (f" {EARLIER}" if is_earlier(outcome) else "") + (f" {ONCE}" if "fewer" in outcome else "")
+
+
+def ratio_text(value: float | None, peer: Outcome | None = None) -> str:
+    """How many times as long; at least so many where the peer was cut off."""
+    if value is None:
+        return DASH
+    text = f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    at_least = "> " if peer is not None and "over" in peer else ""
+    return f"{at_least}{text}{TIMES}" + (f" {EARLIER}" if is_earlier(peer) else "")
+
+
+def cell(case: Case, outcome: Outcome | None) -> str:
+    if outcome is None:
+        return DASH
+    if "over" in outcome:
+        return f"cut off at {outcome['over']:.0f} s{marks(outcome)}"
+    if "error" in outcome:
+        return "fails"
+    if case.unit:
+        return _rate(outcome) + marks(outcome)
+    runs = outcome["runs"]
+    spread = f" ({duration(min(runs))}{DASH}{duration(max(runs))})" if len(runs) > 1 else ""
+    text = f"{duration(statistics.median(runs))}{spread}"
+    if "filter_us" in outcome:
+        text += f", {duration(statistics.median(outcome['filter_us']) / 1e6)} of it the filter's columns"
+    return f"{text}, +{size(max(outcome['peak'], 0))}{marks(outcome)}"
+
+
+def _rate(outcome: Outcome) -> str:
+    rates = outcome["rates"]
+    text = f"{statistics.median(rates):.0f}/s"
+    if len(rates) > 1:
+        text += f" ({min(rates):.0f}{DASH}{max(rates):.0f})"
+    if "first_us" in outcome:
+        first, last = (duration(statistics.median(outcome[name]) / 1e6) for name in ("first_us", "last_us"))
+        text += f", {first} then {last}"
+    if "p99_us" in outcome:
+        text += f", 99 % within {duration(statistics.median(outcome['p99_us']) / 1e6)}"
+    return text + (f", {outcome['failed']} failed" if outcome["failed"] else "")
+
+
+def line(case: Case, table: str, by_engine: dict[str, Outcome]) -> str:
+    """One case on one table, in one line; what went wrong below it."""
+    cells = " | ".join(f"{engine} {cell(case, outcome)}" for engine, outcome in by_engine.items())
+    errors = [f"\n    {engine}: {outcome['error']}" for engine, outcome in by_engine.items() if "error" in outcome]
+    return f"{case.name}, {table}: {cells}" + "".join(errors)

@@ -1,0 +1,235 @@
+"""What is kept beside the tables from one run to the next, and what each of it depends on.
+
+- `results.json`: results of one build of deltic, so that a run that was stopped goes on where it was.
+- `answers.json`: what the plain replay answers, for each table and question. No build of deltic changes it.
+- `peers.json`: the last result of each peer, case and table. They are shown again only when asked for, save the plain
+  replay's (which no target is about, and which takes minutes) and the news that a peer was cut off.
+- `layouts.json`: how this build writes sidecars.
+- `durations.json`: how long a run took the last time, to say beforehand how long all will take.
+"""
+
+import functools
+import hashlib
+import json
+import platform
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import tables
+from cases import CASES, ENGINES, Case
+
+ENGINES_FOLDER = Path(__file__).resolve().parent / "python"
+# Its sidecars show how a build writes them.
+PROBE = "sidecars_100k"
+Outcome = dict[str, Any]
+
+
+class File:
+    """A JSON object in a file, replaced as a whole."""
+
+    def __init__(self, name: str) -> None:
+        self.path = tables.FOLDER / name
+        self.content: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def write(self) -> None:
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps(self.content))
+        draft.replace(self.path)
+
+
+# --- what it depends on ---
+
+
+def build_of_deltic() -> str:
+    import deltic._deltic
+
+    return hashlib.sha256(Path(deltic._deltic.__file__).read_bytes()).hexdigest()
+
+
+@functools.cache
+def versions(engine: str) -> dict[str, str]:
+    """Packages that an engine's result depends on."""
+    found = {"python": platform.python_version()}
+    packages = {ENGINES[engine][1], "pyarrow"} | ({"duckdb"} if engine == "duckdb" else set())
+    for package in sorted(packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+@functools.cache
+def texts(*modules: str) -> str:
+    """One digest of modules of the engines' folder."""
+    return hashlib.sha256(b"".join((ENGINES_FOLDER / f"{name}.py").read_bytes() for name in modules)).hexdigest()
+
+
+def question_of(case: Case) -> str:
+    """What a case is, whatever it is called and must reach."""
+    return repr(replace(case, title="", target=None))
+
+
+def written_by(name: str) -> Path:
+    """Where it says how deltic wrote a table that deltic writes."""
+    return tables.FOLDER / f"{name}.layout"
+
+
+def fingerprint(name: str) -> str:
+    """Which recipe made a table, and how deltic wrote it where it did."""
+    by = written_by(name)
+    return (tables.FOLDER / f"{name}.built").read_text() + (by.read_text() if by.exists() else "")
+
+
+def recipe(case: Case, name: str) -> str:
+    """What a result depends on besides the build of deltic."""
+    modules = texts(*(module for module, _, _ in ENGINES.values()), "job", "plain", "writers")
+    return hashlib.sha256((modules + question_of(case) + fingerprint(name)).encode()).hexdigest()
+
+
+def layout(build: str) -> str:
+    """How a build of deltic writes sidecars: a digest of those of one table. Others are kept while it is the same."""
+    known = File("layouts.json")
+    if build not in known.content:
+        (tables.FOLDER / f"{PROBE}.built").unlink(missing_ok=True)
+        log = Path(tables.table(PROBE), "_delta_log")
+        written = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in log.glob("_sidecars/*.parquet"))
+        # Of the checkpoint the tags alone: it names the sidecars, which are called anew each time.
+        for path in log.glob("*.checkpoint.*.parquet"):
+            sidecars = pq.read_table(path, columns=["sidecar"])["sidecar"].drop_null().to_pylist()
+            written += sorted(repr(sidecar["tags"]) for sidecar in sidecars)
+        known.content = {build: hashlib.sha256(" ".join(written).encode()).hexdigest()}
+        known.write()
+    return str(known.content[build])
+
+
+def is_built(name: str, build: str) -> bool:
+    """Whether a table is there, written as this build would write it."""
+    if not (tables.FOLDER / f"{name}.built").exists():
+        return False
+    if not name.startswith("sidecars"):
+        return True
+    by, known = written_by(name), File("layouts.json").content
+    return build in known and by.exists() and by.read_text() == known[build]
+
+
+def table(name: str, build: str) -> None:
+    """Build a table if need be. How its sidecars are written is deltic's work, so they follow it."""
+    if not name.startswith("sidecars"):
+        tables.table(name)
+        return
+    by = written_by(name)
+    if not by.exists() or by.read_text() != layout(build):
+        if name != PROBE:
+            (tables.FOLDER / f"{name}.built").unlink(missing_ok=True)
+        by.unlink(missing_ok=True)
+    tables.table(name)
+    by.write_text(layout(build))
+
+
+# --- answers ---
+
+
+def asked_of(name: str) -> str:
+    """The table whose plain replay gives a table's answers: the sidecars' files are those of the classic checkpoint."""
+    return name.replace("sidecars", "json")
+
+
+def asked(case: Case) -> tuple[str, bool, bool]:
+    """The plain replay's function that answers for a case, and what it is asked."""
+    assert case.oracle is not None
+    return case.oracle, case.by_day, case.typed
+
+
+class Answers:
+    """What the plain replay says, by table and question."""
+
+    def __init__(self) -> None:
+        self.file = File("answers.json")
+        self.by = texts("by_plain", "plain", "job")
+
+    def _of(self, name: str) -> dict[str, Any]:
+        made = {"table": fingerprint(name), "by": self.by}
+        found = self.file.content.get(name)
+        if found is None or found["made"] != made:
+            found = self.file.content[name] = {"made": made, "answers": {}}
+        return dict(found["answers"])
+
+    def get(self, case: Case, name: str) -> Outcome | None:
+        return self._of(asked_of(name)).get(str(asked(case)))
+
+    def open_questions(self, name: str) -> list[Case]:
+        """One case for each question about a table that has no answer yet."""
+        known = self._of(name)
+        found = {
+            str(asked(case)): case
+            for case in CASES
+            if case.oracle is not None and str(asked(case)) not in known and _is_about(case, name)
+        }
+        return list(found.values())
+
+    def add(self, name: str, answers: dict[str, Outcome]) -> None:
+        self._of(name)
+        self.file.content[name]["answers"].update(answers)
+        self.file.write()
+
+
+def _is_about(case: Case, name: str) -> bool:
+    if not case.sized:
+        return name == case.table
+    kind, _, size = name.rpartition("_")
+    return kind == asked_of(case.table) and size in case.sizes
+
+
+# --- peers and durations ---
+
+
+class Peers:
+    """The last result of each peer by case and table, with what it depends on."""
+
+    def __init__(self, machine: str) -> None:
+        self.file = File("peers.json")
+        self.machine = machine
+
+    def _made(self, case: Case, name: str, engine: str, times: int, limit: float) -> dict[str, Any]:
+        return {
+            "table": fingerprint(name),
+            "case": question_of(case),
+            "engine": texts(ENGINES[engine][0], "job", "plain", "writers"),
+            "versions": versions(engine),
+            "machine": self.machine,
+            "times": times,
+            "limit": limit,
+        }
+
+    def get(self, case: Case, name: str, engine: str, times: int, limit: float) -> Outcome | None:
+        """An earlier result, marked as such."""
+        found = self.file.content.get(f"{case.name}|{name}|{engine}")
+        if found is None or found["made"] != self._made(case, name, engine, times, limit):
+            return None
+        return {**found["outcome"], "kept": True}
+
+    def add(self, case: Case, name: str, engine: str, times: int, limit: float, outcome: Outcome) -> None:
+        if "error" in outcome or outcome.get("kept"):
+            return
+        made = self._made(case, name, engine, times, limit)
+        self.file.content[f"{case.name}|{name}|{engine}"] = {"made": made, "outcome": outcome}
+
+
+class Durations:
+    """Seconds of one run, with its preparation, by case, table and engine."""
+
+    def __init__(self) -> None:
+        self.file = File("durations.json")
+
+    def get(self, case: Case, name: str, engine: str) -> float | None:
+        return self.file.content.get(f"{case.name}|{name}|{engine}")
+
+    def add(self, case: Case, name: str, engine: str, seconds: float) -> None:
+        """Remember a run; one that took longer than the last, perhaps on a busy machine, counts by half."""
+        key = f"{case.name}|{name}|{engine}"
+        known = self.file.content.get(key, seconds)
+        self.file.content[key] = round(min(seconds, (known + seconds) / 2), 2)

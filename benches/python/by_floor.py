@@ -1,0 +1,211 @@
+"""What this machine makes of the bytes alone: the least that a case can cost here, with Arrow C++ on one thread.
+
+A plan's floor decodes the columns that its filter needs and then those that its tasks are made of, keeps both (so every
+column costs fresh memory; statistics in JSON are searched and dropped), and reads the commits without parsing them.
+Nothing is joined, compared or checked.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import plain
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import writers
+from job import Answer, Job, add_a_commit, copy_of_log
+
+TASK = ["add.path", "add.size", "add.modificationTime"]
+VECTOR = "add.deletionVector"
+FRESH = 100_000_000
+PAGE = 4_096
+
+
+def _read(paths: list[Path], columns: list[str]) -> list[pa.Table]:
+    return [pq.ParquetFile(path).read(columns, use_threads=False) for path in paths]
+
+
+def _searched(paths: list[Path]) -> int:
+    """Files whose statistics in JSON were decoded, searched once for their second bounds, and dropped."""
+    found = 0
+    for path in paths:
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            add = file.read_row_group(group, ["add.stats"], use_threads=False)["add"]
+            found += pc.count(pc.find_substring(pc.struct_field(add, "stats"), '"maxValues"')).as_py()
+    return found
+
+
+def _tail(log: Path, after: int) -> list[Path]:
+    return [path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > after]
+
+
+def _has_vectors(path: Path) -> bool:
+    """Whether any file has a deletion vector: where none has, a reader learns so from the footer."""
+    footer = pq.read_metadata(path)
+    for place in range(footer.num_row_groups):
+        group = footer.row_group(place)
+        for column in (group.column(number) for number in range(group.num_columns)):
+            if column.path_in_schema == f"{VECTOR}.pathOrInlineDv" and column.statistics.null_count < group.num_rows:
+                return True
+    return False
+
+
+def _filter_columns(job: Job) -> list[str]:
+    """Columns of the checkpoint that a filter needs; none where it needs the statistics in JSON."""
+    column = job.question.column
+    if job.by_day:
+        return [f"add.partitionValues_parsed.{column}"] if job.typed else ["add.partitionValues"]
+    return [f"add.stats_parsed.{side}.{column}" for side in ("minValues", "maxValues")] if job.typed else []
+
+
+def _plan(job: Job, columns: list[str]) -> Iterator[Answer | None]:
+    log = Path(job.uri, "_delta_log")
+    version, paths = plain.last_checkpoint(log)
+    tail = _tail(log, version)
+    rest = TASK + [VECTOR] * any(_has_vectors(path) for path in paths)
+    yield None
+    started = time.perf_counter()
+    filtered = _read(paths, columns) if columns else []
+    searched = 0 if columns else _searched(paths)
+    filter_us = round((time.perf_counter() - started) * 1e6)
+    tasks = _read(paths, rest)
+    commits = [path.read_bytes() for path in tail]
+    yield None
+    found = [pc.count(pc.struct_field(table["add"], "path")).as_py() for table in tasks]
+    assert not paths or sum(found) == job.files, f"{sum(found)} files in the checkpoint instead of {job.files}"
+    assert not paths or len(filtered) == len(paths) or searched == job.files, f"{searched} files have statistics"
+    yield {"commits": len(commits), **({"filter_us": filter_us} if paths else {})}
+
+
+def open_table(job: Job) -> Iterator[Answer | None]:
+    _, paths = plain.last_checkpoint(Path(job.uri, "_delta_log"))
+    yield None
+    yield {"row_groups": sum(pq.read_metadata(path).num_row_groups for path in paths)}
+
+
+def list_files(job: Job) -> Iterator[Answer | None]:
+    yield from _plan(job, ["add.partitionValues"])
+
+
+def plan(job: Job) -> Iterator[Answer | None]:
+    yield from _plan(job, _filter_columns(job))
+
+
+def plan_uncached(job: Job) -> Iterator[Answer | None]:
+    yield from plan(job)
+
+
+def refresh(job: Job) -> Iterator[Answer | None]:
+    """A listing of the log and the bytes of its newest commit."""
+    uri = copy_of_log(job)
+    add_a_commit(uri, job)
+    yield None
+    newest = max(entry.path for entry in os.scandir(Path(uri, "_delta_log")) if entry.name.endswith(".json"))
+    yield {"commit_bytes": len(Path(newest).read_bytes())}
+
+
+def checkpoint(job: Job) -> Iterator[Answer | None]:
+    """Write what the last checkpoint holds, which is already decoded, as delta-spark compresses it."""
+    _, paths = plain.last_checkpoint(Path(job.uri, "_delta_log"))
+    (table,) = [pq.read_table(path) for path in paths]
+    yield None
+    pq.write_table(table, job.scratch / "copy.parquet", row_group_size=100_000, compression="snappy")
+    yield {"rows_written": table.num_rows}
+
+
+def every_column(job: Job) -> Iterator[Answer | None]:
+    """All statistics decoded, not parsed; what must be kept whatever a reader does are the paths."""
+    _, paths = plain.last_checkpoint(Path(job.uri, "_delta_log"))
+    yield None
+    decoded = _read(paths, [*TASK, "add.partitionValues", "add.stats"])
+    yield None
+    names = [pc.struct_field(table["add"], "path") for table in decoded]
+    yield {"path_bytes": sum(pc.sum(pc.binary_length(chunk)).as_py() or 0 for name in names for chunk in name.chunks)}
+
+
+# --- commits ---
+
+
+def _appends(job: Job, rows: pa.Table, times: int, *, synced: bool) -> Iterator[Answer | None]:
+    """A data file and a commit, both already encoded, written one after another."""
+    append = _append(job, rows, synced=synced)
+    yield None
+    for _ in range(times):
+        append()
+    yield {"done": times}
+
+
+def _append(job: Job, rows: pa.Table, *, synced: bool) -> Callable[[], None]:
+    data = BytesIO()
+    pq.write_table(rows, data)
+    commit = b"{" + b" " * 600 + b"}"
+    folder = job.scratch / "floor"
+    folder.mkdir()
+    done = iter(range(10**9))
+
+    def append() -> None:
+        place = next(done)
+        for suffix, content in (("parquet", data.getvalue()), ("json", commit)):
+            with (folder / f"{place:020}.{suffix}").open("xb") as file:
+                file.write(content)
+                file.flush()
+                if synced:
+                    os.fsync(file.fileno())
+
+    return append
+
+
+def append_by_path(job: Job) -> Iterator[Answer | None]:
+    yield from _appends(job, writers.TINY, writers.APPENDS, synced=True)
+
+
+def append_by_path_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from _appends(job, writers.TINY, writers.APPENDS, synced=False)
+
+
+def append_by_handle(job: Job) -> Iterator[Answer | None]:
+    yield from append_by_path(job)
+
+
+def append_by_handle_unsynced(job: Job) -> Iterator[Answer | None]:
+    yield from append_by_path_unsynced(job)
+
+
+def append_long(job: Job) -> Iterator[Answer | None]:
+    append = _append(job, writers.TINY, synced=True)
+    yield None
+    yield writers.timed_appends(append)
+
+
+def append_to_large(job: Job) -> Iterator[Answer | None]:
+    yield from _appends(job, writers.AN_EVENT, 1, synced=True)
+
+
+def append_to_large_by_handle(job: Job) -> Iterator[Answer | None]:
+    yield from append_to_large(job)
+
+
+# --- the machine itself ---
+
+
+def fresh_memory(job: Job) -> Iterator[Answer | None]:
+    """Memory that the process has not had before, each page touched once."""
+    yield None
+    memory = np.empty(FRESH, np.uint8)
+    memory[::PAGE] = 1
+    yield {"pages": int(memory[::PAGE].sum(dtype=np.int64))}
+
+
+def synced_file(job: Job) -> Iterator[Answer | None]:
+    """A file of a page that would survive a power cut."""
+    yield None
+    with (job.scratch / "page").open("xb") as file:
+        file.write(bytes(PAGE))
+        file.flush()
+        os.fsync(file.fileno())
+    yield {"file_bytes": PAGE}

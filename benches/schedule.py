@@ -1,0 +1,177 @@
+"""In which order cases run, how long they will take, and which repeats of peers a budget leaves out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import kept
+import tables
+from cases import CASES, ENGINES, Case
+from turns import SLOW, SLOWISH, fits, is_peer
+
+# Seconds of a run until one was timed: to start and prepare, for a million files, for each of many commits.
+START = 0.8
+OF_A_MILLION = {"deltic": 0.8, "deltalake": 6.0, "duckdb": 2.5, "sql": 1.0, "plain": 30.0, "floor": 1.0}
+OF_A_COMMIT = {"deltic": 0.006, "deltalake": 0.05, "floor": 0.002}
+OF_ROWS = 6.0
+# The plain replay answers all questions about a table at once.
+ANSWERS_OF_A_MILLION, BUILDING_A_MILLION = 60.0, 45.0
+LARGE, LARGEST = "1m", "5m"
+LEAST_IMPORTANT = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """A case on one table, by the engines that have it, each with as many runs as are wanted."""
+
+    case: Case
+    table: str
+    wanted: tuple[tuple[str, int], ...]
+
+    def importance(self) -> int:
+        return importance(self.case, self.table)
+
+
+def importance(case: Case, table: str) -> int:
+    """What the targets are about comes first (0), then the curves, the largest tables last."""
+    size = table.rpartition("_")[2]
+    is_target = case.target is not None
+    if is_target and (not case.sized or size == LARGE):
+        return 0
+    if is_target and size != LARGEST:
+        return 1
+    return LEAST_IMPORTANT if size == LARGEST else 2
+
+
+def runs_wanted(case: Case, table: str, engine: str, times: int) -> int:
+    """How often an engine runs where time is no matter: the peers in full where there is a target."""
+    files = tables.files(table)
+    if engine == "deltic":
+        return min(times, 3) if files > 1_000_000 else times
+    if is_peer(engine) and (case.once_within is not None or files > 1_000_000):
+        return 1
+    if engine == "plain" and files >= 100_000:
+        return 1
+    return times if is_peer(engine) and importance(case, table) == 0 else min(times, 3)
+
+
+def tasks(cases: list[Case], engines: list[str], sizes: list[str], times: int, *, quick: bool) -> list[Task]:
+    """All that is to be measured, in no order."""
+    found = []
+    for case in cases:
+        names = [f"{case.table}_{size}" for size in sizes if size in case.sizes]
+        for name in names if case.sized else [case.quick_table if quick else case.table]:
+            wanted = [
+                (engine, runs_wanted(case, name, engine, times)) for engine in engines if fits(engine, case, name)
+            ]
+            if wanted:
+                found.append(Task(case, name, tuple(wanted)))
+    return found
+
+
+class Clock:
+    """Estimates, from how long runs took the last time."""
+
+    def __init__(self, durations: kept.Durations, answers: kept.Answers, limit: float) -> None:
+        self.durations, self.answers, self.limit = durations, answers, limit
+
+    def one(self, task: Task, engine: str) -> float:
+        """Seconds of one run."""
+        known = self.durations.get(task.case, task.table, engine)
+        if known is not None:
+            return known
+        millions = tables.files(task.table) / 1e6
+        guess = START + OF_A_MILLION[engine] * millions + OF_A_COMMIT.get(engine, 0) * task.case.count
+        if not millions and not task.case.unit:
+            guess += OF_ROWS
+        return min(guess, max(self.limit, task.case.once_within or 0)) if is_peer(engine) else guess
+
+    def of(self, task: Task, engine: str, runs: int, *, warm_up: bool) -> float:
+        """Seconds of all runs of an engine."""
+        one = self.one(task, engine)
+        if is_peer(engine):
+            runs = 1 if one > SLOW else min(runs, 3) if one > SLOWISH else runs
+            warm_up = warm_up and runs > 1
+        return one * (runs + warm_up)
+
+    def before(self, task: Task) -> float:
+        """Seconds to build the table and to know the right answer."""
+        seconds = 0.0
+        millions = tables.files(task.table) / 1e6
+        if not (tables.FOLDER / f"{task.table}.built").exists():
+            seconds += BUILDING_A_MILLION * millions
+        source = kept.asked_of(task.table)
+        if task.case.oracle is None:
+            return seconds
+        if not (tables.FOLDER / f"{source}.built").exists():
+            return seconds + (BUILDING_A_MILLION * (source != task.table) + ANSWERS_OF_A_MILLION) * millions
+        return seconds + (0 if self.answers.get(task.case, task.table) else ANSWERS_OF_A_MILLION * millions)
+
+
+# A peer's earlier result, if there is one.
+Known = Callable[[Task, str], Any]
+# How often each engine runs a case on a table.
+Runs = dict[tuple[str, str, str], int]
+
+
+def in_order(found: list[Task], clock: Clock) -> list[Task]:
+    """Important first, then cheap."""
+
+    def place(task: Task) -> tuple[int, float]:
+        return task.importance(), sum(clock.of(task, engine, runs, warm_up=True) for engine, runs in task.wanted)
+
+    return sorted(found, key=place)
+
+
+def allot(
+    left: list[Task], clock: Clock, budget: float | None, kept_of: Known, known_of: Known, warm_up: bool
+) -> tuple[Runs, list[float]]:
+    """Runs of each case, table and engine, and how many seconds each task will take.
+
+    Where that is more than there is, peers run once, or on the largest tables not at all if their earlier result is
+    known: the least important first and of these the slowest, until it is not. deltic and the floor always run as often
+    as is wanted, and no case is left out, so what is left may still be more than the budget.
+    """
+    runs: Runs = {}
+    savings: list[tuple[int, float, int, int, tuple[str, str, str]]] = []
+    took, prepared = [0.0] * len(left), set()
+    for place, task in enumerate(left):
+        source = (task.table, task.case.oracle is None)
+        if source not in prepared:
+            prepared.add(source)
+            took[place] += clock.before(task)
+        for engine, wanted in task.wanted:
+            key = (task.case.name, task.table, engine)
+            runs[key] = wanted
+            if kept_of(task, engine):
+                continue
+            seconds = clock.of(task, engine, wanted, warm_up=warm_up)
+            took[place] += seconds
+            if is_peer(engine):
+                least = 0 if task.importance() == LEAST_IMPORTANT and known_of(task, engine) else 1
+                saved = seconds - (clock.of(task, engine, 1, warm_up=warm_up) if least else 0)
+                savings.append((task.importance(), saved, place, least, key))
+    for _, saved, place, least, key in sorted(savings, reverse=True):
+        if budget is None or sum(took) <= budget:
+            break
+        if saved <= 0:
+            continue
+        runs[key] = least
+        took[place] -= saved
+    return runs, took
+
+
+def unknown(names: list[str], allowed: list[str]) -> list[str]:
+    return [name for name in names if name not in allowed]
+
+
+def chosen(only: str) -> list[Case]:
+    """Cases whose name contains one of some parts."""
+    return [case for case in CASES if any(part in case.name for part in only.split(","))]
+
+
+def engines_of(text: str) -> list[str]:
+    names = text.split(",")
+    if strangers := unknown(names, list(ENGINES)):
+        raise SystemExit(f"unknown engines: {', '.join(strangers)}")
+    return names

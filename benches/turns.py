@@ -1,0 +1,190 @@
+"""Running one case: every run in a process of its own, engines in turn round by round, every answer compared."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import kept
+import report
+import tables
+from cases import CASES, ENGINES, Case
+from cells import MICROSECONDS
+from job import COMPARED, Job
+
+RUN = Path(__file__).resolve().parent / "run.py"
+LIMIT_OF_THE_ORACLE = 3_600
+# Seconds after which deltic is taken to hang: it is not cut off as a peer is.
+LIMIT_OF_DELTIC = 900
+# A peer whose first run takes as many seconds runs no more; one that takes fewer, but these, runs three times.
+SLOW, SLOWISH = 20.0, 4.0
+Outcome = dict[str, Any]
+
+
+# --- one run, in a process of its own ---
+
+
+def memory(field: str) -> int:
+    """Bytes of this process now (`VmRSS`) or at most (`VmHWM`)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
+        return int(line.split()[1]) * 1024
+    import resource  # elsewhere only the peak is known
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def job(case: Case, table_name: str, scratch: str) -> Job:
+    uri = str(tables.FOLDER / table_name)
+    return Job(uri, tables.files(table_name), Path(scratch), by_day=case.by_day, typed=case.typed)
+
+
+def measure(case_name: str, engine: str, table_name: str) -> None:
+    """Run one case once, in this process, and print what it took as JSON."""
+    case = next(case for case in CASES if case.name == case_name)
+    module = import_module(ENGINES[engine][0])
+    base = memory("VmRSS")
+    with tempfile.TemporaryDirectory(dir=tables.FOLDER) as scratch:
+        steps = getattr(module, case.does)(job(case, table_name, scratch))
+        next(steps)
+        started = time.perf_counter()
+        answer = next(steps)
+        seconds = time.perf_counter() - started
+        peak, retained = memory("VmHWM"), memory("VmRSS")
+        if answer is None:
+            answer = next(steps)
+        steps.close()
+    print(json.dumps({"seconds": seconds, "peak": peak - base, "retained": retained - base, "answer": answer}))
+
+
+def answer_all(table_name: str) -> None:
+    """Answer every open question about a table by the plain replay, in this process, and print the answers as JSON."""
+    module = import_module(ENGINES["plain"][0])
+    answers = {}
+    for case in kept.Answers().open_questions(table_name):
+        with tempfile.TemporaryDirectory(dir=tables.FOLDER) as scratch:
+            steps = getattr(module, case.oracle or "")(job(case, table_name, scratch))
+            answers[str(kept.asked(case))] = [answer for answer in steps if answer is not None][-1]
+    print(json.dumps(answers))
+
+
+def child(limit: float, *arguments: str) -> Outcome:
+    """What `run.py` prints last in a process of its own; `{"over": limit}` when it takes longer."""
+    command = [sys.executable, "-W", "ignore", str(RUN), *arguments]
+    try:
+        finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"over": limit}
+    if finished.returncode:
+        return {"error": "…" + finished.stderr.strip()[-600:]}
+    return dict(json.loads(finished.stdout.splitlines()[-1]))
+
+
+# --- a case: engines in turn ---
+
+
+def fits(engine: str, case: Case, table_name: str) -> bool:
+    """Whether an engine has this case. Read from its text, for importing engines here would cost memory in each run."""
+    kind, _, size = table_name.rpartition("_")
+    if f"\ndef {case.does}(" not in (kept.ENGINES_FOLDER / f"{ENGINES[engine][0]}.py").read_text():
+        return False
+    # Plain SQL knows nothing of deletion vectors or sidecars; the others would read sidecars that bounds exclude.
+    unread = {"sql": ("vectors", "sidecars"), "plain": ("sidecars",), "floor": ("sidecars",)}
+    # The plain replay would be cut off on the largest tables.
+    too_large_for = (*case.too_large_for, "plain")
+    return kind not in unread.get(engine, ()) and not (size == "5m" and engine in too_large_for)
+
+
+def expected(case: Case, table_name: str, results: dict[str, Outcome], answers: kept.Answers) -> Outcome | None:
+    """What the plain replay answers, or where it has no say, what the first engine does."""
+    if case.oracle is None:
+        return next((result["answer"] for result in results.values() if "answer" in result), None)
+    source = kept.asked_of(table_name)
+    tables.table(source)
+    if answers.get(case, table_name) is None:
+        report.progress(f"{source}: the plain replay answers")
+        given = child(LIMIT_OF_THE_ORACLE, "--answer", source)
+        if "over" in given or "error" in given:
+            raise SystemExit(f"{case.name}, {source}: the plain replay gave no answer: {given}")
+        answers.add(source, given)
+    right = answers.get(case, table_name)
+    assert right is not None
+    return right
+
+
+def compare(case: Case, table_name: str, results: dict[str, Outcome], answers: kept.Answers) -> None:
+    """Stop the bench for a wrong answer."""
+    right = expected(case, table_name, results, answers)
+    for engine, result in results.items():
+        given = result.get("answer")
+        if given is None or right is None:
+            continue
+        wrong = {
+            name: (given[name], right[name]) for name in COMPARED if name in given and given[name] != right.get(name)
+        }
+        if wrong:
+            raise SystemExit(f"{case.name}, {table_name}: {engine} is wrong, (given, expected): {wrong}")
+
+
+def is_peer(engine: str) -> bool:
+    """Whoever may run less often than asked for."""
+    return engine not in ("deltic", "floor")
+
+
+def take_turns(
+    case: Case, table_name: str, allotted: dict[str, int], limit: float, warm_up: bool, durations: kept.Durations
+) -> dict[str, Outcome]:
+    """Run a case by all engines, round by round, each as often as it is allotted; round 0 warms up."""
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    results: dict[str, Outcome] = {
+        engine: {"runs": [], "peak": 0, "retained": [], "when": started} for engine in allotted
+    }
+    left = dict(allotted)
+    for place in range(0 if warm_up else 1, max(allotted.values(), default=0) + 1):
+        for engine, result in results.items():
+            alone = is_peer(engine) and allotted[engine] == 1
+            if place > left[engine] or "over" in result or "error" in result or (alone and place == 0):
+                continue
+            report.progress(f"{case.name}, {table_name}: round {place} of {left[engine]}, {engine}")
+            began = time.monotonic()
+            cut_off = max(limit, case.once_within or 0) if is_peer(engine) else LIMIT_OF_DELTIC
+            outcome = child(cut_off, "--one", case.name, engine, table_name)
+            took = time.monotonic() - began
+            durations.add(case, table_name, engine, took)
+            if "answer" not in outcome:
+                result.update(outcome)
+                continue
+            same = result.setdefault("answer", outcome["answer"])
+            if any(same.get(name) != outcome["answer"].get(name) for name in COMPARED):
+                raise SystemExit(f"{case.name}, {table_name}: {engine} answers differently each time")
+            if is_peer(engine) and place <= 1:
+                left[engine] = runs_after_the_first(left[engine], took)
+            if place or left[engine] == 0:
+                add_run(case, result, outcome)
+    return results
+
+
+def runs_after_the_first(wanted: int, took: float) -> int:
+    """How many rounds a peer takes part in, once it is known how long one takes; after 0 the warm-up counts."""
+    if took > SLOW:
+        return 0
+    return min(wanted, 3) if took > SLOWISH else wanted
+
+
+def add_run(case: Case, result: Outcome, outcome: Outcome) -> None:
+    """Count a run after the warm-up."""
+    result["runs"].append(outcome["seconds"])
+    result["retained"].append(outcome["retained"])
+    result["peak"] = max(result["peak"], outcome["peak"])
+    done = outcome["answer"].get("done", case.count)
+    result.setdefault("rates", []).append(done / outcome["seconds"])
+    result["failed"] = result.get("failed", 0) + outcome["answer"].get("failed", 0)
+    for name in MICROSECONDS:
+        if name in outcome["answer"]:
+            result.setdefault(name, []).append(outcome["answer"][name])
