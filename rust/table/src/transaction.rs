@@ -192,7 +192,7 @@ impl Transaction {
     fn landed(self, (lines, others): (Lines, Vec<u8>), attempts: u32, follows_base: bool) -> Result<Committed> {
         let version = self.pending.version();
         // The attempt's own words are the ones that count.
-        let said = parse_commit(&others.clone().into(), Origin::Commit(version), Wanted::NoFiles)?;
+        let said = parse_commit(&others.into(), Origin::Commit(version), Wanted::NoFiles)?;
         let in_commit_timestamp = said.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
         let (Some(protocol), Some(metadata)) = (
             said.protocol.clone().or_else(|| self.pending.protocol().cloned()),

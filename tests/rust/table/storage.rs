@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use deltic_table::error::{Error, Kind};
-use deltic_table::storage::{Put, Storage, decode_path, Syncing};
+use deltic_table::storage::{Put, Storage, Syncing, decode_path};
 use proptest::prelude::*;
 
 mod bucket;
