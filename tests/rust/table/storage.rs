@@ -612,7 +612,7 @@ async fn local_oddities() {
         storage.put("folder", Bytes::new()).await.unwrap_err(),
         storage.put_if_absent("file/x", Bytes::new()).await.unwrap_err(),
         storage.put_if_absent(&too_long, Bytes::new()).await.unwrap_err(),
-        storage.create_file("file/x").await.unwrap_err(),
+        storage.create_file("file/x").await.unwrap().finish().await.unwrap_err(),
     ] {
         assert!(is_storage(&error, false), "{error}");
     }

@@ -323,7 +323,8 @@ impl Storage {
         }
     }
 
-    /// Starts a file that is written piece by piece and appears when finished.
+    /// Starts a file that is written piece by piece and appears when finished. That it cannot be written may only show
+    /// then.
     pub async fn create_file(&self, path: &str) -> Result<FileWriter> {
         let (backend, key) = self.resolve_file(path)?;
         let sink = match backend {
