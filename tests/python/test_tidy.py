@@ -35,6 +35,7 @@ TABLE: list[set[str]] = [
     {"history", "check", "scan", "write", "checkpoint/write", "checkpoint/sidecars"},
     {"commit", "changes", "cleanup", "compaction"},
     {"transaction"},
+    {"trail"},
     {"after_commit"},
     {"job"},
     {"draft"},

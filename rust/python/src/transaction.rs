@@ -103,11 +103,11 @@ impl Transaction {
             let location = storage.location().to_owned();
             let write = async {
                 let writer = DataWriter::new(storage, &spec, Clock::now)?;
-                writer.write_all(rows.into_stream()).await.map_err(|e| e.in_table(location))
+                writer.write_all_soon(rows.into_stream()).await.map_err(|e| e.in_table(location))
             };
-            let files = run(py, write)?;
-            let rows = files.iter().map(|file| file.rows).sum();
-            draft.append(files);
+            let written = run(py, write)?;
+            let rows = written.0.iter().map(|file| file.rows).sum();
+            draft.append_soon(written);
             Ok(rows)
         })
     }
@@ -155,9 +155,9 @@ impl Transaction {
         max_attempts: Option<u32>,
         wants_lines: bool,
     ) -> Result<Option<Landed<'py>>> {
-        let draft = self.take()?;
+        let mut draft = self.take()?;
         let clock = Clock::with_attempts(max_attempts);
-        let committer = LogCommitter::new(draft.storage().clone());
+        let committer = LogCommitter::new(draft.storage().clone()).after(draft.take_syncing());
         let commit = draft.commit(&committer, &clock);
         let Some(Outcome { committed, mut metrics, after }) =
             run_to_end(py, commit, &clock, |outcome| outcome.as_ref().map(|o| o.committed.version))?

@@ -5,10 +5,10 @@
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::increment::{Step, following};
@@ -16,13 +16,14 @@ use deltic_protocol::log::name::checksum_name;
 use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
 
-use crate::checkpoint;
 use crate::checkpoint::read::AddColumns;
+use crate::checkpoint::write::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
 use crate::error::{Error, Result};
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
+use crate::trail::Trail;
 use crate::transaction::{Committed, state_of};
 
 /// Commits between checkpoints of a table whose property cannot be read.
@@ -31,6 +32,9 @@ const CHECKPOINT_INTERVAL: u64 = 10;
 /// Checkpoints between looks for log files that have expired, which list the whole log.
 const CHECKPOINTS_PER_CLEANUP: u64 = 10;
 
+/// Files that are counted anew after a checkpoint that did not look at each of them.
+const FEW_FILES: u64 = 100_000;
+
 /// What a handle knows of the table after a commit of its own: enough for the next one to begin without asking.
 #[derive(Debug, Clone)]
 pub struct Base {
@@ -38,12 +42,15 @@ pub struct Base {
     pub state: TableState,
     /// Its counts, if they are known.
     pub checksum: Option<VersionChecksum>,
+    /// Its files, if there are few enough to be kept in mind.
+    trail: Option<Arc<Trail>>,
 }
 
 impl Base {
     /// What a snapshot knows.
     pub async fn of(snapshot: &Snapshot) -> Result<Self> {
-        Ok(Self { state: state_of(snapshot).await?, checksum: snapshot.checksum().cloned() })
+        let (state, checksum) = (state_of(snapshot).await?, snapshot.checksum().cloned());
+        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new) })
     }
 }
 
@@ -63,15 +70,32 @@ impl AfterCommit {
         let (version, metadata) = (committed.version, &committed.state.metadata);
         // A property that only checkpoints depend on must not stop anything else.
         let interval = Properties::of(metadata).checkpoint_interval().unwrap_or(CHECKPOINT_INTERVAL);
-        let checksum = match increment(storage, committed, known).await {
+        let mut checksum = match increment(storage, committed, known).await {
             Ok(checksum) => checksum,
             Err(error) => {
                 failed.push(("checksumError", error));
                 None
             }
         };
-        if let Some(error) = checkpoint::write::when_due(storage, version, interval, now_ms).await {
-            failed.push(("checkpointError", error));
+        let mut trail = known.and_then(|base| base.trail.as_ref()).and_then(|trail| trail.with(committed, now_ms));
+        if is_due(version, interval) {
+            match checkpoint(storage, (version, trail.take()), checksum.as_ref(), now_ms).await {
+                Ok((snapshot, written)) => {
+                    if checksum.is_none() && (written.reused == 0 || written.adds <= FEW_FILES) {
+                        checksum = counted(&snapshot, committed, &mut failed).await;
+                    }
+                    trail = Some(snapshot).filter(|_| written.sidecars == 0).as_ref().and_then(Trail::of);
+                }
+                Err(error) => failed.push(("checkpointError", error)),
+            }
+        } else if checksum.is_none()
+            && committed.attempts == 1
+            && let Some(trail) = trail.as_ref().filter(|trail| trail.is_short())
+        {
+            match trail.snapshot(None).await {
+                Ok(snapshot) => checksum = counted(&snapshot, committed, &mut failed).await,
+                Err(error) => failed.push(("checksumError", error)),
+            }
         }
         let cleans = Properties::of(metadata).expired_log_cleanup().unwrap_or(false);
         let every = interval.saturating_mul(CHECKPOINTS_PER_CLEANUP);
@@ -79,31 +103,67 @@ impl AfterCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
-        Self { base: Base { state: committed.state.clone(), checksum }, failed }
+        let trail = trail.map(Arc::new);
+        Self { base: Base { state: committed.state.clone(), checksum, trail }, failed }
     }
+}
+
+/// Writes a checkpoint of `version`, from what is in mind if that leads there.
+async fn checkpoint(
+    storage: &Storage,
+    (version, trail): (u64, Option<Trail>),
+    checksum: Option<&VersionChecksum>,
+    now_ms: i64,
+) -> Result<(Snapshot, Written)> {
+    let snapshot = match trail {
+        Some(trail) => trail.snapshot(checksum).await?,
+        None => Snapshot::open(storage, Some(version)).await?,
+    };
+    let written = of_snapshot(&snapshot, now_ms).await?;
+    Ok((snapshot, written))
+}
+
+/// Writes the checksum of a commit that there was none before: another writer left it out.
+async fn counted(
+    snapshot: &Snapshot,
+    committed: &Committed,
+    failed: &mut Vec<(&'static str, Error)>,
+) -> Option<VersionChecksum> {
+    let counted = async {
+        let mut checksum = count(snapshot).await?;
+        checksum.txn_id = txn_id(committed).map(str::to_owned);
+        checksum.in_commit_timestamp_opt = committed.in_commit_timestamp;
+        write(snapshot.storage(), committed.version, &checksum).await?;
+        Ok(checksum)
+    };
+    counted.await.map_err(|error| failed.push(("checksumError", error))).ok()
+}
+
+fn txn_id(committed: &Committed) -> Option<&str> {
+    committed.said.commit_info.as_ref().and_then(CommitInfo::txn_id)
 }
 
 /// Writes the checksum of a commit, if the counts before it are known.
 async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base>) -> Result<Option<VersionChecksum>> {
     let before = match (committed.version.checked_sub(1), known) {
         (None, _) => None,
-        (Some(before), Some(Base { state, checksum: Some(checksum) })) if state.version == before => {
-            Some(checksum.clone())
-        }
+        (Some(before), Some(Base { state, checksum, .. })) if state.version == before => match checksum {
+            Some(checksum) => Some(checksum.clone()),
+            None => return Ok(None),
+        },
         (Some(before), _) => match read(storage, before).await {
             Some(checksum) => Some(checksum),
             None => return Ok(None),
         },
     };
-    let said = parse_commit(&committed.others.clone().into(), Origin::Commit(committed.version), Wanted::NoFiles)?;
     let step = Step {
         lines: &committed.lines,
         says_again: committed.says_again,
-        txns: &said.txns,
-        domains: &said.domains,
+        txns: &committed.said.txns,
+        domains: &committed.said.domains,
         protocol: &committed.state.protocol,
         metadata: &committed.state.metadata,
-        txn_id: said.commit_info.as_ref().and_then(CommitInfo::txn_id),
+        txn_id: txn_id(committed),
         in_commit_timestamp: committed.in_commit_timestamp,
     };
     let Some(checksum) = following(before.as_ref(), step)? else { return Ok(None) };
@@ -117,10 +177,14 @@ async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
     VersionChecksum::parse(&bytes).ok()
 }
 
-/// Never in the place of one that is there.
+/// Never in the place of one that can be read. Readers can do without it, so that nobody waits for the disk; what a power
+/// cut left of one is written anew.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
-    match storage.put_if_absent(&log_path(&checksum_name(version)), Bytes::from(checksum.print()?)).await? {
-        Put::Created | Put::Exists => Ok(()),
+    let (path, text) = (log_path(&checksum_name(version)), Bytes::from(checksum.print()?));
+    match storage.put_hint_if_absent(&path, text.clone()).await? {
+        Put::Created => Ok(()),
+        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&path, text).await,
+        Put::Exists => Ok(()),
         Put::Unknown(lost) => Err(lost),
     }
 }
@@ -130,9 +194,14 @@ async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> R
 /// # Errors
 /// Those of replaying the log and of the store.
 pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
-    if snapshot.checksum().is_some() {
-        return Ok(snapshot.version());
+    if snapshot.checksum().is_none() {
+        write(snapshot.storage(), snapshot.version(), &count(snapshot).await?).await?;
     }
+    Ok(snapshot.version())
+}
+
+/// The checksum of a snapshot, of all its files.
+async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     let columns = AddColumns { members: vec!["path", "size", "deletionVector"], ..AddColumns::default() };
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     let (mut files, mut bytes) = (0_i64, 0_i64);
@@ -152,6 +221,5 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
     };
     checksum.domain_metadata = Some(snapshot.domains().await?);
     checksum.in_commit_timestamp_opt = properties.in_commit_timestamps()?.and(state.timestamp);
-    write(snapshot.storage(), snapshot.version(), &checksum).await?;
-    Ok(snapshot.version())
+    Ok(checksum)
 }

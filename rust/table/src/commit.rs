@@ -6,7 +6,7 @@
 //! PROTOCOL.md: "Delta Log Entries": a version must never be overwritten.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 
 use crate::error::Result;
 use crate::log_reader::log_path;
-use crate::storage::{Body, Put, Storage};
+use crate::storage::{Body, Put, Storage, Syncing};
 
 /// Makes versions exist.
 pub trait Committer: Send + Sync {
@@ -30,12 +30,22 @@ pub trait Committer: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct LogCommitter {
     storage: Storage,
+    /// What the first commit waits for.
+    before: Arc<Mutex<Syncing>>,
 }
 
 impl LogCommitter {
     /// Commits to the log of the table at `storage`.
     pub fn new(storage: Storage) -> Self {
-        Self { storage }
+        Self { storage, before: Arc::default() }
+    }
+
+    /// Lets the next commit exist only when the files that it names would survive a power cut. They are synced while the
+    /// commit is written.
+    #[must_use]
+    pub fn after(self, files: Syncing) -> Self {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+        self
     }
 }
 
@@ -43,7 +53,8 @@ impl Committer for LogCommitter {
     fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
         let pieces = lines.pieces().map(|piece| piece.map(Bytes::from));
         let body = Body::of(lines.len(), pieces);
-        Box::pin(async move { self.storage.put_if_absent(&log_path(&commit_name(version)), body).await })
+        let before = std::mem::take(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner));
+        Box::pin(async move { self.storage.put_if_absent_after(&log_path(&commit_name(version)), body, before).await })
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {

@@ -33,7 +33,7 @@ use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::{FileTask, TaskGroup};
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
+use crate::storage::{Storage, Syncing, decode_path};
 use crate::transaction::{Committed, Pace, Transaction};
 use crate::write::spec::{DataFile, WriteSpec};
 
@@ -83,6 +83,8 @@ pub struct Draft {
     read: ReadSet,
     removed: Actions,
     added: Vec<DataFile>,
+    /// Until when the files that were added might be lost in a power cut.
+    syncing: Syncing,
     /// Files that were written and removed again.
     discarded: Vec<String>,
     metadata: Option<Metadata>,
@@ -144,6 +146,7 @@ impl Draft {
             read: ReadSet::Nothing,
             removed: Actions::new(),
             added: Vec::new(),
+            syncing: Syncing::default(),
             discarded: Vec::new(),
             metadata: None,
             protocol: None,
@@ -223,6 +226,17 @@ impl Draft {
     /// Adds files that were written by [`Draft::write_spec`].
     pub fn append(&mut self, files: Vec<DataFile>) {
         self.added.extend(files);
+    }
+
+    /// As [`Draft::append`], of files that may still be on their way to the disk. The commit waits for them.
+    pub fn append_soon(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
+        self.append(files);
+        self.syncing.extend(syncing);
+    }
+
+    /// What there is to wait for before a commit may name the files, for a committer that does so while it works.
+    pub fn take_syncing(&mut self) -> Syncing {
+        std::mem::take(&mut self.syncing)
     }
 
     /// Where the data files go.
@@ -425,7 +439,8 @@ impl Draft {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
+    pub async fn commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
+        self.take_syncing().wait().await?;
         let (storage, known, discarded) = (self.storage.clone(), self.base.clone(), self.discarded.clone());
         let own: Vec<String> = self.added.iter().map(|file| file.add.path.clone()).collect();
         remove_files(&storage, discarded).await;

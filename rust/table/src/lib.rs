@@ -5,8 +5,8 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `footer`, `parallel`, `storage`, then `log_reader` and
 //! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `after_commit`, `job`,
-//! `draft`, `backfill`. A test reads the imports.
+//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
+//! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -28,5 +28,6 @@ pub mod scan;
 pub mod snapshot;
 pub mod storage;
 pub mod tail;
+pub mod trail;
 pub mod transaction;
 pub mod write;

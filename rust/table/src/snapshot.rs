@@ -132,6 +132,28 @@ impl Snapshot {
         self.extended(segment).await.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
+    /// The version that commits make whose lines are known, ascending from the one after this. Asks the store for
+    /// nothing, once this snapshot's own commits were replayed.
+    pub(crate) async fn followed_by(
+        &self,
+        commits: Vec<(LogFile, Bytes)>,
+        checksum: Option<VersionChecksum>,
+    ) -> Result<Self> {
+        self.tail().await?;
+        let mut segment = self.0.segment.clone();
+        for (file, _) in &commits {
+            segment.version = file.name.version();
+            segment.tail.push(file.clone());
+            segment.commits.push(file.clone());
+        }
+        *self.0.fetched.lock().unwrap_or_else(PoisonError::into_inner) = commits;
+        let mut followed = self.extended(segment).await?;
+        if let Some(inner) = Arc::get_mut(&mut followed.0) {
+            inner.checksum = checksum;
+        }
+        Ok(followed)
+    }
+
     async fn extended(&self, segment: Segment) -> Result<Self> {
         let known = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());

@@ -76,7 +76,9 @@ impl Tail {
     pub fn extended(&self, newer: Self) -> Result<Self> {
         let Self { mut commits, mut live, mut tombstones, mut layers } = newer;
         for adds in &self.live {
-            let adds = adds.filter(unseen(&layers, &adds.keys()?))?;
+            let kept = unseen(&layers, &adds.keys()?);
+            // As a rule nothing goes, and there may be a batch for each commit.
+            let adds = if kept.count_set_bits() == adds.len() { adds.clone() } else { adds.filter(kept)? };
             live.extend((!adds.is_empty()).then_some(adds));
         }
         for rows in &self.tombstones {

@@ -9,10 +9,11 @@
 //!
 //! PROTOCOL.md: "Commit Protocol", "Commit Provenance Information".
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::conflict::rebase::{Attempt, watermark};
@@ -67,8 +68,8 @@ pub struct Committed {
     pub attempts: u32,
     /// What stands in the log.
     pub lines: Lines,
-    /// Of that, what is not of files.
-    pub others: Vec<u8>,
+    /// Of that, what is not of files, read back.
+    pub said: Arc<CommitActions>,
     /// The table after it.
     pub state: TableState,
     /// The commit's time, where commits carry one.
@@ -191,7 +192,7 @@ impl Transaction {
     fn landed(self, (lines, others): (Lines, Vec<u8>), attempts: u32, follows_base: bool) -> Result<Committed> {
         let version = self.pending.version();
         // The attempt's own words are the ones that count.
-        let said = parse_commit(&others.clone().into(), Origin::Commit(version), Wanted::NoFiles)?;
+        let said = parse_commit(&others.into(), Origin::Commit(version), Wanted::NoFiles)?;
         let in_commit_timestamp = said.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
         let (Some(protocol), Some(metadata)) = (
             said.protocol.clone().or_else(|| self.pending.protocol().cloned()),
@@ -215,7 +216,7 @@ impl Transaction {
             version,
             attempts,
             lines,
-            others,
+            said: Arc::new(said),
             state,
             in_commit_timestamp,
             num_added,

@@ -15,7 +15,7 @@ use deltic_protocol::property::Properties;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::stats::typed::StatsLayout;
 use deltic_table::checkpoint::read::AddColumns;
-use deltic_table::checkpoint::write::{Written, checkpoint, of_snapshot, when_due};
+use deltic_table::checkpoint::write::{Written, checkpoint, is_due, of_snapshot};
 use deltic_table::error::Result;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
@@ -849,22 +849,11 @@ fn writers_that_race_leave_one_good_checkpoint() {
 }
 
 #[test]
-fn nothing_is_asked_when_none_is_due() {
-    let mut log = Log::new(&[("x", "long")], &[], &[]);
-    for i in 1..=6 {
-        log.commit(&[add(&format!("f{i}"), "{}")]);
+fn one_is_due_every_so_many_versions() {
+    for (version, interval, due) in [(0, 3, false), (2, 3, false), (3, 3, true), (4, 3, false), (9, 3, true)] {
+        assert_eq!(is_due(version, interval), due, "version {version}");
     }
-    let before = log.storage.counts();
-    for (version, interval) in [(0, 3), (1, 3), (2, 3), (4, 3), (5, 0)] {
-        assert!(block_on(when_due(&log.storage, version, interval, 0)).is_none());
-    }
-    let asked = log.storage.counts().since(&before);
-    assert_eq!((asked.gets, asked.lists, asked.puts), (0, 0, 0));
-    assert!(block_on(when_due(&log.storage, 3, 3, 0)).is_none());
-    assert!(log.path(&log.checkpoint_name(3)).exists());
-    assert_eq!(log.hint().unwrap().version, 3);
-    // What goes wrong is reported.
-    assert!(block_on(when_due(&log.storage, 9, 3, 0)).is_some());
+    assert!(!is_due(5, 0));
 }
 
 #[test]

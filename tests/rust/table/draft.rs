@@ -6,16 +6,17 @@ use std::time::Duration;
 use deltic_protocol::conflict::Conflict;
 use deltic_protocol::error::{Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
-use deltic_protocol::log::name::checksum_name;
+use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::after_commit::{Base, write_checksum};
 use deltic_table::commit::LogCommitter;
 use deltic_table::draft::{Draft, DraftOptions, Outcome};
 use deltic_table::job::Ids;
+use deltic_table::snapshot::Snapshot;
 use deltic_table::transaction::Pace;
 use deltic_table::write::spec::DataFile;
 use serde_json::{Value, json};
 
-use super::sample::{Sample, add_with, metadata, protocol, remove, vector};
+use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
 struct World;
 
@@ -88,8 +89,8 @@ async fn a_handle_commits_on_what_it_knows() {
     draft.append(vec![file("c1")]);
     let outcome = commit(draft).await.unwrap().unwrap();
     let counts = sample.storage.counts().since(&before);
-    // No checksum before, so none after; whether there is one was asked.
-    assert_eq!((counts.puts, counts.lists, counts.gets), (1, 0, 1));
+    // The commit, and its checksum, which nobody has begun yet, from what the handle knows.
+    assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
     assert_eq!((outcome.committed.version, outcome.after.base.state.version), (1, 1));
     assert!(outcome.after.failed.is_empty());
 }
@@ -166,6 +167,120 @@ async fn checksums_follow_and_equal_counting() {
     sample.commit(2, &[remove("b1")]);
     let outcome = commit(draft).await.unwrap().unwrap();
     assert_eq!((outcome.committed.version, checksum(&sample, 3)), (3, None));
+}
+
+/// Commits one file through a handle that knows `base`; gives what it knows then.
+async fn append(sample: &Sample, base: Option<Base>, path: &str) -> Base {
+    let mut draft = Draft::begin(&sample.storage, (base, None), DraftOptions::default(), &World).await.unwrap();
+    draft.append(vec![file(path)]);
+    let after = commit(draft).await.unwrap().unwrap().after;
+    assert!(after.failed.is_empty(), "{:?}", after.failed);
+    after.base
+}
+
+/// The checksum of a version as it is there, and as it is when all files are counted.
+async fn counted_anew(sample: &Sample, version: u64) -> (VersionChecksum, VersionChecksum) {
+    let there = checksum(sample, version).unwrap();
+    sample.delete(&checksum_name(version));
+    write_checksum(&sample.open_at(version).await.unwrap()).await.unwrap();
+    let mut counted = checksum(sample, version).unwrap();
+    counted.txn_id.clone_from(&there.txn_id);
+    (there, counted)
+}
+
+#[tokio::test]
+async fn checksums_that_were_left_out_are_begun_again() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let (there, counted) = counted_anew(&sample, 1).await;
+    assert_eq!((there.num_files, there.table_size_bytes), (4, 31));
+    assert_eq!(there, counted);
+    // From there on they follow, and nothing is asked.
+    let before = sample.storage.counts();
+    let base = append(&sample, Some(base), "c2").await;
+    let counts = sample.storage.counts().since(&before);
+    assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
+    assert_eq!(base.checksum, checksum(&sample, 2));
+    let (there, counted) = counted_anew(&sample, 2).await;
+    assert_eq!(there, counted);
+}
+
+#[tokio::test]
+async fn torn_checksums_are_none_and_are_written_anew() {
+    let sample = sample();
+    let whole = {
+        write_checksum(&sample.open().await.unwrap()).await.unwrap();
+        std::fs::read(sample.log(&checksum_name(0))).unwrap()
+    };
+    let half = &whole[..whole.len() / 2];
+    for torn in [&b""[..], half, &[half, &vec![0; whole.len() - half.len()]].concat()] {
+        sample.put(&checksum_name(0), torn);
+        assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
+        assert_eq!(std::fs::read(sample.log(&checksum_name(0))).unwrap(), whole);
+    }
+    // One that is in the way of a commit's own, and one before it.
+    sample.put(&checksum_name(0), half);
+    sample.put(&checksum_name(1), half);
+    append(&sample, None, "c1").await;
+    assert_eq!(checksum(&sample, 1).unwrap().num_files, 4);
+    // One that can be read stays, whatever it says.
+    let mut other = checksum(&sample, 1).unwrap();
+    other.num_files = 40;
+    sample.put(&checksum_name(2), other.print().unwrap());
+    append(&sample, None, "c2").await;
+    assert_eq!(checksum(&sample, 2).unwrap(), other);
+}
+
+/// What a snapshot says of all files, tombstones and other actions.
+async fn everything(snapshot: &Snapshot) -> Vec<String> {
+    let mut all = live(snapshot).await.unwrap();
+    all.push(format!("{:?} {:?}", snapshot.txns().await.unwrap(), snapshot.domains().await.unwrap()));
+    all.push(format!("{:?} {:?}", snapshot.protocol(), snapshot.metadata()));
+    all
+}
+
+#[tokio::test]
+async fn checkpoints_from_memory_equal_those_of_the_log() {
+    let sample = sample();
+    sample.commit(1, &[metadata(&[("p", "string"), ("x", "long")], &["p"], json!({"delta.checkpointInterval": "4"}))]);
+    let mut base = None;
+    for version in 2..=30_u64 {
+        let before = sample.storage.counts();
+        let begins = base.is_none();
+        let options = DraftOptions { commit_empty: true, ..DraftOptions::default() };
+        let mut draft = Draft::begin(&sample.storage, (base, None), options, &World).await.unwrap();
+        match version {
+            // Each leaves the snapshot that is in mind.
+            12 => drop(draft.remove_paths(&["c3".to_owned(), "c11".to_owned()], 1).await.unwrap()),
+            17 => draft.set_domain("app", Some("1")).unwrap(),
+            18 => draft.set_domain("app", Some("2")).unwrap(),
+            // Another writer comes in between.
+            22 => sample.commit(22, &[remove("b1"), add_with("d1", json!({"partitionValues": {"p": "d"}}))]),
+            _ => draft.append(vec![file(&format!("c{version}"))]),
+        }
+        let outcome = commit(draft).await.unwrap().unwrap();
+        assert!(outcome.after.failed.is_empty(), "{:?}", outcome.after.failed);
+        let counts = sample.storage.counts().since(&before);
+        let at = outcome.committed.version;
+        base = Some(outcome.after.base).filter(|_| version != 22);
+        if !begins && version != 12 && version != 22 {
+            // Only for a checkpoint: whether the hint is to a newer one, and the files of one that was there at the start.
+            let gets = u64::from(at % 4 == 0) * if at > 12 { 2 } else { 1 };
+            assert_eq!((counts.lists, counts.gets), (0, gets), "version {at}");
+        }
+        if at % 4 == 0 {
+            assert!(sample.log(&checkpoint_name(at)).exists(), "version {at}");
+            let by_checkpoint = sample.open_at(at).await.unwrap();
+            assert_eq!(by_checkpoint.segment().checkpoint_version(), Some(at));
+            let commits = Sample::new();
+            for version in 0..=at {
+                std::fs::copy(sample.log(&commit_name(version)), commits.log(&commit_name(version))).unwrap();
+            }
+            assert_eq!(everything(&by_checkpoint).await, everything(&commits.open().await.unwrap()).await);
+            let (there, counted) = counted_anew(&sample, at).await;
+            assert_eq!(there, counted);
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use deltic_table::error::{Error, Kind};
-use deltic_table::storage::{Put, Storage, decode_path};
+use deltic_table::storage::{Put, Storage, Syncing, decode_path};
 use proptest::prelude::*;
 
 mod bucket;
@@ -159,6 +159,28 @@ async fn writing(storage: &Storage) {
     writer.write(Bytes::from_static(b"6")).await.unwrap();
     assert_eq!(writer.finish().await.unwrap(), 2);
     assert_eq!(storage.get("w/new/c").await.unwrap(), "56");
+
+    // Files that may reach the disk later, and one that refers to them.
+    let mut before = Syncing::default();
+    for data in [Bytes::new(), Bytes::from_static(b"7"), Bytes::from(vec![7u8; 3 << 20])] {
+        let (name, size) = (format!("w/soon/{}", data.len()), data.len() as u64);
+        let mut writer = storage.create_file(&name).await.unwrap();
+        writer.write(data.clone()).await.unwrap();
+        let (written, syncing) = writer.appear().await.unwrap();
+        assert_eq!((written, storage.get(&name).await.unwrap()), (size, data));
+        before.extend(syncing);
+    }
+    let refers = storage.put_if_absent_after("w/refers", Bytes::from_static(b"8"), before).await;
+    assert!(matches!(refers, Ok(Put::Created)));
+    let again = storage.put_if_absent_after("w/refers", Bytes::from_static(b"9"), Syncing::default()).await;
+    assert!(matches!(again, Ok(Put::Exists)));
+    assert_eq!(storage.get("w/refers").await.unwrap(), "8");
+
+    assert!(matches!(storage.put_hint_if_absent("w/hint", Bytes::from_static(b"1")).await, Ok(Put::Created)));
+    assert!(matches!(storage.put_hint_if_absent("w/hint", Bytes::from_static(b"2")).await, Ok(Put::Exists)));
+    assert_eq!(storage.get("w/hint").await.unwrap(), "1");
+    storage.put_hint("w/hint", Bytes::from_static(b"3")).await.unwrap();
+    assert_eq!(storage.get("w/hint").await.unwrap(), "3");
 
     let piece = Bytes::from(vec![7u8; 3 << 20]);
     let mut writer = storage.create_file("w/new/large").await.unwrap();
@@ -590,7 +612,7 @@ async fn local_oddities() {
         storage.put("folder", Bytes::new()).await.unwrap_err(),
         storage.put_if_absent("file/x", Bytes::new()).await.unwrap_err(),
         storage.put_if_absent(&too_long, Bytes::new()).await.unwrap_err(),
-        storage.create_file("file/x").await.unwrap_err(),
+        storage.create_file("file/x").await.unwrap().finish().await.unwrap_err(),
     ] {
         assert!(is_storage(&error, false), "{error}");
     }

@@ -20,6 +20,7 @@ use arrow_array::{
 };
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, TEXT_MAP};
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use deltic_protocol::log_bounds::TableShape;
@@ -33,6 +34,9 @@ use deltic_protocol::stats::typed::StatsLayout;
 
 use super::read::AddColumns;
 use crate::error::{Error, Result};
+
+/// Rows that are joined, whatever they hold.
+const FEW_ROWS: usize = 256;
 
 /// Members of `remove` in checkpoints: tombstones need neither statistics nor tags.
 const REMOVE_MEMBERS: [&str; 9] = [
@@ -245,6 +249,10 @@ impl Layout {
             batches.push(self.rows_of("sidecar", sidecars(&state.sidecars)?)?);
         }
         batches.retain(|batch| batch.num_rows() > 0);
+        // The few rows that there are as a rule cost less to join than to encode one by one.
+        if batches.iter().map(RecordBatch::num_rows).sum::<usize>() <= FEW_ROWS {
+            batches = vec![concat_batches(&self.schema, &batches)?];
+        }
         Ok(batches)
     }
 

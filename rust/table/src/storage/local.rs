@@ -1,10 +1,12 @@
 //! The local disk.
 //!
 //! Own code instead of the store crate's: a commit must be complete, exclusive and on the disk before it counts, and a
-//! listing of a long log must not ask for the size of every old file. Everything blocking runs on tokio's pool for it.
+//! listing of a long log must not ask for the size of every old file. Everything blocking runs on tokio's pool for it, and
+//! what belongs together in one go: for a small file the way to another thread costs as much as the work there. Syncs that
+//! need not wait for each other run at once, for the disk then does them as one.
 //!
 //! Invariants: a file appears under its name whole or not at all; of several `put_if_absent` exactly one creates; what
-//! was reported as written survives a power cut (unless durability is `none`). Unfinished files are named
+//! was reported as synced survives a power cut (unless durability is `none`). Unfinished files are named
 //! `.tmp-<uuid>`, which listings leave out. Proved by `conformance` and `race` in the storage tests; that the data
 //! reaches the platter is the operating system's word for `fsync`.
 
@@ -16,10 +18,11 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
+use futures::future::join;
 
 use super::counts::Tally;
 use super::ranges::merge;
-use super::{Body, Entry, Put, pool};
+use super::{Body, Entry, Put, Syncing, pool};
 use crate::error::{Error, Result};
 
 const TEMPORARY: &str = ".tmp-";
@@ -42,6 +45,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 }
 
 impl LocalDisk {
+    /// The same, for what may be lost.
+    pub(super) fn not_durable(self) -> Self {
+        Self { durable: false, ..self }
+    }
+
     pub(super) async fn list(&self, dir: String, start_at: String) -> Result<Vec<Entry>> {
         self.tally.list();
         blocking(move || list(Path::new(&dir), &start_at)).await
@@ -132,7 +140,27 @@ impl LocalDisk {
     pub(super) async fn put_if_absent(&self, path: String, body: Body) -> Result<Put> {
         self.tally.put(body.length);
         let durable = self.durable;
-        blocking(move || put_if_absent(Path::new(&path), body, durable)).await
+        blocking(move || {
+            let target = Path::new(&path);
+            match prepare(target, body, durable)? {
+                Some(temporary) => give_name(temporary, target, durable),
+                None => Ok(Put::Exists),
+            }
+        })
+        .await
+    }
+
+    /// As [`LocalDisk::put_if_absent`]; the file gets its name when `before` has ended well.
+    pub(super) async fn put_if_absent_after(&self, path: String, body: Body, before: Syncing) -> Result<Put> {
+        self.tally.put(body.length);
+        let (durable, target) = (self.durable, PathBuf::from(path));
+        let place = target.clone();
+        let (prepared, synced) = join(blocking(move || prepare(&place, body, durable)), before.wait()).await;
+        synced?;
+        match prepared? {
+            Some(temporary) => blocking(move || give_name(temporary, &target, durable)).await,
+            None => Ok(Put::Exists),
+        }
     }
 
     pub(super) async fn delete(&self, path: String) -> Result<()> {
@@ -144,12 +172,9 @@ impl LocalDisk {
         .await
     }
 
-    pub(super) async fn create_file(&self, path: String) -> Result<LocalWriter> {
-        let target = PathBuf::from(path);
-        let (durable, place) = (self.durable, target.clone());
-        let temporary = blocking(move || Temporary::create(&place, durable)).await?;
-        let disk = self.clone();
-        Ok(LocalWriter { disk, target, temporary: Some(temporary), pending: Vec::new(), pending_bytes: 0, size: 0 })
+    pub(super) fn create_file(&self, path: String) -> LocalWriter {
+        let (disk, target) = (self.clone(), PathBuf::from(path));
+        LocalWriter { disk, target, file: Growing::NotBegun, pending: Vec::new(), pending_bytes: 0, size: 0 }
     }
 }
 
@@ -157,11 +182,31 @@ impl LocalDisk {
 pub(super) struct LocalWriter {
     disk: LocalDisk,
     target: PathBuf,
-    /// Missing after a failed write.
-    temporary: Option<Temporary>,
+    file: Growing,
     pending: Vec<Bytes>,
     pending_bytes: usize,
     size: u64,
+}
+
+enum Growing {
+    /// A small file is begun when it ends.
+    NotBegun,
+    Begun(Temporary),
+    /// A write failed.
+    Broken,
+}
+
+impl Growing {
+    /// The file with more in it.
+    fn with(self, pending: &[Bytes], target: &Path, durable: bool) -> Result<Temporary> {
+        let mut temporary = match self {
+            Self::NotBegun => Temporary::create(target, durable)?,
+            Self::Begun(temporary) => temporary,
+            Self::Broken => return Err(Error::storage(false, "an earlier write to this file failed; write it anew")),
+        };
+        pending.iter().try_for_each(|data| temporary.write(data))?;
+        Ok(temporary)
+    }
 }
 
 impl LocalWriter {
@@ -169,34 +214,44 @@ impl LocalWriter {
         self.size += data.len() as u64;
         self.pending_bytes += data.len();
         self.pending.push(data);
-        if self.pending_bytes < CHUNK { Ok(()) } else { self.flush().await }
-    }
-
-    async fn flush(&mut self) -> Result<()> {
-        let mut temporary = self.take()?;
+        if self.pending_bytes < CHUNK {
+            return Ok(());
+        }
+        let file = std::mem::replace(&mut self.file, Growing::Broken);
         let pending = std::mem::take(&mut self.pending);
         self.pending_bytes = 0;
-        let written = blocking(move || {
-            pending.iter().try_for_each(|data| temporary.write(data))?;
-            Ok(temporary)
-        });
-        self.temporary = Some(written.await?);
+        let (target, durable) = (self.target.clone(), self.disk.durable);
+        self.file = Growing::Begun(blocking(move || file.with(&pending, &target, durable)).await?);
         Ok(())
     }
 
-    pub(super) async fn finish(mut self) -> Result<u64> {
-        self.flush().await?;
-        let temporary = self.take()?;
+    pub(super) async fn finish(self) -> Result<u64> {
         self.disk.tally.put(self.size);
-        let (target, durable) = (std::mem::take(&mut self.target), self.disk.durable);
-        blocking(move || temporary.replace(&target, durable)).await?;
-        Ok(self.size)
+        let Self { disk, target, file, pending, size, .. } = self;
+        blocking(move || file.with(&pending, &target, disk.durable)?.replace(&target, disk.durable)).await?;
+        Ok(size)
     }
 
-    fn take(&mut self) -> Result<Temporary> {
-        self.temporary
-            .take()
-            .ok_or_else(|| Error::storage(false, "an earlier write to this file failed; write it anew"))
+    /// Gives the file its name before it is synced.
+    pub(super) async fn appear(self) -> Result<(u64, Syncing)> {
+        self.disk.tally.put(self.size);
+        let Self { disk, target, file, pending, size, .. } = self;
+        let durable = disk.durable;
+        let appear = move || {
+            let mut temporary = file.with(&pending, &target, durable)?;
+            temporary.rename(&target)?;
+            Ok((temporary, target))
+        };
+        let (temporary, target) = blocking(appear).await?;
+        let mut syncing = Syncing::default();
+        if durable {
+            let place = target.clone();
+            syncing.push(tokio::task::spawn_blocking(move || temporary.sync(true)));
+            syncing.push(tokio::task::spawn_blocking(move || {
+                sync_folder(folder_of(&place)?, true).map_err(|e| failed("sync", &place, e))
+            }));
+        }
+        Ok((size, syncing))
     }
 }
 
@@ -241,9 +296,14 @@ impl Temporary {
     /// Takes the final name, in the place of any file that has it.
     fn replace(mut self, target: &Path, durable: bool) -> Result<()> {
         self.sync(durable)?;
+        self.rename(target)?;
+        sync_folder(folder_of(target)?, durable).map_err(|e| failed("write", target, e))
+    }
+
+    fn rename(&mut self, target: &Path) -> Result<()> {
         fs::rename(&self.path, target).map_err(|e| failed("write", target, e))?;
         self.renamed = true;
-        sync_folder(folder_of(target)?, durable).map_err(|e| failed("write", target, e))
+        Ok(())
     }
 
     /// Whether a second name of the file exists: a network file system may report an error for a link that it made.
@@ -255,16 +315,22 @@ impl Temporary {
     }
 }
 
-fn put_if_absent(target: &Path, body: Body, durable: bool) -> Result<Put> {
-    // Spares the loser of a race that is already over its two syncs; what decides is the link below.
+/// The whole file under a temporary name, synced; `None` if its name is taken.
+fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option<Temporary>> {
+    // Spares the loser of a race that is already over its two syncs; what decides is the link.
     if fs::symlink_metadata(target).is_ok() {
-        return Ok(Put::Exists);
+        return Ok(None);
     }
     let mut temporary = Temporary::create(target, durable)?;
     for piece in body.pieces {
         temporary.write(&piece?)?;
     }
     temporary.sync(durable)?;
+    Ok(Some(temporary))
+}
+
+/// Gives a file its name, unless that is taken.
+fn give_name(mut temporary: Temporary, target: &Path, durable: bool) -> Result<Put> {
     match fs::hard_link(&temporary.path, target) {
         Ok(()) => {}
         Err(_) if temporary.is_linked() => {}
@@ -522,6 +588,21 @@ mod tests {
         ] {
             assert_eq!(has_no_links(&io::Error::from(errno)), expected, "{errno:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_refers_to_files_that_may_be_lost_does_not_appear() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let disk = LocalDisk { durable: true, tally: Arc::default() };
+        let mut failed = Syncing::default();
+        failed.push(tokio::spawn(async { Ok(()) }));
+        failed.push(tokio::spawn(async { Err(Error::storage(false, "no space")) }));
+        let error = disk.put_if_absent_after(path("a"), Bytes::from("1").into(), failed).await.unwrap_err();
+        assert_eq!(error.message(), "no space");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let created = disk.put_if_absent_after(path("a"), Bytes::from("1").into(), Syncing::default()).await;
+        assert!(matches!(created, Ok(Put::Created)));
     }
 
     #[test]

@@ -31,10 +31,12 @@ mod options;
 mod pool;
 mod ranges;
 mod remote;
+mod syncing;
 mod turns;
 
 pub use counts::Counts;
 pub use location::decode_path;
+pub use syncing::Syncing;
 
 use counts::Tally;
 use local::{LocalDisk, LocalWriter};
@@ -120,6 +122,15 @@ struct Inner {
 enum Backend {
     Local(LocalDisk),
     Remote(Remote),
+}
+
+impl Backend {
+    async fn put(self, key: String, data: Bytes) -> Result<()> {
+        match self {
+            Self::Local(disk) => disk.put(key, data).await,
+            Self::Remote(remote) => remote.put(&key, data).await,
+        }
+    }
 }
 
 impl fmt::Debug for Storage {
@@ -261,11 +272,17 @@ impl Storage {
     /// Writes the file, in the place of one that exists. Readers see the old or the new one, never a part.
     pub async fn put(&self, path: &str, data: Bytes) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
-        let put = match backend {
-            Backend::Local(disk) => disk.put(key, data).await,
-            Backend::Remote(remote) => remote.put(&key, data).await,
+        backend.put(key, data).await.map_err(|e| self.place(e, path))
+    }
+
+    /// As [`Storage::put`], of a file that readers can do without: after a power cut it may be gone, or torn.
+    pub async fn put_hint(&self, path: &str, data: Bytes) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        let backend = match backend {
+            Backend::Local(disk) => Backend::Local(disk.not_durable()),
+            remote @ Backend::Remote(_) => remote,
         };
-        put.map_err(|e| self.place(e, path))
+        backend.put(key, data).await.map_err(|e| self.place(e, path))
     }
 
     /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
@@ -274,11 +291,31 @@ impl Storage {
     /// find one's own file and call it another's. A disk gets the pieces one by one; a store gets them in one request,
     /// for which all are held at once.
     pub async fn put_if_absent(&self, path: &str, body: impl Into<Body>) -> Result<Put> {
+        self.put_new(path, body.into(), Some(Syncing::default())).await
+    }
+
+    /// As [`Storage::put_if_absent`], of a file that refers to others: it appears when those would survive a power cut. An
+    /// `Err` also says that they might not.
+    pub async fn put_if_absent_after(&self, path: &str, body: impl Into<Body>, before: Syncing) -> Result<Put> {
+        self.put_new(path, body.into(), Some(before)).await
+    }
+
+    /// As [`Storage::put_if_absent`], of a file that readers can do without: after a power cut it may be gone, or torn.
+    pub async fn put_hint_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
+        self.put_new(path, data.into(), None).await
+    }
+
+    /// `before`: what the file waits for; `None` if it need not even be synced itself.
+    async fn put_new(&self, path: &str, body: Body, before: Option<Syncing>) -> Result<Put> {
         let (backend, key) = self.resolve_file(path)?;
-        let body = body.into();
-        let put = match backend {
-            Backend::Local(disk) => disk.put_if_absent(key, body).await,
-            Backend::Remote(remote) => remote.put_if_absent(&key, body).await,
+        let put = match (backend, before) {
+            (Backend::Local(disk), Some(before)) if before.is_empty() => disk.put_if_absent(key, body).await,
+            (Backend::Local(disk), Some(before)) => disk.put_if_absent_after(key, body, before).await,
+            (Backend::Local(disk), None) => disk.not_durable().put_if_absent(key, body).await,
+            (Backend::Remote(remote), before) => match before.unwrap_or_default().wait().await {
+                Ok(()) => remote.put_if_absent(&key, body).await,
+                Err(e) => Err(e),
+            },
         };
         match put.map_err(|e| self.place(e, path))? {
             Put::Unknown(e) => Ok(Put::Unknown(self.place(e, path))),
@@ -286,11 +323,12 @@ impl Storage {
         }
     }
 
-    /// Starts a file that is written piece by piece and appears when finished.
+    /// Starts a file that is written piece by piece and appears when finished. That it cannot be written may only show
+    /// then.
     pub async fn create_file(&self, path: &str) -> Result<FileWriter> {
         let (backend, key) = self.resolve_file(path)?;
         let sink = match backend {
-            Backend::Local(disk) => disk.create_file(key).await.map(Sink::Local),
+            Backend::Local(disk) => Ok(Sink::Local(disk.create_file(key))),
             Backend::Remote(remote) => remote.create_file(&key).map(Sink::Remote),
         };
         let sink = sink.map_err(|e| self.place(e, path))?;
@@ -378,13 +416,24 @@ impl FileWriter {
         written.map_err(|e| self.storage.place(e, &self.path))
     }
 
-    /// Makes the file appear under its name; returns its size.
+    /// Makes the file appear under its name; returns its size. By then it would survive a power cut.
     pub async fn finish(self) -> Result<u64> {
         let finished = match self.sink {
             Sink::Local(writer) => writer.finish().await,
             Sink::Remote(writer) => writer.finish().await,
         };
         finished.map_err(|e| self.storage.place(e, &self.path))
+    }
+
+    /// Makes the file appear under its name; returns its size, and what to wait for until it would survive a power cut.
+    /// For files under new names, which nobody refers to before that: a power cut may leave them torn.
+    pub async fn appear(self) -> Result<(u64, Syncing)> {
+        let appeared = match self.sink {
+            Sink::Local(writer) => writer.appear().await,
+            Sink::Remote(writer) => writer.finish().await.map(|size| (size, Syncing::default())),
+        };
+        let (size, syncing) = appeared.map_err(|e| self.storage.place(e, &self.path))?;
+        Ok((size, syncing.of(&self.storage, &self.path)))
     }
 
     /// Throws away what was written.

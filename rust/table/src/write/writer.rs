@@ -27,11 +27,11 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
 
 use super::conform::{Conformer, stored_schema};
-use super::encoder::{Encoder, FileFormat};
+use super::encoder::{Encoded, Encoder, FileFormat};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 pub use super::spec::{Compression, DataFile, WriteSpec};
-use crate::storage::{FileWriter, Storage};
+use crate::storage::{FileWriter, Storage, Syncing};
 
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
 pub type Clock = fn() -> i64;
@@ -65,8 +65,14 @@ const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an array without its values. It counts when there are many partitions of few rows.
 const ARRAY_OVERHEAD: usize = 256;
 
+/// Bytes that are worked on at once rather than on the blocking pool: going there and back takes longer.
+const WORTH_A_THREAD: usize = 32 * 1024;
+
 /// Files ended at a time when the writer finishes.
 const FINISHING: usize = 32;
+
+/// Files that may still be on their way to the disk after the writer finished. Each is open until then.
+const MAX_SYNCING: usize = 16;
 
 /// Length of the random prefix where a table says that it wants one but not how long.
 const RANDOM_PREFIX_LENGTH: u8 = 2;
@@ -187,7 +193,18 @@ impl DataWriter {
     }
 
     /// Writes all rows of a stream and finishes; after an error no file is left.
-    pub async fn write_all(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Vec<DataFile>> {
+    pub async fn write_all(self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Vec<DataFile>> {
+        let (files, syncing) = self.write_all_soon(rows).await?;
+        syncing.wait().await?;
+        Ok(files)
+    }
+
+    /// As [`DataWriter::write_all`]; the files are durable when what is given back beside them has ended, which nobody
+    /// may refer to them before.
+    pub async fn write_all_soon(
+        mut self,
+        rows: impl Stream<Item = Result<RecordBatch>>,
+    ) -> Result<(Vec<DataFile>, Syncing)> {
         let mut rows = std::pin::pin!(rows);
         while let Some(batch) = rows.next().await {
             let written = match batch {
@@ -199,31 +216,48 @@ impl DataWriter {
                 return Err(e);
             }
         }
-        self.finish().await
+        self.finish_soon().await
     }
 
     /// Ends all files; they are durable when this returns. If one cannot be ended, all are removed.
-    pub async fn finish(mut self) -> Result<Vec<DataFile>> {
+    pub async fn finish(self) -> Result<Vec<DataFile>> {
+        let (files, syncing) = self.finish_soon().await?;
+        syncing.wait().await?;
+        Ok(files)
+    }
+
+    async fn finish_soon(mut self) -> Result<(Vec<DataFile>, Syncing)> {
         if let Err(error) = self.check_intact() {
             self.abort().await;
             return Err(error);
         }
         let mut ending = Vec::with_capacity(self.partitions.len());
+        let waits = self.partitions.len() > MAX_SYNCING;
         for (key, partition) in std::mem::take(&mut self.partitions) {
             let path = partition
                 .file
                 .as_ref()
                 .map_or_else(|| name_file(&self.shared, &mut self.files_named, &key), |file| file.path.clone());
             self.stored.push(path.key.clone());
-            ending.push(end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition));
+            let ended = end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition);
+            ending.push(async move {
+                match ended.await? {
+                    (file, syncing) if waits => syncing.wait().await.map(|()| (file, Syncing::default())),
+                    soon => Ok(soon),
+                }
+            });
         }
-        let ended: Vec<Result<DataFile>> = stream::iter(ending).buffer_unordered(FINISHING).collect().await;
+        let ended: Vec<Result<_>> = stream::iter(ending).buffer_unordered(FINISHING).collect().await;
         match ended.into_iter().collect::<Result<Vec<_>>>() {
             Ok(files) => {
                 let mut all = std::mem::take(&mut self.finished);
-                all.extend(files);
+                let mut syncing = Syncing::default();
+                for (file, its) in files {
+                    all.push(file);
+                    syncing.extend(its);
+                }
                 all.sort_by(|a, b| a.add.path.cmp(&b.add.path));
-                Ok(all)
+                Ok((all, syncing))
             }
             Err(error) => {
                 self.abort().await;
@@ -255,8 +289,9 @@ impl DataWriter {
 
     async fn write_piece(&mut self, piece: RecordBatch) -> Result<()> {
         let shared = Arc::clone(&self.shared);
+        let is_small = memory(&piece) < WORTH_A_THREAD;
         let split = move || shared.splitter.split(&shared.conformer.conform(&piece)?);
-        let parts = joined(spawn_blocking(split)).await?;
+        let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
         self.now += 1;
         let worth_encoding = usize::try_from(self.shared.target_file_size).unwrap_or(usize::MAX).min(WORTH_ENCODING);
         let mut due = Vec::new();
@@ -349,7 +384,9 @@ impl DataWriter {
             .as_ref()
             .map_or_else(|| name_file(&self.shared, &mut self.files_named, key), |file| file.path.clone());
         self.stored.push(path.key.clone());
-        let file = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition).await?;
+        let ended = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition).await?;
+        let (file, syncing) = ended;
+        syncing.wait().await?;
         self.finished.push(file);
         Ok(())
     }
@@ -419,11 +456,11 @@ async fn end(
     key: PartitionKey,
     path: DataPath,
     partition: Partition,
-) -> Result<DataFile> {
+) -> Result<(DataFile, Syncing)> {
     let (encoder, opened) = partition.file.map_or((None, None), |file| (file.encoder, file.upload));
     let mut file = OpenFile { path, encoder: None, upload: opened };
     let result = end_upload(&storage, &shared, &mut file, encoder, partition.pending).await;
-    let (size, stats, rows) = match result {
+    let (size, syncing, encoded) = match result {
         Ok(ended) => ended,
         Err(error) => {
             if let Some(upload) = file.upload {
@@ -440,27 +477,36 @@ async fn end(
         size,
         modification_time: (shared.clock)(),
         data_change: true,
-        stats: Some(stats),
+        stats: Some(encoded.stats),
         ..Add::default()
     };
-    Ok(DataFile { add, rows })
+    Ok((DataFile { add, rows: encoded.rows }, syncing))
 }
 
-/// Size, statistics and rows of the file.
+/// Size of the file, what to wait for until it is durable, and its end.
 async fn end_upload(
     storage: &Storage,
     shared: &Arc<Shared>,
     file: &mut OpenFile,
     encoder: Option<Encoder>,
     pending: Vec<RecordBatch>,
-) -> Result<(u64, String, u64)> {
-    let encoding = start_encoding(shared, encoder, pending, false);
-    let (encoder, bytes) = joined(encoding).await?;
-    let encoded = joined(spawn_blocking(move || encoder.finish())).await?;
-    upload(storage, file, bytes).await?;
-    upload(storage, file, encoded.rest).await?;
+) -> Result<(u64, Syncing, Encoded)> {
+    let is_small = encoder.is_none() && pending.iter().map(memory).sum::<usize>() < WORTH_A_THREAD;
+    let (format, begun) = (Arc::clone(shared), encoder);
+    let encode = move || {
+        let mut encoder = begun.map_or_else(|| Encoder::new(&format.format), Ok)?;
+        pending.iter().try_for_each(|batch| encoder.write(batch))?;
+        let bytes = encoder.take();
+        Ok((bytes, encoder.finish()?))
+    };
+    let (bytes, mut encoded) = if is_small { encode()? } else { joined(spawn_blocking(encode)).await? };
+    if !bytes.is_empty() {
+        upload(storage, file, bytes).await?;
+    }
+    upload(storage, file, std::mem::take(&mut encoded.rest)).await?;
     let Some(upload) = file.upload.take() else { return Err(Error::internal("a file ended without an upload")) };
-    Ok((upload.finish().await?, encoded.stats, encoded.rows))
+    let (size, syncing) = upload.appear().await?;
+    Ok((size, syncing, encoded))
 }
 
 /// The result of work on the blocking pool.

@@ -1,0 +1,93 @@
+//! A table's files in a writer's mind, as long as nobody else writes: a snapshot, and the commits that followed it.
+//!
+//! With it a checkpoint asks the store for nothing that the writer has said itself. It is small, or it is dropped: then the
+//! log is read again.
+//!
+//! Invariant: the commits follow the snapshot without a gap, so that what they lead to is what the log says
+//! (`draft::checkpoints_from_memory_equal_those_of_the_log`).
+//!
+//! PROTOCOL.md: "Action Reconciliation".
+
+use bytes::Bytes;
+use deltic_protocol::feature;
+use deltic_protocol::log::crc::VersionChecksum;
+use deltic_protocol::log::name::commit_name;
+use deltic_protocol::log::segment::LogFile;
+
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::transaction::Committed;
+
+/// Text of the commits that are kept.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// How many they are, those that the snapshot replays included.
+const MAX_COMMITS: usize = 100;
+/// Bytes of a checkpoint that is read in no time.
+const SMALL_CHECKPOINT: u64 = 256 * 1024;
+
+/// A snapshot, and the commits that followed it.
+#[derive(Debug, Clone)]
+pub struct Trail {
+    snapshot: Snapshot,
+    commits: Vec<(LogFile, Bytes)>,
+    /// Of all commits, those that the snapshot replays included.
+    bytes: u64,
+}
+
+impl Trail {
+    /// A trail that begins at `snapshot`, unless too much lies behind it already.
+    pub fn of(snapshot: &Snapshot) -> Option<Self> {
+        let trail = Self {
+            snapshot: snapshot.clone(),
+            commits: Vec::new(),
+            bytes: snapshot.segment().tail.iter().map(|file| file.size).fold(0, u64::saturating_add),
+        };
+        trail.is_within_limits().then_some(trail)
+    }
+
+    /// This trail with a commit at its end. None if the commit is another writer's follower, or makes it too long.
+    pub fn with(&self, committed: &Committed, now_ms: i64) -> Option<Self> {
+        let size = committed.lines.len();
+        let bytes = self.bytes.saturating_add(size);
+        let follows = committed.follows_base && committed.version == self.version().checked_add(1)?;
+        if !follows || bytes > MAX_BYTES {
+            return None;
+        }
+        let lines = committed.lines.to_bytes().ok()?;
+        let file = LogFile::parse(&commit_name(committed.version), size, now_ms)?;
+        let mut trail = Self { bytes, ..self.clone() };
+        trail.commits.push((file, Bytes::from(lines)));
+        trail.is_within_limits().then_some(trail)
+    }
+
+    /// The version at its end.
+    fn version(&self) -> u64 {
+        self.commits.last().map_or_else(|| self.snapshot.version(), |(file, _)| file.name.version())
+    }
+
+    fn is_within_limits(&self) -> bool {
+        self.bytes <= MAX_BYTES && self.commits.len() + self.snapshot.segment().tail.len() <= MAX_COMMITS
+    }
+
+    /// Whether all files of the table are read in no time.
+    pub fn is_short(&self) -> bool {
+        // What is in sidecars does not show in the size of the checkpoint.
+        if feature::supported(self.snapshot.protocol()).contains("v2Checkpoint") {
+            return false;
+        }
+        let checkpoint = self.snapshot.segment().checkpoint.as_ref();
+        let sizes = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.files.iter().map(|file| file.size));
+        sizes.fold(0, u64::saturating_add) <= SMALL_CHECKPOINT
+    }
+
+    /// The version at its end.
+    ///
+    /// # Errors
+    /// Those of reading the log, as far as nobody has done so.
+    pub async fn snapshot(&self, checksum: Option<&VersionChecksum>) -> Result<Snapshot> {
+        match self.commits.is_empty() {
+            true => Err(Error::internal("a version that is open already was asked for again")),
+            false => self.snapshot.followed_by(self.commits.clone(), checksum.cloned()).await,
+        }
+    }
+}
