@@ -132,7 +132,6 @@ impl<'t> Quoted<'t> {
 /// quoted.
 pub fn unescape(quoted: &str, out: &mut String) -> Option<()> {
     let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
-    out.clear();
     if !without_escapes(inside, out) {
         *out = serde_json::from_str(quoted).ok()?;
     }

@@ -3,6 +3,8 @@
 //! The log's texts are dense with quotes and escapes: a search that stops at each of them is slower than one that looks at
 //! many bytes at once, whatever they are. A mask has a bit for each byte of a block, the first byte lowest.
 
+use std::ops::Range;
+
 use wide::u8x32;
 
 const BYTES: usize = 32;
@@ -123,25 +125,56 @@ pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8) -> 
     }
 }
 
-/// Appends a text to `out` without the backslashes that stand before quotes; whether it has no other escapes.
+/// Puts a text into `out` without the backslashes that stand before quotes; whether it has no other escapes.
 pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
-    let (bytes, mut at, mut kept) = (text.as_bytes(), 0, 0);
+    let bytes = text.as_bytes();
+    let mut kept = std::mem::take(out).into_bytes();
+    // Pieces between escapes are short: each is copied with what stands behind it, which the next one overwrites.
+    kept.clear();
+    kept.resize(bytes.len() + BYTES, 0);
+    let (mut at, mut from, mut end) = (0, 0, 0);
     while let Some(block) = block(bytes, at) {
         let mut backslashes = equal(block, b'\\');
         while backslashes != 0 {
             let found = at + backslashes.trailing_zeros() as usize;
             backslashes &= backslashes - 1;
-            let (Some(plain), Some(b'"')) = (text.get(kept..found), bytes.get(found + 1)) else { return false };
-            out.push_str(plain);
+            if bytes.get(found + 1) != Some(&b'"') || !copy(bytes, from..found, &mut kept, end) {
+                return false;
+            }
+            end += found - from;
             // From the quote on, which is no backslash.
-            kept = found + 1;
+            from = found + 1;
         }
         at += BYTES;
     }
-    text.get(kept..).is_some_and(|rest| {
-        out.push_str(rest);
+    if !copy(bytes, from..bytes.len(), &mut kept, end) {
+        return false;
+    }
+    kept.truncate(end + bytes.len() - from);
+    // What was left out are whole characters.
+    String::from_utf8(kept).is_ok_and(|text| {
+        *out = text;
         true
     })
+}
+
+/// Copies a part to a place in `out`, and maybe a little more.
+#[inline]
+fn copy(bytes: &[u8], part: Range<usize>, out: &mut [u8], to: usize) -> bool {
+    const LITTLE: usize = 16;
+    let source = bytes.get(part.start..).and_then(|rest| rest.first_chunk::<LITTLE>());
+    let target = out.get_mut(to..).and_then(|rest| rest.first_chunk_mut::<LITTLE>());
+    if let (Some(source), Some(target), true) = (source, target, part.len() <= LITTLE) {
+        *target = *source;
+        return true;
+    }
+    match (bytes.get(part.clone()), out.get_mut(to..to + part.len())) {
+        (Some(source), Some(target)) => {
+            target.copy_from_slice(source);
+            true
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -444,16 +444,25 @@ struct Known {
 }
 
 impl KnownBounds {
-    /// Of columns by logical path. Rows other than `files` hold no file, and may be said to have any value.
-    pub(super) fn new(files: &BooleanBuffer, columns: impl Iterator<Item = (Vec<String>, Values)>) -> Self {
-        let columns: Vec<_> = columns.collect();
+    /// Of columns by logical path, with whether the predicate asks for counts. Rows other than `files` hold no file, and may be said to have any value.
+    pub(super) fn new(files: &BooleanBuffer, columns: impl Iterator<Item = (Vec<String>, bool, Values)>) -> Self {
+        let is_null = |values: &ArrayRef| {
+            values.nulls().is_some_and(|valid| (valid.inner() & files).count_set_bits() < files.count_set_bits())
+        };
+        let all_known = |bound: &ArrayRef| !is_null(bound);
+        // Counts tell of bounds that are not known whether there is no value; where all are known, they tell nothing.
+        let columns: Vec<_> = columns
+            .map(|(path, counted, values)| match values {
+                Values::Bounds { min, max, .. } if !counted && all_known(&min) && all_known(&max) => {
+                    (path, Values::Bounds { min, max, counts: None })
+                }
+                values => (path, values),
+            })
+            .collect();
         let records = columns.iter().find_map(|(_, values)| match values {
             Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),
             _ => None,
         });
-        let is_null = |values: &ArrayRef| {
-            values.nulls().is_some_and(|valid| (valid.inner() & files).count_set_bits() < files.count_set_bits())
-        };
         let has_nulls = |values: &Values| matches!(values, Values::Array(values) if is_null(values));
         // All rows of a file have the same partition values: without counts to compare with, one stands for all.
         let one =

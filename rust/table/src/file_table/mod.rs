@@ -248,8 +248,10 @@ impl FileTable {
             if let Some(predicate) = predicate.as_ref().filter(|_| rows.count_set_bits() > 0) {
                 let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
                 let values = self.columns(group, &wanted, &rows).await?;
-                let paths = columns.iter().map(|(path, _)| path.clone());
-                rows = &rows & &prune::keep(predicate, &KnownBounds::new(&rows, paths.zip(values)))?;
+                let known = columns.iter().zip(values).map(|((path, column), values)| {
+                    (path.clone(), matches!(column, Column::Bounds { counted: true, .. }), values)
+                });
+                rows = &rows & &prune::keep(predicate, &KnownBounds::new(&rows, known))?;
             }
         }
         Ok(rows)
