@@ -12,6 +12,7 @@ use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::log::hint::LastCheckpoint;
+use deltic_protocol::log::listing;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_prefix};
 use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::{self, Stream, StreamExt};
@@ -40,7 +41,17 @@ pub fn log_path(file_name: &str) -> String {
 }
 
 /// All log files from `version` on. A folder that is not there is an empty log.
+///
+/// One LIST, and one more if the first has a gap: it may have missed a commit that was made meanwhile.
 pub async fn list(storage: &Storage, version: u64) -> Result<Vec<LogFile>> {
+    let found = list_once(storage, version).await?;
+    match listing::gap(&found) {
+        Some(gap) => Ok(listing::completed(found, list_once(storage, gap.first).await?, gap.newest)),
+        None => Ok(found),
+    }
+}
+
+async fn list_once(storage: &Storage, version: u64) -> Result<Vec<LogFile>> {
     let found = storage.list_from(LOG_DIR, &version_prefix(version)).await?;
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     Ok(found.iter().filter_map(|f| LogFile::parse(&name(&f.path), f.size, f.modified_ms)).collect())

@@ -2,6 +2,7 @@
 
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::hint::{self, LastCheckpoint};
+use deltic_protocol::log::listing::{Gap, completed, gap};
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name, version_prefix};
 use deltic_protocol::log::{CheckpointKind, LogFile, LogName, Segment};
 
@@ -663,4 +664,28 @@ mod properties {
             assert!(VersionChecksum::parse(text.as_bytes()).is_err());
         }
     }
+}
+
+// --- listings that are not of one moment
+
+#[test]
+fn what_a_listing_missed_is_found_in_the_next() {
+    let files = |names: &[&str]| names.iter().filter_map(|name| LogFile::parse(name, 1, 0)).collect::<Vec<_>>();
+    let commits = |versions: &[u64]| versions.iter().map(|v| commit_name(*v)).collect::<Vec<_>>();
+    let listed = |versions: &[u64]| files(&commits(versions).iter().map(String::as_str).collect::<Vec<_>>());
+    for (versions, expected) in [
+        (&[][..], None),
+        (&[7], None),
+        (&[7, 8, 9], None),
+        (&[7, 9], Some(Gap { first: 8, newest: 9 })),
+        (&[7, 10, 11, 14], Some(Gap { first: 8, newest: 14 })),
+    ] {
+        assert_eq!(gap(&listed(versions)), expected, "{versions:?}");
+    }
+    // Files beside the commits may be missing as they like.
+    assert_eq!(gap(&files(&[&commit_name(3), &checksum_name(9), &checkpoint_name(20)])), None);
+
+    // What came after the first listing may have gaps of its own.
+    assert_eq!(completed(listed(&[7, 9]), listed(&[8, 9, 11]), 9), listed(&[7, 8, 9]));
+    assert_eq!(completed(listed(&[7, 9]), listed(&[9]), 9), listed(&[7, 9]), "what is gone stays gone");
 }

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
+use deltic_protocol::log::name::commit_name;
 use deltic_table::error::{Error, Kind};
+use deltic_table::log_reader::{self, log_path};
 use deltic_table::storage::{Put, Storage, Syncing, decode_path};
 use proptest::prelude::*;
 
@@ -471,6 +473,28 @@ fn misspelled_options_are_refused() {
     Storage::open("/t", &fine).unwrap();
     let error = Storage::open("/t", &options([("deltic.durability", "some")])).unwrap_err();
     assert!(error.to_string().contains("'full' or 'none'"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_a_listing_missed_is_found_by_another() {
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    let path = |version: u64| log_path(&commit_name(version));
+    for version in 0..4 {
+        storage.put(&path(version), Bytes::from_static(b"{}")).await.unwrap();
+    }
+    let versions = async || {
+        let listed = log_reader::list(&storage, 0).await.unwrap();
+        listed.iter().map(|file| file.name.version()).collect::<Vec<_>>()
+    };
+    for (missed, expected, lists) in [(1, &[0, 1, 2, 3][..], 2), (2, &[0, 1, 2, 3], 2), (3, &[0, 1, 2], 1)] {
+        let before = bucket.requests("LIST", "");
+        bucket.miss(&format!("t/{}", path(missed)));
+        assert_eq!(versions().await, expected);
+        assert_eq!(bucket.requests("LIST", "") - before, lists, "version {missed} was missed");
+    }
+    storage.delete(&path(1)).await.unwrap();
+    assert_eq!(versions().await, [0, 2, 3], "what is gone stays gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@ pub mod crc;
 pub mod expired;
 pub mod hint;
 pub mod increment;
+pub mod listing;
 pub mod name;
 pub mod segment;
 

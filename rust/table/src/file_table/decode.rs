@@ -206,8 +206,14 @@ impl ColumnPlan {
         }
     }
 
-    fn direct(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
+    fn direct<'s>(&'s self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
         let mut from_text = self.direct_text(direct)?.into_iter();
+        let of_partition = |(source, column): (&Source, &'s Column)| match (source, column) {
+            (Source::PartitionText, Column::Partition { name, leaf }) => Some((leaf, name.as_str())),
+            _ => None,
+        };
+        let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
+        let mut partitions = direct.partitions(&partitions)?.into_iter();
         let column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member("deletionVector"), _) => match direct.vectors()? {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
@@ -222,9 +228,7 @@ impl ColumnPlan {
                 let values = direct.leaf(&typed_partition_path(leaf))?;
                 Ok(Values::Array(without_empty(values.ok_or(Failed::Rare)?)?))
             }
-            (Source::PartitionText, Column::Partition { name, leaf }) => {
-                Ok(Values::Array(direct.partition(leaf, name)?))
-            }
+            (Source::PartitionText, _) => partitions.next().map(Values::Array).ok_or(Failed::Rare),
             (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
                 let (bounds, records) = direct.typed(leaf, *counted)?;
                 let counts = counted.then_some(Counts { nulls: bounds.null_count, records });

@@ -12,7 +12,7 @@ use deltic_protocol::log_bounds::parse_texts;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
 use super::decode::stats_path;
-use crate::checkpoint::leaf::{self, Stop};
+use crate::checkpoint::leaf::{self, Entries, Stop};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
@@ -78,28 +78,19 @@ impl Direct<'_> {
         Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))
     }
 
-    /// Typed values of a partition column from the map of texts.
-    pub(super) fn partition(&self, leaf: &Leaf, logical: &str) -> Result<ArrayRef, Failed> {
-        let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
+    /// Typed values of partition columns, given with their names, from the map of texts, which is read once for all.
+    pub(super) fn partitions(&self, columns: &[(&Leaf, &str)]) -> Result<Vec<ArrayRef>, Failed> {
+        if columns.is_empty() {
+            return Ok(Vec::new());
+        }
         let [key, value] = self.part.map_leaves(["add", "partitionValues"]).ok_or(Failed::Rare)?;
         let chunk = |leaf| self.part.chunk(self.fetched, leaf);
-        let found = leaf::entries(chunk(key)?, chunk(value)?, [physical, logical])?;
-        // What is not there is written as an empty text elsewhere.
-        let missing = u32::try_from(found.texts.len()).map_err(|_| Failed::Rare)?;
-        let texts = found.texts.iter().map(String::as_str).chain([""]);
-        let values = parse_texts(texts, logical, &leaf.data_type)?;
-        let mut codes = found.codes;
-        codes.iter_mut().filter(|code| **code == leaf::NONE).for_each(|code| *code = missing);
-        let codes = UInt32Array::from(codes);
-        let text: usize = match values.as_any().downcast_ref::<arrow_array::StringArray>() {
-            Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
-            None => 0,
-        };
-        // A value that many rows share takes its room in each.
-        if text > i32::MAX as usize {
-            return Err(Failed::Rare);
-        }
-        Ok(take(&values, &codes, None)?)
+        let names =
+            |(leaf, logical): &(&Leaf, &str)| [leaf.path.first().cloned().unwrap_or_default(), (*logical).into()];
+        let names: Vec<[String; 2]> = columns.iter().map(names).collect();
+        let sought: Vec<[&str; 2]> = names.iter().map(|[physical, logical]| [physical.as_str(), logical]).collect();
+        let found = leaf::entries(chunk(key)?, chunk(value)?, &sought)?;
+        columns.iter().zip(found).map(|((leaf, logical), found)| partition(leaf, logical, found)).collect()
     }
 
     /// Bounds of a column from the typed statistics, with counts of nulls and of rows.
@@ -135,6 +126,26 @@ impl Direct<'_> {
     pub(super) fn nothing(&self, data_type: &ArrowType) -> ArrayRef {
         new_null_array(data_type, self.row_count())
     }
+}
+
+/// Typed values of a partition column from its distinct texts.
+fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Failed> {
+    // What is not there is written as an empty text elsewhere.
+    let missing = u32::try_from(found.texts.len()).map_err(|_| Failed::Rare)?;
+    let texts = found.texts.iter().map(String::as_str).chain([""]);
+    let values = parse_texts(texts, logical, &leaf.data_type)?;
+    let mut codes = found.codes;
+    codes.iter_mut().filter(|code| **code == leaf::NONE).for_each(|code| *code = missing);
+    let codes = UInt32Array::from(codes);
+    let text: usize = match values.as_any().downcast_ref::<arrow_array::StringArray>() {
+        Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
+        None => 0,
+    };
+    // A value that many rows share takes its room in each.
+    if text > i32::MAX as usize {
+        return Err(Failed::Rare);
+    }
+    Ok(take(&values, &codes, None)?)
 }
 
 /// Values of a leaf inside the structs that lead to it.

@@ -19,6 +19,8 @@ struct State {
     page: usize,
     /// Takes no notice of conditions.
     careless: bool,
+    /// A key that the next listing misses.
+    missed: Option<String>,
 }
 
 pub(crate) struct Bucket {
@@ -93,6 +95,11 @@ impl Bucket {
     pub(crate) fn requests(&self, method: &str, key: &str) -> usize {
         let state = self.state.lock().unwrap();
         state.log.iter().filter(|(m, k)| m == method && k.contains(key)).count()
+    }
+
+    /// Lets the next listing miss a key, as if it had been made meanwhile.
+    pub(crate) fn miss(&self, key: &str) {
+        self.state.lock().unwrap().missed = Some(key.to_owned());
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
@@ -186,7 +193,11 @@ fn answer(
         }
         ("PUT", Some(id)) => {
             let number = query.get("partNumber").unwrap().parse().unwrap();
-            state.uploads.get_mut(id).unwrap().1.insert(number, body);
+            match state.uploads.get_mut(id) {
+                Some((_, parts)) => parts.insert(number, body),
+                // A part that was on its way when its upload was given up.
+                None => return Answer::error(404, "NoSuchUpload"),
+            };
             Answer { headers: vec![etag], ..Answer::new(200, "") }
         }
         ("DELETE", Some(id)) => {
@@ -230,14 +241,16 @@ fn read(state: &State, method: &str, key: &str, headers: &HashMap<String, String
     Answer { headers: fields, ..Answer::new(206, &object[from..to]) }
 }
 
-fn list(state: &State, query: &HashMap<String, String>) -> Answer {
+fn list(state: &mut State, query: &HashMap<String, String>) -> Answer {
     let text = |name: &str| query.get(name).cloned().unwrap_or_default();
     let (prefix, delimiter) = (text("prefix"), text("delimiter"));
     let after = text("start-after").max(text("continuation-token"));
     if prefix.contains("!403") {
         return Answer::error(403, "AccessDenied");
     }
-    let mut keys = state.objects.iter().filter(|(key, _)| key.starts_with(&prefix) && **key > after);
+    let missed = state.missed.take();
+    let there = |key: &String| key.starts_with(&prefix) && *key > after && Some(key) != missed.as_ref();
+    let mut keys = state.objects.iter().filter(|(key, _)| there(key));
     let mut body = String::from("<ListBucketResult>");
     let mut last = None;
     for (key, object) in keys.by_ref().take(state.page) {

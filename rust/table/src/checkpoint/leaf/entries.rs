@@ -1,4 +1,4 @@
-//! One key's values out of a map of texts: what a partition column's value is in each row.
+//! The values of some keys out of a map of texts: what each partition column's value is in each row.
 //!
 //! Keys and values are two leaves whose slots go together. Distinct values are numbered, so that each is looked at once.
 //!
@@ -29,12 +29,22 @@ pub(crate) struct Entries {
 /// No value.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What the key of a slot is.
+/// How a key is one that is sought.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Rank {
     Other,
     Second,
     First,
+}
+
+impl Rank {
+    fn of(key: &[u8], [first, second]: [&str; 2]) -> Self {
+        match key {
+            key if key == first.as_bytes() => Self::First,
+            key if key == second.as_bytes() => Self::Second,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// The value in a slot: its text, and its code if it has one.
@@ -43,25 +53,23 @@ struct Value<'p> {
     code: Option<u32>,
 }
 
-/// The values of the key `first`, or, in rows that do not have it, of `second`. Of a key that is there twice the last
-/// entry holds.
-pub(crate) fn entries(keys: Chunk<'_>, values: Chunk<'_>, [first, second]: [&str; 2]) -> Decoded<Entries> {
+/// For each pair of keys that is sought, the values of the first, or, in rows that do not have it, of the second. Of a key
+/// that is there twice the last entry holds.
+pub(crate) fn entries(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Decoded<Vec<Entries>> {
     let is_text = |chunk: &Chunk<'_>| chunk.physical == PhysicalType::BYTE_ARRAY && chunk.max_repetition == 1;
     if !is_text(&keys) || !is_text(&values) {
         return Err(Stop::Rare);
     }
-    let rank = |key: &[u8]| match key {
-        key if key == first.as_bytes() => Rank::First,
-        key if key == second.as_bytes() => Rank::Second,
-        _ => Rank::Other,
+    let Some(key) = sole_key(keys)? else { return of_any_keys(keys, values, sought) };
+    let of_one = |pair: &[&str; 2]| {
+        let mut distinct = Distinct::default();
+        let codes = match Rank::of(&key, *pair) {
+            Rank::Other => vec![NONE; keys.rows],
+            Rank::First | Rank::Second => of_sole_key(values, &mut distinct)?,
+        };
+        Ok(Entries { texts: distinct.texts, codes })
     };
-    let mut distinct = Distinct::default();
-    let codes = match sole_key(keys)?.as_deref().map(rank) {
-        Some(Rank::Other) => vec![NONE; keys.rows],
-        Some(Rank::First | Rank::Second) => of_sole_key(values, &mut distinct)?,
-        None => of_any_keys(keys, values, rank, &mut distinct)?,
-    };
-    Ok(Entries { texts: distinct.texts, codes })
+    sought.iter().map(of_one).collect()
 }
 
 /// The key of all entries, if it is one and no row has more than one entry: so it is with one partition column.
@@ -99,37 +107,58 @@ fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> 
     if codes.len() == values.rows { Ok(codes) } else { Err(OTHER_SLOTS) }
 }
 
-fn of_any_keys(
-    keys: Chunk<'_>,
-    values: Chunk<'_>,
-    rank: impl Fn(&[u8]) -> Rank,
-    distinct: &mut Distinct,
-) -> Decoded<Vec<u32>> {
-    // Of each slot, whether it begins a row, and what its key is.
-    let mut slots: Vec<(bool, Rank)> = Vec::with_capacity(keys.rows);
+fn of_any_keys(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Decoded<Vec<Entries>> {
+    // Of each slot, whether it begins a row, and the number of its key.
+    let mut slots: Vec<(bool, u32)> = Vec::with_capacity(keys.rows);
+    let mut names = Distinct::default();
     each_slot(keys, |begins, key| {
-        slots.push((begins, key.map_or(Rank::Other, |key| rank(key.text))));
+        slots.push((begins, key.map_or(Ok(NONE), |key| names.number(&key))?));
         Ok(())
     })?;
-    let mut codes = Vec::with_capacity(keys.rows);
-    let (mut best, mut slots) = (Rank::Other, slots.into_iter());
+    let mut columns: Vec<Column> = sought.iter().map(|pair| Column::of(*pair, &names, keys.rows)).collect();
+    let mut slots = slots.into_iter();
     each_slot(values, |begins, value| {
-        let (key_begins, rank) = slots.next().ok_or(OTHER_SLOTS)?;
+        let (key_begins, key) = slots.next().ok_or(OTHER_SLOTS)?;
         if begins != key_begins {
             return Err(OTHER_SLOTS);
         }
+        columns.iter_mut().try_for_each(|column| column.take(begins, key, value.as_ref()))
+    })?;
+    if slots.len() > 0 || columns.iter().any(|column| column.codes.len() != keys.rows) {
+        return Err(OTHER_SLOTS);
+    }
+    Ok(columns.into_iter().map(|column| Entries { texts: column.distinct.texts, codes: column.codes }).collect())
+}
+
+/// The values of one pair of keys, as they are collected.
+struct Column {
+    /// By the number of the key.
+    ranks: Vec<Rank>,
+    /// Of the key whose value the row has so far.
+    best: Rank,
+    distinct: Distinct,
+    codes: Vec<u32>,
+}
+
+impl Column {
+    fn of(pair: [&str; 2], names: &Distinct, rows: usize) -> Self {
+        let ranks = names.texts.iter().map(|name| Rank::of(name.as_bytes(), pair)).collect();
+        Self { ranks, best: Rank::Other, distinct: Distinct::default(), codes: Vec::with_capacity(rows) }
+    }
+
+    fn take(&mut self, begins: bool, key: u32, value: Option<&Value<'_>>) -> Decoded<()> {
         if begins {
-            codes.push(NONE);
-            best = Rank::Other;
+            self.codes.push(NONE);
+            self.best = Rank::Other;
         }
-        if rank != Rank::Other && rank >= best {
-            best = rank;
-            let code = value.map_or(Ok(NONE), |value| distinct.number(&value))?;
-            *codes.last_mut().ok_or(OTHER_SLOTS)? = code;
+        let rank = self.ranks.get(key as usize).copied().unwrap_or(Rank::Other);
+        if rank != Rank::Other && rank >= self.best {
+            self.best = rank;
+            let code = value.map_or(Ok(NONE), |value| self.distinct.number(value))?;
+            *self.codes.last_mut().ok_or(OTHER_SLOTS)? = code;
         }
         Ok(())
-    })?;
-    if slots.len() == 0 && codes.len() == keys.rows { Ok(codes) } else { Err(OTHER_SLOTS) }
+    }
 }
 
 /// Numbers for distinct texts.

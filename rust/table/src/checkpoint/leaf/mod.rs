@@ -23,7 +23,7 @@ use arrow_schema::DataType as ArrowType;
 use parquet::basic::{Compression, Type as PhysicalType};
 use simdutf8::basic::from_utf8;
 
-pub(crate) use self::entries::{NONE, entries};
+pub(crate) use self::entries::{Entries, NONE, entries};
 use self::page::{Encoding, Pages, Step};
 use self::values::{Number, TextDictionary, Texts, spread};
 

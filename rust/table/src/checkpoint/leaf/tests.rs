@@ -213,10 +213,14 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
     }
     let (keys, is_rare) = chunk(&["add", "map", "key_value", "key"]);
     let (values, _) = chunk(&["add", "map", "key_value", "value"]);
-    match entries(keys, values, ["k", "l"]) {
+    let sought = [["k", "l"], ["l", "none"], ["l", "k"]];
+    match entries(keys, values, &sought) {
         Ok(found) => {
-            let text = |code: &u32| found.texts.get(*code as usize).cloned();
-            assert_eq!(found.codes.iter().map(text).collect::<Vec<_>>(), expected_entries(&general, ["k", "l"]));
+            assert_eq!(found.len(), sought.len());
+            for (found, pair) in found.iter().zip(sought) {
+                let text = |code: &u32| found.texts.get(*code as usize).cloned();
+                assert_eq!(found.codes.iter().map(text).collect::<Vec<_>>(), expected_entries(&general, pair));
+            }
         }
         Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
     }
@@ -271,8 +275,8 @@ proptest! {
             if let Ok(found) = defined(chunk, 1) {
                 prop_assert_eq!(found.len(), rows.len());
             }
-            if let Ok(found) = entries(chunk, chunk, ["k", "l"]) {
-                prop_assert_eq!(found.codes.len(), rows.len());
+            if let Ok(found) = entries(chunk, chunk, &[["k", "l"]]) {
+                prop_assert!(found.iter().all(|found| found.codes.len() == rows.len()));
             }
         }
     }
