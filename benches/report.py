@@ -55,8 +55,8 @@ date, timestamp, decimal, and a field of a struct), a date partition column with
 of the files, and a snappy checkpoint in the order delta-spark writes (hashed by path, so no row group can be skipped),
 followed by 100 commits that each add and remove 50 files. A filter keeps a thousandth of the files.
 
-- deltic: a plan includes its files as an Arrow table. A refresh is a new snapshot on the handle and the number of its
-  files.
+- deltic: a plan includes its files as an Arrow table. A refresh is a new snapshot on the handle; the number of its
+  files, which without a checksum takes as long as listing them, is asked for when the clock has stopped.
 - deltalake: `DeltaTable` and `file_uris(file_pruning_predicate=...)`, `get_add_actions`, `update_incremental`,
   `create_checkpoint` (on a table already open, which is not counted; deltic's opening is).
 - DuckDB delta: `EXPLAIN`, which plans and reads no data. There is no refresh, so the next plan stands for it, and its

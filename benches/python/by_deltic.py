@@ -49,9 +49,8 @@ def refresh(job: Job) -> Iterator[Answer | None]:
     add_a_commit(table.uri.removeprefix("file://"), job)
     yield None
     snapshot = table.snapshot()
-    count = snapshot.num_files
     yield None
-    assert count == snapshot.plan().files_total
+    assert snapshot.num_files == snapshot.plan().files_total
     yield _plan(snapshot, job.question.sql)
 
 
