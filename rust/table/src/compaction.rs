@@ -8,7 +8,7 @@
 //!
 //! PROTOCOL.md: "Log Compaction Files", "Action Reconciliation".
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
@@ -20,7 +20,7 @@ use deltic_protocol::action::{Action, Remove};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
-use futures::stream::{StreamExt, TryStreamExt};
+use futures::stream::TryStreamExt;
 
 use crate::error::{Error, Result};
 use crate::log_reader::{self, log_path};
@@ -51,13 +51,8 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
         return Err(Error::invalid(message));
     }
     let files = commits(storage, start, end).await?;
-    let parse = |(file, bytes): (LogFile, Bytes)| async move {
-        let parsed = tokio::task::spawn_blocking(move || log_reader::parse(&file, &bytes, Wanted::All)).await;
-        parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
-    };
-    let newest_first = log_reader::fetch(storage, files).map(|fetched| async { parse(fetched?).await });
-    let newest_first = newest_first.buffered(1).try_collect().await?;
-    let tail = Tail::replay(newest_first).await?;
+    let newest_first = log_reader::load(storage, files, HashMap::new(), Wanted::All);
+    let tail = Tail::replay(newest_first.map_ok(|loaded| loaded.actions).try_collect().await?).await?;
     let tail = tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
     let lines = print(&tail, end)?;
     let path = log_path(&LogName::Compacted { start, end }.to_string());

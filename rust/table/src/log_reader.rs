@@ -80,15 +80,6 @@ pub async fn segment(storage: &Storage, target: Option<u64>) -> Result<Segment> 
     Segment::choose(&listing, target, true).map_err(place)
 }
 
-/// Fetches commits, in the order given.
-pub fn fetch<'a>(storage: &'a Storage, files: Vec<LogFile>) -> impl Stream<Item = Result<(LogFile, Bytes)>> + 'a {
-    let get = move |file: LogFile| async move {
-        let bytes = storage.get(&log_path(&file.file_name)).await?;
-        Ok((file, bytes))
-    };
-    stream::iter(files).map(get).buffered(CONCURRENT_GETS)
-}
-
 /// Fetches and parses commits, in the order given, but for those whose bytes are `known` by the name of their file.
 ///
 /// Several go together: most commits are small, and handing each from thread to thread would cost more than reading it.

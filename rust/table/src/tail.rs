@@ -20,8 +20,9 @@ use crate::error::{Error, Result};
 
 /// Layers beyond this are joined into one, so that asking whether a file was seen stays cheap.
 const MAX_LAYERS: usize = 4;
-/// Commits are joined up to so many files.
+/// Commits are joined up to so many files, and so many bytes of theirs.
 const JOINED_ROWS: usize = 4096;
+const JOINED_BYTES: usize = 64 * 1024 * 1024;
 
 /// The commits after the checkpoint, replayed.
 #[derive(Debug)]
@@ -119,14 +120,17 @@ fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
 
 /// Batches of some size: to look at each costs something however few files it holds.
 fn joined(batches: Vec<AddBatch>) -> Result<Vec<AddBatch>> {
-    let (mut all, mut run) = (Vec::new(), Vec::<AddBatch>::new());
+    let (mut all, mut run, mut bytes) = (Vec::new(), Vec::<AddBatch>::new(), 0_usize);
     for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
         let rows: usize = run.iter().map(AddBatch::len).sum();
         let goes_on = run.last().is_none_or(|last| last.rows().schema() == batch.rows().schema());
-        if rows + batch.len() > JOINED_ROWS || !goes_on {
+        let more = batch.rows().get_array_memory_size();
+        if rows + batch.len() > JOINED_ROWS || bytes.saturating_add(more) > JOINED_BYTES || !goes_on {
             all.extend(AddBatch::concat(&run)?);
             run.clear();
+            bytes = 0;
         }
+        bytes = bytes.saturating_add(more);
         run.push(batch);
     }
     all.extend(AddBatch::concat(&run)?);

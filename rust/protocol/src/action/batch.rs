@@ -14,7 +14,8 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
-    Array, BinaryViewArray, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, BinaryViewArray, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray,
+    StructArray,
 };
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
@@ -188,11 +189,7 @@ impl AddBatch {
     /// # Errors
     /// `Unsupported` if there is more text than a column can hold.
     pub fn stats(&self) -> Result<Option<StringArray>> {
-        let Some(column) = self.rows.column_by_name("stats") else { return Ok(None) };
-        match column.as_binary_view_opt() {
-            Some(quoted) => unquoted(quoted).map(Some),
-            None => Ok(column.as_string_opt::<i32>().cloned()),
-        }
+        self.rows.column_by_name("stats").map_or(Ok(None), said)
     }
 
     /// Partition values by physical name.
@@ -227,23 +224,28 @@ impl AddBatch {
         };
         let tags = self.rows.column_by_name("tags").and_then(|c| c.as_map_opt()).filter(|c| c.is_valid(row));
         let data_change = self.rows.column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
+        let stats = self.rows.column_by_name("stats").map_or(Ok(None), |column| said(&column.slice(row, 1)))?;
         Ok(Add {
             path: self.path().value(row).to_owned(),
             partition_values: self.partition_values_at(row),
             size: number("size").unwrap_or_default(),
             modification_time: number("modificationTime").unwrap_or_default(),
             data_change: data_change.is_some_and(|c| c.is_valid(row) && c.value(row)),
-            stats: match self.rows.column_by_name("stats").and_then(|c| c.as_binary_view_opt()) {
-                Some(quoted) if quoted.is_valid(row) => Some(unquoted(&quoted.slice(row, 1))?.value(0).to_owned()),
-                Some(_) => None,
-                None => text("stats"),
-            },
+            stats: stats.filter(|stats| stats.is_valid(0)).map(|stats| stats.value(0).to_owned()),
             tags: tags.map(|map| text_map_at(map, row)),
             deletion_vector: self.deletion_vector(row)?,
             base_row_id: number("baseRowId"),
             default_row_commit_version: number("defaultRowCommitVersion"),
             clustering_provider: text("clusteringProvider"),
         })
+    }
+}
+
+/// Statistics as text, however they are kept.
+fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
+    match stats.as_binary_view_opt() {
+        Some(quoted) => unquoted(quoted).map(Some),
+        None => Ok(stats.as_string_opt::<i32>().cloned()),
     }
 }
 

@@ -448,40 +448,39 @@ struct Known {
 }
 
 impl KnownBounds {
-    /// Of columns by logical path, with whether the predicate asks for counts. Rows other than `files` hold no file, and may be said to have any value.
+    /// Of columns by logical path, with whether the predicate asks for counts. Rows other than `files` hold no file, and
+    /// may be said to have any value.
     pub(super) fn new(files: &BooleanBuffer, columns: impl Iterator<Item = (Vec<String>, bool, Values)>) -> Self {
-        let is_null = |values: &ArrayRef| {
+        let has_null = |values: &ArrayRef| {
             values.nulls().is_some_and(|valid| (valid.inner() & files).count_set_bits() < files.count_set_bits())
         };
-        let all_known = |bound: &ArrayRef| !is_null(bound);
-        // Counts tell of bounds that are not known whether there is no value; where all are known, they tell nothing.
-        let columns: Vec<_> = columns
-            .map(|(path, counted, values)| match values {
-                Values::Bounds { min, max, .. } if !counted && all_known(&min) && all_known(&max) => {
-                    (path, Values::Bounds { min, max, counts: None })
-                }
-                values => (path, values),
-            })
-            .collect();
-        let records = columns.iter().find_map(|(_, values)| match values {
-            Values::Bounds { counts: Some(counts), .. } => Some(counts.records.clone()),
+        // Counts tell of unknown bounds whether there is no value; where all are known, they tell nothing.
+        let needs_counts = |(path, counted, values): (Vec<String>, bool, Values)| {
+            let needs = match &values {
+                Values::Bounds { min, max, .. } => counted || has_null(min) || has_null(max),
+                Values::Array(values) => has_null(values),
+                Values::Rows(_) => false,
+            };
+            (path, needs, values)
+        };
+        let columns: Vec<_> = columns.map(needs_counts).collect();
+        let records = columns.iter().find_map(|(_, needs, values)| match values {
+            Values::Bounds { counts: Some(counts), .. } if *needs => Some(counts.records.clone()),
             _ => None,
         });
-        let has_nulls = |values: &Values| matches!(values, Values::Array(values) if is_null(values));
         // All rows of a file have the same partition values: without counts to compare with, one stands for all.
-        let one =
-            || columns.iter().any(|(_, values)| has_nulls(values)).then(|| Int64Array::from_value(1, files.len()));
-        let records = records.or_else(one);
-        let known = |(path, values): (Vec<String>, Values)| {
+        let needs_one = columns.iter().any(|(_, needs, values)| *needs && matches!(values, Values::Array(_)));
+        let records = records.or_else(|| needs_one.then(|| Int64Array::from_value(1, files.len())));
+        let known = |(path, needs, values): (Vec<String>, bool, Values)| {
             let known = match values {
                 Values::Bounds { min, max, counts } => {
-                    Known { min, max, nulls: counts.map(|c| c.nulls), has_no_nulls: false, is_exact: false }
+                    let nulls = counts.filter(|_| needs).map(|counts| counts.nulls);
+                    Known { min, max, nulls, has_no_nulls: false, is_exact: false }
                 }
                 Values::Array(values) => {
-                    let has_no_nulls = !is_null(&values);
-                    let counted = records.as_ref().filter(|_| !has_no_nulls);
+                    let counted = records.as_ref().filter(|_| needs);
                     let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
-                    Known { min: values.clone(), max: values, nulls, has_no_nulls, is_exact: true }
+                    Known { min: values.clone(), max: values, nulls, has_no_nulls: !needs, is_exact: true }
                 }
                 Values::Rows(_) => return None,
             };
