@@ -105,7 +105,7 @@ impl AddBatch {
         for field in rows.schema().fields() {
             if let Ok(expected) = ADD_SCHEMA.field_with_name(field.name())
                 && !same_layout(field.data_type(), expected.data_type())
-                && !(field.name() == "stats" && field.data_type() == &DataType::BinaryView)
+                && !(field.name() == "stats" && matches!(field.data_type(), DataType::BinaryView | DataType::Utf8View))
             {
                 return Err(Error::corrupt(format!(
                     "`add.{}` has the type {} instead of {}",
@@ -243,9 +243,10 @@ impl AddBatch {
 
 /// Statistics as text, however they are kept.
 fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
-    match stats.as_binary_view_opt() {
-        Some(quoted) => unquoted(quoted).map(Some),
-        None => Ok(stats.as_string_opt::<i32>().cloned()),
+    match stats.data_type() {
+        DataType::BinaryView => unquoted(stats.as_binary_view()).map(Some),
+        DataType::Utf8View => Ok(Some(stats.as_string_view().iter().collect())),
+        _ => Ok(stats.as_string_opt::<i32>().cloned()),
     }
 }
 

@@ -15,9 +15,10 @@ use arrow_array::builder::{ListBuilder, MapBuilder, MapFieldNames, StringBuilder
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray,
-    new_null_array,
+    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions, StringArray,
+    StructArray, new_null_array,
 };
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -156,11 +157,10 @@ impl Layout {
     pub(super) fn wanted(&self) -> AddColumns {
         let members =
             ADD_SCHEMA.fields().iter().map(|f| f.name().as_str()).filter(|n| !matches!(*n, "stats" | "dataChange"));
-        let wants_stats = self.writes_text || self.stats.is_some();
         AddColumns {
             members: members.collect(),
-            stats_text: wants_stats,
-            stats_typed: wants_stats,
+            stats_text: self.wants_stats(),
+            stats_typed: self.wants_stats(),
             ..AddColumns::default()
         }
     }
@@ -183,33 +183,87 @@ impl Layout {
         Ok(fields.into())
     }
 
-    /// Live files as the columns of `add`.
-    pub(super) fn adds(&self, adds: &AddBatch) -> Result<RecordBatch> {
-        let rows = adds.len();
+    /// Live files as they are held until they are written: the members of `add` that any of them has, the text of the
+    /// statistics as views. Typed statistics are among them where the files came with some, or if `all_typed`.
+    pub(super) fn held(&self, adds: &AddBatch, all_typed: bool) -> Result<RecordBatch> {
         let typed = adds.structure("stats_parsed");
-        let wants_text = self.writes_text || self.stats.is_some();
-        let text = if wants_text { adds.stats()? } else { None };
-        let mut columns = Vec::with_capacity(self.add.len());
+        let text = if self.wants_stats() { stats_text(adds)? } else { None };
+        let text = match typed {
+            Some(typed) if lacks_text(text.as_ref(), typed) => {
+                let text = text.as_ref().map(|text| plain_text(text)).transpose()?;
+                Some(as_views(&complete(text.as_ref(), typed)?)?)
+            }
+            Some(_) | None => text,
+        };
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
         for field in &self.add {
             let column: ArrayRef = match field.name().as_str() {
-                "dataChange" => Arc::new(BooleanArray::from(vec![false; rows])),
+                "dataChange" | "stats" | "stats_parsed" => continue,
                 "partitionValues" => text_map(adds.rows(), field, true)?,
                 "tags" => text_map(adds.rows(), field, false)?,
                 "size" | "modificationTime" => filled(&member(adds.rows(), field)?),
-                "stats" => match typed {
-                    Some(typed) => Arc::new(complete(text.as_ref(), typed)?),
-                    None => text.clone().map_or_else(|| new_null_array(field.data_type(), rows), |text| Arc::new(text)),
-                },
                 "partitionValues_parsed" => Arc::new(self.partition_values(adds, field)?),
-                "stats_parsed" => match &self.stats {
-                    Some(layout) => Arc::new(layout.columns(text.as_ref(), typed, rows)?),
+                _ => member(adds.rows(), field)?,
+            };
+            if column.null_count() < column.len() {
+                fields.push(field.as_ref().clone());
+                columns.push(column);
+            }
+        }
+        if let Some(layout) = self.stats.as_ref().filter(|_| all_typed || typed.is_some()) {
+            let text = text.as_ref().map(|text| plain_text(text)).transpose()?;
+            let typed = layout.columns(text.as_ref(), typed, adds.len())?;
+            fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
+            columns.push(Arc::new(typed));
+        }
+        if let Some(text) = text.filter(|text| text.null_count() < text.len()) {
+            fields.push(Field::new("stats", ArrowType::Utf8View, true));
+            columns.push(text);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(adds.len()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    }
+
+    /// Typed statistics of files that are held without.
+    pub(super) fn with_typed_stats(&self, held: &RecordBatch) -> Result<RecordBatch> {
+        let Some(layout) = self.stats.as_ref().filter(|_| held.column_by_name("stats_parsed").is_none()) else {
+            return Ok(held.clone());
+        };
+        let text = held.column_by_name("stats").map(|text| plain_text(text)).transpose()?;
+        let typed = layout.columns(text.as_ref(), None, held.num_rows())?;
+        let (schema, mut columns, _) = held.clone().into_parts();
+        let field = Arc::new(Field::new("stats_parsed", typed.data_type().clone(), true));
+        columns.push(Arc::new(typed));
+        let fields: Vec<_> = schema.fields().iter().cloned().chain([field]).collect();
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+
+    /// Files that were held as the column `add`.
+    pub(super) fn adds(&self, held: &RecordBatch) -> Result<StructArray> {
+        let rows = held.num_rows();
+        let text = held.column_by_name("stats").map(|text| plain_text(text)).transpose()?;
+        let mut columns = Vec::with_capacity(self.add.len());
+        for field in &self.add {
+            let column: ArrayRef = match (field.name().as_str(), held.column_by_name(field.name())) {
+                ("dataChange", _) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
+                ("stats", _) => match &text {
+                    Some(text) => Arc::new(text.clone()),
                     None => new_null_array(field.data_type(), rows),
                 },
-                _ => member(adds.rows(), field)?,
+                ("stats_parsed", None) => match &self.stats {
+                    Some(layout) => Arc::new(layout.columns(text.as_ref(), None, rows)?),
+                    None => new_null_array(field.data_type(), rows),
+                },
+                (_, Some(column)) => column.clone(),
+                (_, None) => new_null_array(field.data_type(), rows),
             };
             columns.push(column);
         }
-        Ok(RecordBatch::try_new(Arc::new(Schema::new(self.add.clone())), columns)?)
+        Ok(StructArray::try_new(self.add.clone(), columns, None)?)
+    }
+
+    fn wants_stats(&self) -> bool {
+        self.writes_text || self.stats.is_some()
     }
 
     fn partition_values(&self, adds: &AddBatch, field: &Field) -> Result<StructArray> {
@@ -313,6 +367,33 @@ fn remove_fields() -> Fields {
         shared => ADD_SCHEMA.field_with_name(shared).map_or(ArrowType::Null, |f| f.data_type().clone()),
     };
     REMOVE_MEMBERS.iter().map(|name| Field::new(*name, data_type(name), *name != "path")).collect()
+}
+
+/// The text of statistics as views.
+fn stats_text(adds: &AddBatch) -> Result<Option<ArrayRef>> {
+    match adds.rows().column_by_name("stats") {
+        Some(views) if views.data_type() == &ArrowType::Utf8View => Ok(Some(views.clone())),
+        Some(_) => adds.stats()?.map(|text| as_views(&text)).transpose(),
+        None => Ok(None),
+    }
+}
+
+fn as_views(text: &StringArray) -> Result<ArrayRef> {
+    Ok(cast(text, &ArrowType::Utf8View)?)
+}
+
+fn plain_text(views: &ArrayRef) -> Result<StringArray> {
+    Ok(cast(views, &ArrowType::Utf8)?.as_string().clone())
+}
+
+/// Whether a file has typed statistics and no text.
+fn lacks_text(text: Option<&ArrayRef>, typed: &StructArray) -> bool {
+    let nulls = |array: &dyn Array| array.nulls().cloned().unwrap_or_else(|| NullBuffer::new_valid(array.len()));
+    let typed = nulls(typed);
+    match text.map(|text| nulls(text.as_ref())) {
+        None => typed.null_count() < typed.len(),
+        Some(text) => text.null_count() > 0 && (&!text.inner() & typed.inner()).count_set_bits() > 0,
+    }
 }
 
 /// A member in its type; one that was not read is null.

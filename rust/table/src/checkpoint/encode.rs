@@ -1,82 +1,190 @@
-//! Rows of a checkpoint to a Parquet file, encoded on the blocking pool while the next ones come.
+//! Rows of a checkpoint to a Parquet file.
 //!
-//! Row groups are small enough to be read in parallel and in little memory. The file appears when it is whole, so that a
-//! failed checkpoint leaves the one that was there.
+//! A row group is encoded in one go on the blocking pool, several at once, its rows made a piece at a time as they are
+//! encoded: what is in work fits the processor's caches. Row groups are small enough to be read in parallel and in little
+//! memory. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
 
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use deltic_protocol::property::{Compression, PageVersion, Properties};
-use futures::future::join;
-use futures::stream::{Stream, TryStreamExt};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use futures::stream::{Stream, StreamExt, TryStreamExt};
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{self, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::schema::types::ColumnPath;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, TypePtr};
 use tokio::task::spawn_blocking;
 
 use crate::error::{Error, Result};
+use crate::parallel::parallelism;
 use crate::storage::{FileWriter, Storage};
 
-/// Rows converted and encoded at once.
-pub(super) const PIECE_ROWS: usize = 16 * 1024;
+/// Rows made and encoded at once.
+pub(super) const PIECE_ROWS: usize = 4 * 1024;
 /// Rows of a row group.
-const GROUP_ROWS: usize = 100_000;
+pub(super) const GROUP_ROWS: usize = 128 * 1024;
 /// Bytes in memory of a row group's actions, which readers must hold.
-const GROUP_BYTES: usize = 64 * 1024 * 1024;
-/// Fewer rows than these do not get a row group of their own.
+pub(super) const GROUP_BYTES: usize = 80 * 1024 * 1024;
+/// Fewer rows and bytes than these do not get a row group of their own.
 const SMALL_GROUP_ROWS: usize = 8 * 1024;
+const SMALL_GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes of text kept in the bounds of a column chunk: longer than any statistic, shorter than JSON.
 const BOUND_BYTES: usize = 256;
+/// Bytes of distinct values of a column chunk beyond which they do not repeat enough to be worth a dictionary.
+const DICTIONARY_BYTES: usize = 128 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
 const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 
+/// Rows that are made when their turn comes.
+pub(super) type Piece = Box<dyn FnOnce() -> Result<RecordBatch> + Send>;
+
+/// The rows of one row group, unless they are few.
+pub(super) struct Group {
+    pub(super) rows: usize,
+    /// In memory, about.
+    pub(super) bytes: usize,
+    pub(super) pieces: Vec<Piece>,
+}
+
+impl Group {
+    fn is_small(&self) -> bool {
+        self.rows < SMALL_GROUP_ROWS && self.bytes < SMALL_GROUP_BYTES
+    }
+}
+
+/// How rows become row groups.
+pub(super) struct Encoding {
+    root: TypePtr,
+    properties: WriterPropertiesPtr,
+    columns: ArrowRowGroupWriterFactory,
+}
+
+/// A row group that is not in a file yet.
+pub(super) struct Encoded {
+    pub(super) rows: usize,
+    chunks: Vec<ArrowColumnChunk>,
+}
+
+impl Encoding {
+    /// For rows with the columns of `schema`.
+    pub(super) fn new(schema: &SchemaRef, properties: Properties<'_>) -> Result<Arc<Self>> {
+        let version = match properties.page_version()? {
+            PageVersion::One => WriterVersion::PARQUET_1_0,
+            PageVersion::Two => WriterVersion::PARQUET_2_0,
+        };
+        let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
+        let properties = WriterProperties::builder()
+            .set_created_by(CREATED_BY.to_owned())
+            .set_writer_version(version)
+            .set_compression(compression(properties)?)
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_statistics_truncate_length(Some(BOUND_BYTES))
+            .set_offset_index_disabled(true)
+            .set_dictionary_page_size_limit(DICTIONARY_BYTES)
+            .set_column_dictionary_enabled(unique("add", "path"), false)
+            .set_column_dictionary_enabled(unique("add", "stats"), false)
+            .set_column_dictionary_enabled(unique("remove", "path"), false)
+            .build();
+        let properties = Arc::new(properties);
+        let converted = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(schema).map_err(not_encoded)?;
+        let root = converted.root_schema_ptr();
+        let shape = SerializedFileWriter::new(Vec::new(), root.clone(), properties.clone()).map_err(not_encoded)?;
+        let columns = ArrowRowGroupWriterFactory::new(&shape, schema.clone());
+        Ok(Arc::new(Self { root, properties, columns }))
+    }
+
+    /// Encodes a row group, and shows each piece to `look`.
+    pub(super) fn encode(&self, pieces: Vec<Piece>, mut look: impl FnMut(&RecordBatch)) -> Result<Encoded> {
+        let mut writers = self.columns.create_column_writers(0).map_err(not_encoded)?;
+        let mut rows = 0;
+        for piece in pieces {
+            let piece = piece()?;
+            look(&piece);
+            rows += piece.num_rows();
+            write_piece(&mut writers, &piece).map_err(not_encoded)?;
+        }
+        let chunks = writers.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>();
+        Ok(Encoded { rows, chunks: chunks.map_err(not_encoded)? })
+    }
+}
+
+fn write_piece(writers: &mut [ArrowColumnWriter], piece: &RecordBatch) -> Result<(), ParquetError> {
+    let mut writers = writers.iter_mut();
+    for (field, column) in piece.schema_ref().fields().iter().zip(piece.columns()) {
+        for leaf in compute_leaves(field, column)? {
+            let writer = writers.next().ok_or_else(|| ParquetError::General("a leaf has no writer".to_owned()))?;
+            writer.write(&leaf)?;
+        }
+    }
+    Ok(())
+}
+
 /// The file and what fills it.
 pub(super) struct Output {
+    encoding: Arc<Encoding>,
     /// Not there only while it is at work.
-    encoder: Option<Encoder>,
+    writer: Option<SerializedFileWriter<Vec<u8>>>,
+    /// Rows that share a row group, since they are few.
+    few: Vec<Piece>,
     file: FileWriter,
 }
 
 impl Output {
-    /// A new file at `path`, of rows with the columns of `schema`.
-    pub(super) async fn create(
-        storage: &Storage,
-        path: &str,
-        schema: &SchemaRef,
-        properties: Properties<'_>,
-    ) -> Result<Self> {
-        let encoder = Encoder::new(schema, properties)?;
-        Ok(Self { encoder: Some(encoder), file: storage.create_file(path).await? })
+    /// A new file at `path`.
+    pub(super) async fn create(storage: &Storage, path: &str, encoding: &Arc<Encoding>) -> Result<Self> {
+        let writer = SerializedFileWriter::new(Vec::new(), encoding.root.clone(), encoding.properties.clone());
+        let writer = Some(writer.map_err(not_encoded)?);
+        Ok(Self { encoding: encoding.clone(), writer, few: Vec::new(), file: storage.create_file(path).await? })
     }
 
-    /// Writes actions of one kind, encoding each batch while the next one comes; returns how many they were.
-    pub(super) async fn write_all(&mut self, batches: impl Stream<Item = Result<RecordBatch>>) -> Result<u64> {
-        let mut batches = std::pin::pin!(batches);
+    /// Writes actions of one kind, and returns how many they were.
+    pub(super) async fn write_all(&mut self, groups: impl Stream<Item = Result<Group>>) -> Result<u64> {
+        let encoding = self.encoding.clone();
+        let encode = |group: Group| {
+            let encoding = encoding.clone();
+            async move {
+                if group.is_small() {
+                    return Ok((group.rows, Err(group.pieces)));
+                }
+                let encoded = blocking(move || encoding.encode(group.pieces, |_| ())).await?;
+                Ok::<_, Error>((encoded.rows, Ok(encoded)))
+            }
+        };
+        let mut encoded = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
         let mut count = 0;
-        let mut coming = batches.try_next().await?;
-        while let Some(batch) = coming {
-            count += batch.num_rows() as u64;
-            let (encoded, following) = join(self.run(move |encoder| encoder.write(&batch)), batches.try_next()).await;
-            encoded?;
-            coming = following?;
+        while let Some((rows, group)) = encoded.try_next().await? {
+            count += rows as u64;
+            match group {
+                Ok(encoded) => self.append(encoded).await?,
+                Err(few) => self.few.extend(few),
+            }
         }
-        self.run(Encoder::end_kind).await?;
         Ok(count)
     }
 
-    /// Writes actions of the kind that came before.
-    pub(super) async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        self.run(move |encoder| encoder.write(&batch)).await
+    /// Adds a row group.
+    pub(super) async fn append(&mut self, group: Encoded) -> Result<()> {
+        self.run(move |writer| add_group(&mut *writer, group)).await
     }
 
     /// Makes the file appear; returns its bytes.
     pub(super) async fn finish(mut self) -> Result<u64> {
-        match self.run(Encoder::finish).await {
+        let (encoding, few) = (self.encoding.clone(), std::mem::take(&mut self.few));
+        let rest = move |writer: &mut SerializedFileWriter<Vec<u8>>| {
+            if !few.is_empty() {
+                add_group(writer, encoding.encode(few, |_| ())?)?;
+            }
+            writer.finish().map(drop).map_err(not_encoded)
+        };
+        match self.run(rest).await {
             Ok(()) => self.file.finish().await,
             Err(error) => {
                 self.abort().await;
@@ -92,82 +200,62 @@ impl Output {
 
     async fn run(
         &mut self,
-        work: impl FnOnce(&mut Encoder) -> Result<(), ParquetError> + Send + 'static,
+        work: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let mut encoder = self.encoder.take().ok_or_else(|| Error::internal("a checkpoint went on after an error"))?;
+        let mut writer = self.writer.take().ok_or_else(|| Error::internal("a checkpoint went on after an error"))?;
         let encode = move || {
-            work(&mut encoder).map_err(not_encoded)?;
-            let bytes = encoder.take();
-            Ok((encoder, bytes))
+            work(&mut writer)?;
+            let bytes = Bytes::from(std::mem::take(writer.inner_mut()));
+            Ok((writer, bytes))
         };
-        let (encoder, bytes) = blocking(encode).await?;
-        self.encoder = Some(encoder);
+        let (writer, bytes) = blocking(encode).await?;
+        self.writer = Some(writer);
         if bytes.is_empty() { Ok(()) } else { self.file.write(bytes).await }
     }
 }
 
-/// Rows to Parquet bytes.
-struct Encoder {
-    writer: ArrowWriter<Vec<u8>>,
-    /// Bytes in memory of what the row group holds so far.
-    group_bytes: usize,
+fn add_group(writer: &mut SerializedFileWriter<Vec<u8>>, group: Encoded) -> Result<()> {
+    let add = || {
+        let mut columns = writer.next_row_group()?;
+        for chunk in group.chunks {
+            chunk.append_to_row_group(&mut columns)?;
+        }
+        columns.close().map(drop)
+    };
+    add().map_err(not_encoded)
 }
 
-impl Encoder {
-    fn new(schema: &SchemaRef, properties: Properties<'_>) -> Result<Self> {
-        let version = match properties.page_version()? {
-            PageVersion::One => WriterVersion::PARQUET_1_0,
-            PageVersion::Two => WriterVersion::PARQUET_2_0,
-        };
-        let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
-        let properties = WriterProperties::builder()
-            .set_created_by(CREATED_BY.to_owned())
-            .set_writer_version(version)
-            .set_compression(compression(properties)?)
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_statistics_truncate_length(Some(BOUND_BYTES))
-            .set_offset_index_disabled(true)
-            .set_max_row_group_row_count(Some(GROUP_ROWS))
-            .set_column_dictionary_enabled(unique("add", "path"), false)
-            .set_column_dictionary_enabled(unique("add", "stats"), false)
-            .set_column_dictionary_enabled(unique("remove", "path"), false)
-            .build();
-        let options = ArrowWriterOptions::new()
-            .with_properties(properties)
-            .with_skip_arrow_metadata(true)
-            .with_schema_root(SCHEMA_ROOT.to_owned());
-        let writer = ArrowWriter::try_new_with_options(Vec::new(), schema.clone(), options);
-        Ok(Self { writer: writer.map_err(not_encoded)?, group_bytes: 0 })
-    }
-
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
-        self.writer.write(batch)?;
-        let there = batch.columns().iter().filter(|column| column.null_count() < column.len());
-        let bytes: usize = there.map(|column| column.to_data().get_slice_memory_size().unwrap_or_default()).sum();
-        self.group_bytes = self.group_bytes.saturating_add(bytes);
-        if self.group_bytes >= GROUP_BYTES || self.writer.in_progress_rows() + PIECE_ROWS > GROUP_ROWS {
-            self.end_group()?;
+/// Row groups of actions that come batch by batch, each converted when its turn comes.
+pub(super) fn grouped(
+    batches: impl Stream<Item = Result<RecordBatch>> + Send,
+    convert: impl Fn(RecordBatch) -> Result<RecordBatch> + Send + Sync + 'static,
+) -> impl Stream<Item = Result<Group>> + Send {
+    let convert = Arc::new(convert);
+    let state = (Box::pin(batches.fuse()), convert);
+    futures::stream::try_unfold(state, |(mut batches, convert)| async move {
+        let mut group = Group { rows: 0, bytes: 0, pieces: Vec::new() };
+        while group.rows < GROUP_ROWS && group.bytes < GROUP_BYTES {
+            let Some(batch) = batches.try_next().await? else { break };
+            group.rows += batch.num_rows();
+            group.bytes = group.bytes.saturating_add(memory_of(&batch));
+            for start in (0..batch.num_rows()).step_by(PIECE_ROWS) {
+                let (piece, convert) = (batch.slice(start, PIECE_ROWS.min(batch.num_rows() - start)), convert.clone());
+                group.pieces.push(Box::new(move || convert(piece)));
+            }
         }
-        Ok(())
-    }
+        Ok((group.rows > 0).then_some((group, (batches, convert))))
+    })
+}
 
-    /// What comes after belongs to another kind of action, and to another row group if that is worth it.
-    fn end_kind(&mut self) -> Result<(), ParquetError> {
-        if self.writer.in_progress_rows() >= SMALL_GROUP_ROWS { self.end_group() } else { Ok(()) }
-    }
+/// About how many bytes rows take.
+pub(super) fn memory_of(rows: &RecordBatch) -> usize {
+    rows.columns().iter().map(|column| memory_of_column(column.as_ref())).fold(0, usize::saturating_add)
+}
 
-    fn end_group(&mut self) -> Result<(), ParquetError> {
-        self.group_bytes = 0;
-        self.writer.flush()
-    }
-
-    fn finish(&mut self) -> Result<(), ParquetError> {
-        self.writer.finish().map(drop)
-    }
-
-    fn take(&mut self) -> Bytes {
-        Bytes::from(std::mem::take(self.writer.inner_mut()))
-    }
+fn memory_of_column(column: &dyn Array) -> usize {
+    let texts = column.as_string_view_opt().map(|texts| texts.total_buffer_bytes_used());
+    let own = column.to_data().get_slice_memory_size().unwrap_or_default();
+    own.saturating_add(texts.unwrap_or_default())
 }
 
 /// The codec that the table asks for; else the one that every reader of checkpoints has.

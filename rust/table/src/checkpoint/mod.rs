@@ -6,5 +6,6 @@ pub(crate) mod leaf;
 mod order;
 pub(crate) mod part;
 pub mod read;
+mod runs;
 mod sidecars;
 pub mod write;

@@ -74,6 +74,28 @@ pub(crate) struct Fetched {
     chunks: Chunks,
 }
 
+/// Rows of a row group, decoded as they are asked for; no more than the footer says.
+pub(crate) struct PartRows {
+    reader: ParquetRecordBatchReader,
+    left: usize,
+    path: String,
+}
+
+impl Iterator for PartRows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?.map_err(|e| corrupt_parquet(&self.path, e.into()));
+        let within = |batch: RecordBatch| {
+            self.left = self.left.checked_sub(batch.num_rows()).ok_or_else(|| {
+                Error::corrupt("a row group has more rows than the footer says").in_file(&self.path)
+            })?;
+            Ok(batch)
+        };
+        Some(batch.and_then(within))
+    }
+}
+
 impl Fetched {
     /// The row group.
     pub(crate) fn group(&self) -> usize {
@@ -213,18 +235,26 @@ impl Part {
                 None => None,
             };
             let rows = rows.map(|rows| RowSelection::from_filters(&[BooleanArray::new(rows, None)]));
-            let reader = part.decode(fetched, Decode { rows, ..Decode::default() })?;
-            let mut left = part.rows(group);
-            let mut within = |batch: RecordBatch| {
-                left = left.checked_sub(batch.num_rows()).ok_or_else(|| {
-                    Error::corrupt("a row group has more rows than the footer says").in_file(part.path())
-                })?;
-                Ok(batch)
-            };
-            let batches = reader.map(|batch| batch.map_err(|e| corrupt_parquet(part.path(), e.into())));
-            batches.map(|batch| within(batch?)).collect()
+            part.rows_of(fetched, Decode { rows, ..Decode::default() })?.collect()
         })
         .await
+    }
+
+    /// The wanted leaves of a row group, decoded so many rows at a time, long texts of `add` as views.
+    pub(crate) async fn read_views(
+        self: &Arc<Self>,
+        group: usize,
+        batch_rows: usize,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<PartRows> {
+        let fetched = self.fetch(group, wanted).await?;
+        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows) };
+        self.blocking(move |part| part.rows_of(fetched, how)).await
+    }
+
+    fn rows_of(&self, fetched: Fetched, how: Decode) -> Result<PartRows> {
+        let left = self.rows(fetched.group);
+        Ok(PartRows { reader: self.decode(fetched, how)?, left, path: self.path.clone() })
     }
 
     /// The rows that have one of the leaves, if that is cheap to tell.

@@ -174,20 +174,11 @@ impl OpenCheckpoint {
 
     /// The files that were live, batch by batch.
     pub fn adds(&self, columns: &AddColumns) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
-        self.adds_of(columns, None)
-    }
-
-    /// The files that were live, batch by batch; of its Parquet files only `which`, by position, if given.
-    pub(crate) fn adds_of(
-        &self,
-        columns: &AddColumns,
-        which: Option<Vec<usize>>,
-    ) -> impl Stream<Item = Result<AddBatch>> + Send + use<> {
         let origin = Origin::Checkpoint(self.version);
         let inline: Vec<_> = self.inline.iter().map(|actions| Ok(actions.adds.clone())).collect();
         let columns = Arc::new(columns.clone());
         let read = move |(part, group): (Arc<Part>, usize)| {
-            let projection = Projection::of(&part, &columns);
+            let projection = columns.of(&part);
             async move {
                 let wanted = move |path: &[String]| projection.wants(path);
                 let batches = part.read(group, &wanted).await?;
@@ -195,7 +186,7 @@ impl OpenCheckpoint {
                 batches.collect::<Result<Vec<_>>>().map_err(|e| e.in_file(part.path()))
             }
         };
-        let parts = self.row_groups("add", which).map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
+        let parts = self.row_groups("add", None).map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
         stream::iter(inline).chain(parts.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten())
     }
 
@@ -213,6 +204,16 @@ impl OpenCheckpoint {
         };
         let parts = self.row_groups("remove", None).map_ok(read).try_buffered(CONCURRENT_ROW_GROUPS);
         stream::iter(inline).chain(parts.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten())
+    }
+
+    /// The row groups that may hold such file actions, those of sidecars last; of its files only `which`, by position, if
+    /// given.
+    pub(crate) async fn row_groups_of(
+        &self,
+        action: &'static str,
+        which: Option<Vec<usize>>,
+    ) -> Result<Vec<(Arc<Part>, usize)>> {
+        self.row_groups(action, which).try_collect().await
     }
 
     /// The row groups that may hold such file actions, those of sidecars last.
@@ -288,7 +289,7 @@ async fn state_actions(parts: &[Arc<Part>]) -> Result<StateActions> {
 
 /// The leaves of `add` to decode from one part.
 #[derive(Debug, Clone)]
-struct Projection {
+pub(crate) struct Projection {
     members: Vec<&'static str>,
     typed: Vec<Vec<String>>,
     num_records: bool,
@@ -296,20 +297,24 @@ struct Projection {
     all_typed: bool,
 }
 
-impl Projection {
-    fn of(part: &Part, columns: &AddColumns) -> Self {
-        let wants_stats = columns.num_records || !columns.stats.is_empty();
-        let typed = wants_stats && typed_stats_serve(part, &columns.stats);
-        Self {
-            members: columns.members.clone(),
-            typed: if typed { columns.stats.clone() } else { Vec::new() },
+impl AddColumns {
+    /// The leaves to decode for them.
+    pub(crate) fn of(&self, part: &Part) -> Projection {
+        let wants_stats = self.num_records || !self.stats.is_empty();
+        let typed = wants_stats && typed_stats_serve(part, &self.stats);
+        Projection {
+            members: self.members.clone(),
+            typed: if typed { self.stats.clone() } else { Vec::new() },
             num_records: typed,
-            text: columns.stats_text || (wants_stats && !typed),
-            all_typed: columns.stats_typed,
+            text: self.stats_text || (wants_stats && !typed),
+            all_typed: self.stats_typed,
         }
     }
+}
 
-    fn wants(&self, path: &[String]) -> bool {
+impl Projection {
+    /// Whether a leaf is among them.
+    pub(crate) fn wants(&self, path: &[String]) -> bool {
         let Some((root, rest)) = path.split_first() else { return false };
         let Some((member, rest)) = rest.split_first() else { return false };
         if root != "add" {
@@ -390,6 +395,8 @@ pub(crate) fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, Arrow
         },
     };
     match (expected, column.as_struct_opt()) {
+        // Whoever had long texts decoded as views wants to keep them so.
+        (DataType::Utf8, _) if member == "stats" && column.data_type() == &DataType::Utf8View => Ok(column.clone()),
         (DataType::Struct(members), Some(found)) => {
             let child = |field: &FieldRef| match found.column_by_name(field.name()) {
                 Some(child) => cast(child, field.data_type()),
@@ -398,8 +405,20 @@ pub(crate) fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, Arrow
             let children = members.iter().map(child).collect::<Result<_, _>>()?;
             Ok(Arc::new(StructArray::try_new(members.clone(), children, found.nulls().cloned())?))
         }
+        (DataType::Map(..), None) => cast(column, &without_views(column.data_type())),
         (expected, None) if !expected.is_nested() && column.data_type() != expected => cast(column, expected),
         _ => Ok(column.clone()),
+    }
+}
+
+/// The type with plain texts in the place of views.
+fn without_views(data_type: &DataType) -> DataType {
+    let inside = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(without_views(field.data_type())));
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(inside).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(inside(entries), *sorted),
+        other => other.clone(),
     }
 }
 

@@ -10,6 +10,7 @@
 //! PROTOCOL.md: "Sidecar Files", "V2 spec".
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -22,13 +23,14 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
 
 use super::columns::Layout;
-use super::encode::{Output, SCHEMA_ROOT, blocking};
+use super::encode::{Encoding, Group, Output, SCHEMA_ROOT, blocking};
 use super::part::Part;
 use super::read::{OpenCheckpoint, action_rows};
 use super::write::{Work, check_count};
 use crate::error::{Error, Result};
 use crate::file_table::Column;
 use crate::file_table::claims::{Claims, TAG};
+use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::tail::Tail;
@@ -109,11 +111,12 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
 
 async fn write_new(work: &Work, rewritten: Vec<usize>, written: &mut Sidecars) -> Result<()> {
     let schema = work.layout.file_schema();
+    let encoding = Encoding::new(schema, Properties::of(work.snapshot.metadata()))?;
     let adds = work.adds(Some(rewritten), schema).await?;
-    written.adds += write_rows(work, adds, "add", &mut written.all).await?;
+    written.adds += write_rows(work, &encoding, adds, "add", &mut written.all).await?;
     check_count(&work.snapshot, written.adds)?;
     let removes = work.removes(schema).await?;
-    written.removes = write_rows(work, removes, "remove", &mut written.all).await?;
+    written.removes = write_rows(work, &encoding, removes, "remove", &mut written.all).await?;
     Ok(())
 }
 
@@ -196,7 +199,7 @@ fn is_like_new(part: &Part, layout: &Layout) -> Result<bool> {
 /// Whether the tail supersedes any file of a sidecar.
 async fn lost_files(
     snapshot: &Snapshot,
-    part: &std::sync::Arc<Part>,
+    part: &Arc<Part>,
     claims: Option<Claims>,
     mentioned: &[String],
 ) -> Result<bool> {
@@ -236,38 +239,52 @@ struct Growing {
     output: Output,
     name: String,
     rows: u64,
-    /// Least and greatest path while all are canonical.
-    paths: Option<(String, String)>,
+    paths: Paths,
+}
+
+/// Least and greatest of the paths seen.
+#[derive(Default)]
+enum Paths {
+    #[default]
+    None,
+    Between(String, String),
+    /// One was not canonical.
+    Unknown,
 }
 
 /// Writes rows of one kind of action into new sidecars, and returns how many they are.
 async fn write_rows(
     work: &Work,
-    rows: impl Stream<Item = Result<RecordBatch>> + Send,
+    encoding: &Arc<Encoding>,
+    groups: impl Stream<Item = Result<Group>> + Send,
     action: &'static str,
     all: &mut Vec<Sidecar>,
 ) -> Result<u64> {
-    let mut rows = std::pin::pin!(rows);
+    let encode = |group: Group| {
+        let encoding = encoding.clone();
+        blocking(move || {
+            let mut paths = Paths::None;
+            let encoded = encoding.encode(group.pieces, |rows| paths.look(rows, action))?;
+            Ok((encoded, paths))
+        })
+    };
+    let mut groups = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
     let mut growing: Option<Growing> = None;
     let written: Result<u64> = async {
         let mut count = 0;
-        while let Some(mut rest) = rows.try_next().await? {
-            while rest.num_rows() > 0 {
-                let sidecar = match &mut growing {
-                    Some(sidecar) => sidecar,
-                    None => growing.insert(Growing::create(work).await?),
-                };
-                let room = usize::try_from(SIDECAR_FILES - sidecar.rows).unwrap_or(usize::MAX).min(rest.num_rows());
-                let piece = rest.slice(0, room);
-                rest = rest.slice(room, rest.num_rows() - room);
-                count += room as u64;
-                sidecar.write(piece, action).await?;
-                if sidecar.rows >= SIDECAR_FILES
-                    && let Some(full) = growing.take()
-                {
-                    all.push(full.finish(work, action).await?);
-                }
+        while let Some((group, paths)) = groups.try_next().await? {
+            let rows = group.rows as u64;
+            if let Some(full) = growing.take_if(|sidecar| sidecar.rows + rows > SIDECAR_FILES) {
+                all.push(full.finish(work, action).await?);
             }
+            let sidecar = match &mut growing {
+                Some(sidecar) => sidecar,
+                None => growing.insert(Growing::create(work, encoding).await?),
+            };
+            count += rows;
+            sidecar.rows += rows;
+            sidecar.paths = std::mem::take(&mut sidecar.paths).and(paths);
+            sidecar.output.append(group).await?;
         }
         Ok(count)
     }
@@ -285,35 +302,37 @@ async fn write_rows(
     }
 }
 
-impl Growing {
-    async fn create(work: &Work) -> Result<Self> {
-        let name = format!("{}.parquet", uuid::Uuid::new_v4());
-        let properties = Properties::of(work.snapshot.metadata());
-        let storage = work.snapshot.storage();
-        let output = Output::create(storage, &path_of(&name), work.layout.file_schema(), properties).await?;
-        Ok(Self { output, name, rows: 0, paths: None })
-    }
-
-    async fn write(&mut self, rows: RecordBatch, action: &str) -> Result<()> {
+impl Paths {
+    fn look(&mut self, rows: &RecordBatch, action: &str) {
         let members = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
         let paths = members.and_then(|members| members.column_by_name("path")?.as_string_opt::<i32>());
+        let mut bounds: Option<(&str, &str)> = None;
         for path in paths.into_iter().flat_map(|paths| paths.iter()).flatten() {
-            let is_first = self.rows == 0;
-            self.rows += 1;
             if canonical_path(path) != path {
-                self.paths = None;
-            } else if is_first {
-                self.paths = Some((path.to_owned(), path.to_owned()));
-            } else if let Some((min, max)) = &mut self.paths {
-                if path < min.as_str() {
-                    path.clone_into(min);
-                }
-                if path > max.as_str() {
-                    path.clone_into(max);
-                }
+                *self = Self::Unknown;
+                return;
             }
+            bounds = Some(bounds.map_or((path, path), |(min, max)| (min.min(path), max.max(path))));
         }
-        self.output.write(rows).await
+        if let Some((min, max)) = bounds {
+            *self = std::mem::take(self).and(Self::Between(min.to_owned(), max.to_owned()));
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, one) | (one, Self::None) => one,
+            (Self::Between(a, b), Self::Between(c, d)) => Self::Between(a.min(c), b.max(d)),
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+        }
+    }
+}
+
+impl Growing {
+    async fn create(work: &Work, encoding: &Arc<Encoding>) -> Result<Self> {
+        let name = format!("{}.parquet", uuid::Uuid::new_v4());
+        let output = Output::create(work.snapshot.storage(), &path_of(&name), encoding).await?;
+        Ok(Self { output, name, rows: 0, paths: Paths::None })
     }
 
     async fn finish(self, work: &Work, action: &str) -> Result<Sidecar> {
@@ -323,7 +342,11 @@ impl Growing {
         let part = Part::open(work.snapshot.storage(), path_of(&name), bytes).await?;
         // Whoever looks for files need not open a sidecar of tombstones.
         let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
-        let claims = Claims::new(name.clone(), files, paths.filter(|_| files > 0), &part.into(), &columns);
+        let paths = match paths {
+            Paths::Between(min, max) if files > 0 => Some((min, max)),
+            Paths::Between(..) | Paths::None | Paths::Unknown => None,
+        };
+        let claims = Claims::new(name.clone(), files, paths, &part.into(), &columns);
         let tags = claims.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]));
         Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags })
     }

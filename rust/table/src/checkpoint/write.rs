@@ -1,9 +1,9 @@
 //! Writing checkpoints: one Parquet file, streamed, or for large tables with the feature `v2Checkpoint` a small one over
 //! sidecars.
 //!
-//! Nothing is replayed that the snapshot has not replayed: live files come from it batch by batch, and are converted and
-//! encoded on the blocking pool while the next ones are fetched. The file appears when it is whole, so that a failed
-//! checkpoint leaves the one that was there. Other tables with the feature get the V2 spec under the classic name, which
+//! Nothing is replayed that the snapshot has not replayed: live files come from it run by run (`runs`), and are converted
+//! as they are encoded. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
+//! Other tables with the feature get the V2 spec under the classic name, which
 //! every reader of V2 understands.
 //!
 //! The few actions that are not files come last, in a row group of their own when there are many files.
@@ -21,11 +21,10 @@ use arrow_array::{Array, BooleanArray, RecordBatch, StructArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, SchemaRef};
-use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Txn;
-use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
+use deltic_protocol::action::batch::KeyBatch;
 use deltic_protocol::feature;
 use deltic_protocol::log::hint::{LastCheckpoint, UuidCheckpointHint};
 use deltic_protocol::log::name::{CheckpointFormat, LAST_CHECKPOINT, LogName, checkpoint_name};
@@ -33,16 +32,15 @@ use deltic_protocol::property::{CheckpointPolicy, Properties};
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
 use super::columns::{Layout, State, rows_of};
-use super::encode::{Output, PIECE_ROWS, blocking};
+use super::encode::{Encoding, Group, Output, grouped};
 use super::order::Order;
+use super::runs::Reader;
 use super::sidecars::{self, SIDECAR_FILES, Sidecars};
 use crate::error::{Error, Result};
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
-/// Batches of the log that are looked at together, so that many small commits do not make many small pieces.
-const BATCHES_AT_ONCE: usize = 256;
 /// More sidecars than these are not repeated in `_last_checkpoint`.
 const HINTED_SIDECARS: usize = 30;
 
@@ -151,7 +149,8 @@ async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&
     let snapshot = &work.snapshot;
     let properties = Properties::of(snapshot.metadata());
     let path = log_path(name);
-    let mut output = Output::create(snapshot.storage(), &path, work.layout.schema(), properties).await?;
+    let encoding = Encoding::new(work.layout.schema(), properties)?;
+    let mut output = Output::create(snapshot.storage(), &path, &encoding).await?;
     match write_actions(work, follows_v2, sidecars, &mut output).await {
         Ok(mut written) => {
             written.bytes = written.bytes.saturating_add(output.finish().await?);
@@ -203,57 +202,30 @@ async fn write_actions(
         checkpoint_metadata: follows_v2.then_some(version),
         sidecars: sidecars.map(|sidecars| sidecars.all.clone()).unwrap_or_default(),
     };
-    let others = output.write_all(stream::iter(work.layout.state(&state)?.into_iter().map(Ok))).await?;
+    let others = stream::iter(work.layout.state(&state)?.into_iter().map(Ok));
+    let others = output.write_all(grouped(others, Ok)).await?;
     written.actions = written.adds + written.removes + others;
     Ok(written)
 }
 
 impl Work {
-    /// Live files as rows of a checkpoint with `schema`, in order; of the last checkpoint only those of its files `which`,
-    /// by position, if given.
+    /// Live files as row groups of a checkpoint with `schema`, in order; of the last checkpoint only those of its files
+    /// `which`, by position, if given.
     pub(super) async fn adds(
         &self,
         which: Option<Vec<usize>>,
         schema: &SchemaRef,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let origin = Origin::Checkpoint(self.snapshot.version());
-        let newest: Vec<_> = self.snapshot.tail().await?.live.iter().map(|adds| Ok(adds.rows().clone())).collect();
-        let columns = self.layout.wanted();
-        let older = self.snapshot.checkpoint().await?.map(|checkpoint| checkpoint.adds_of(&columns, which));
-        let older = stream::iter(older).flatten().map_ok(|adds| adds.rows().clone());
-        let rows = pieces(stream::iter(newest)).map_ok(|rows| (rows, false));
-        let rows = rows.chain(pieces(older).map_ok(|rows| (rows, true)));
-        let (snapshot, layout) = (self.snapshot.clone(), self.layout.clone());
-        let convert = move |(rows, is_older)| {
-            let (snapshot, layout) = (snapshot.clone(), layout.clone());
-            blocking(move || {
-                let mut adds = AddBatch::new(origin, rows)?;
-                if is_older {
-                    let tail = snapshot.replayed();
-                    let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
-                    adds = adds.filter(tail.unseen(&adds.keys()?))?;
-                }
-                layout.adds(&adds)
-            })
-        };
-        let rows = rows.map_ok(convert).try_buffered(1);
-        let rows = match self.order.clone() {
-            Some(order) => order.sorted(rows).boxed(),
-            None => rows.boxed(),
-        };
-        let schema = schema.clone();
-        Ok(rows.map(move |rows| rows_of(&schema, "add", StructArray::from(rows?))).boxed())
+    ) -> Result<BoxStream<'static, Result<Group>>> {
+        let reader = Reader::new(&self.snapshot, &self.layout, self.order.as_ref(), which).await?;
+        Ok(reader.groups(schema).boxed())
     }
 
-    /// Tombstones that are young enough, as rows of a checkpoint with `schema`.
-    pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    /// Tombstones that are young enough, as row groups of a checkpoint with `schema`.
+    pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<Group>>> {
         let (layout, schema) = (self.layout.clone(), schema.clone());
-        let rows = removes(&self.snapshot, self.horizon).await?;
-        let convert = move |rows: RecordBatch| {
-            let (layout, schema) = (layout.clone(), schema.clone());
-            blocking(move || rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?)))
-        };
-        Ok(rows.map_ok(convert).try_buffered(1).boxed())
+        let convert =
+            move |rows: RecordBatch| rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
+        Ok(grouped(removes(&self.snapshot, self.horizon).await?, convert).boxed())
     }
 }
 
@@ -269,7 +241,7 @@ async fn removes(snapshot: &Snapshot, horizon: i64) -> Result<impl Stream<Item =
     let older = stream::iter(older).flatten().and_then(unseen);
     let young =
         move |rows: RecordBatch| std::future::ready(unexpired(&rows, horizon).and_then(|keep| kept(&rows, keep)));
-    Ok(pieces(stream::iter(newest).chain(older).and_then(young)))
+    Ok(stream::iter(newest).chain(older).and_then(young))
 }
 
 /// A tombstone without a time is as old as can be.
@@ -288,39 +260,6 @@ fn kept(rows: &RecordBatch, keep: BooleanBuffer) -> Result<RecordBatch> {
         return Ok(rows.clone());
     }
     Ok(filter_record_batch(rows, &BooleanArray::new(keep, None))?)
-}
-
-/// Batches of about equal size: small ones joined as long as their columns are the same, large ones cut.
-fn pieces(batches: impl Stream<Item = Result<RecordBatch>> + Send) -> impl Stream<Item = Result<RecordBatch>> + Send {
-    let ready = batches.try_ready_chunks(BATCHES_AT_ONCE).map_err(|e| e.1);
-    let cut = |batches: Vec<RecordBatch>| async move {
-        let mut pieces = Vec::new();
-        let mut run: Vec<RecordBatch> = Vec::new();
-        for batch in batches.into_iter().filter(|batch| batch.num_rows() > 0) {
-            let rows: usize = run.iter().map(RecordBatch::num_rows).sum();
-            let fits = rows + batch.num_rows() <= PIECE_ROWS;
-            if !fits || run.first().is_some_and(|first| first.schema() != batch.schema()) {
-                pieces.extend(joined(&run)?);
-                run.clear();
-            }
-            run.push(batch);
-        }
-        pieces.extend(joined(&run)?);
-        let slices = pieces.into_iter().flat_map(|piece| {
-            let starts = (0..piece.num_rows()).step_by(PIECE_ROWS);
-            starts.map(move |start| Ok(piece.slice(start, PIECE_ROWS.min(piece.num_rows() - start))))
-        });
-        Ok(stream::iter(slices))
-    };
-    ready.and_then(cut).try_flatten()
-}
-
-fn joined(run: &[RecordBatch]) -> Result<Option<RecordBatch>> {
-    match run {
-        [] => Ok(None),
-        [one] => Ok(Some(one.clone())),
-        [first, ..] => Ok(Some(concat_batches(&first.schema(), run)?)),
-    }
 }
 
 /// What the checksum of the version knows must be so, or the checkpoint would make an error lasting.
