@@ -20,7 +20,7 @@ pub struct Scanner<'t> {
     at: usize,
 }
 
-/// A string as it stands, quotes with it.
+/// A string, or another value, as it stands, quotes with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quoted<'t> {
     pub(crate) literal: &'t str,
@@ -57,6 +57,18 @@ impl<'t> Scanner<'t> {
         Some(Some(key))
     }
 
+    /// Steps over the key of the next member if it is this one, given with its quotes and the colon, and no space is
+    /// around it; else nothing happens.
+    pub(crate) fn skip_key(&mut self, first: bool, literal: &str) -> bool {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        let member = if first { Some(rest) } else { rest.strip_prefix(b",") };
+        let found = member.is_some_and(|member| member.starts_with(literal.as_bytes()));
+        if found {
+            self.at += usize::from(!first) + literal.len();
+        }
+        found
+    }
+
     /// The next value, which is a string.
     pub(crate) fn string(&mut self) -> Option<Quoted<'t>> {
         (self.peek()? == b'"').then_some(())?;
@@ -68,18 +80,43 @@ impl<'t> Scanner<'t> {
 
     /// The text of the next value, quotes and brackets with it.
     pub fn value(&mut self) -> Option<&'t str> {
+        self.quoted_or_not().map(|value| value.literal)
+    }
+
+    /// The same; of a string also how it is written.
+    pub(crate) fn quoted_or_not(&mut self) -> Option<Quoted<'t>> {
+        let plain = |literal| Quoted { literal, escapes: Escapes::None };
         match self.peek()? {
-            b'"' => self.string().map(|string| string.literal),
-            b'{' => self.bracketed(b'{', b'}'),
-            b'[' => self.bracketed(b'[', b']'),
+            b'"' => self.string(),
+            b'{' => self.bracketed(b'{', b'}').map(plain),
+            b'[' => self.bracketed(b'[', b']').map(plain),
             _ => {
                 let rest = self.text.as_bytes().get(self.at..)?;
                 let end = rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r'));
                 let from = self.at;
                 self.at += end.unwrap_or(rest.len());
-                (self.at > from).then(|| self.text.get(from..self.at)).flatten()
+                (self.at > from).then(|| self.text.get(from..self.at)).flatten().map(plain)
             }
         }
+    }
+
+    /// The next value if it is an integer of few digits, with a comma or the end of the object right behind it; else
+    /// nothing happens.
+    pub(crate) fn integer(&mut self) -> Option<i64> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let digits = rest.strip_prefix(b"-").unwrap_or(rest);
+        let (mut value, mut length) = (0_i64, 0);
+        loop {
+            match digits.get(length)? {
+                digit @ b'0'..=b'9' if length < 18 => value = value * 10 + i64::from(digit - b'0'),
+                b',' | b'}' if length > 0 => break,
+                _ => return None,
+            }
+            length += 1;
+        }
+        let is_negative = digits.len() < rest.len();
+        self.at += length + usize::from(is_negative);
+        Some(if is_negative { -value } else { value })
     }
 
     /// Steps out of the object whose members are being read.

@@ -23,6 +23,8 @@ use crate::storage::Storage;
 
 /// How many log files are fetched at once.
 const CONCURRENT_GETS: usize = 16;
+/// Commits of no more bytes than these together are not worth another thread.
+const FEW_BYTES: u64 = 32 * 1024;
 
 /// A commit that was read and parsed.
 #[derive(Debug)]
@@ -107,7 +109,14 @@ pub fn load(
     };
     let mut files = files.into_iter();
     let groups = std::iter::from_fn(move || {
-        let group: Vec<LogFile> = files.by_ref().take(together).collect();
+        let (mut group, mut bytes) = (Vec::new(), 0_u64);
+        while group.len() < CONCURRENT_GETS
+            && (group.len() < together || bytes < FEW_BYTES)
+            && let Some(file) = files.next()
+        {
+            bytes = bytes.saturating_add(file.size);
+            group.push(file);
+        }
         (!group.is_empty()).then_some(group)
     });
     let loaded = stream::iter(groups).map(some).buffered(parallelism().max(CONCURRENT_GETS / together));

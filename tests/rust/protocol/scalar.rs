@@ -209,6 +209,21 @@ mod properties {
             }
         }
 
+        /// What is written as usual is read in a shorter way than what is not.
+        #[test]
+        fn the_usual_forms_are_read_as_others(
+            year in 0..10_000, month in 0..14, day in 0..33, time in (0..25, 0..61, 0..61), fraction in "(\\.[0-9]{0,7})?",
+            number in "-?[0-9]{0,20}(\\.[0-9]{0,8})?", precision in 1_u8..=38, scale in 0_u8..10,
+        ) {
+            let date = format!("{year:04}-{month:02}-{day:02}");
+            let read = |text: &str| Scalar::parse(text, &PrimitiveType::Date);
+            prop_assert_eq!(read(&date), read(&format!("+{date}")));
+            let instant = format!("{date}T{:02}:{:02}:{:02}{fraction}", time.0, time.1, time.2);
+            prop_assert_eq!(parse_timestamp(&format!("{instant}Z")), parse_timestamp(&format!("{instant}+00:00")));
+            let decimal = |text: &str| parse_decimal(text, precision, scale.min(precision));
+            prop_assert_eq!(decimal(&number), decimal(&format!("{number}e0")));
+        }
+
         #[test]
         fn reading_text_never_panics(text in "[0-9+:TZ. eEuxna\\\\-]{0,30}|.{0,12}") {
             for data_type in generate_types() {

@@ -14,6 +14,8 @@ const YEARS_PER_CYCLE: i64 = 400;
 const CYCLE_START: i32 = 2000;
 /// Days from 1970-01-01 to the first day of [`CYCLE_START`].
 const CYCLE_START_DAY: i64 = 10_957;
+/// Days from 0001-01-01 to 1970-01-01.
+const DAYS_BEFORE_1970: i64 = 719_162;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 const MILLIS_PER_DAY: i64 = 86_400_000;
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -84,6 +86,9 @@ pub(super) fn fmt_decimal(f: &mut fmt::Formatter<'_>, value: i128, scale: u8) ->
 
 /// Plain or scientific notation, exactly: a digit that does not fit the scale must be zero.
 pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
+    if let Some(value) = plain_decimal(text.as_bytes(), precision, scale) {
+        return Some(value);
+    }
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
         None => (text, 0),
@@ -119,6 +124,27 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     (value < limit).then_some(if negative { -value } else { value })
 }
 
+/// Of a number in plain notation with few digits; `None` says nothing.
+fn plain_decimal(text: &[u8], precision: u8, scale: u8) -> Option<i128> {
+    let (is_negative, number) = match text {
+        [b'-', number @ ..] => (true, number),
+        number => (false, number),
+    };
+    let (whole, fraction) = match number.iter().position(|byte| *byte == b'.') {
+        Some(point) => (number.get(..point)?, number.get(point + 1..)?),
+        None => (number, &[][..]),
+    };
+    let zeros = usize::from(scale).checked_sub(fraction.len())?;
+    let digits = whole.len() + fraction.len();
+    // All that fits has no more digits than a 64-bit integer holds.
+    if digits == 0 || whole.len() > usize::from(precision.saturating_sub(scale)) || digits + zeros > 18 {
+        return None;
+    }
+    let value = whole.iter().chain(fraction).try_fold(0, |sum, byte| Some(sum * 10 + digit(*byte)?))?;
+    let value = i128::from((0..zeros).fold(value, |sum, _| sum * 10));
+    Some(if is_negative { -value } else { value })
+}
+
 /// Binary partition values are text whose UTF-8 bytes are the value; some writers escape every byte as `\u00XX`.
 pub(super) fn parse_binary(text: &str) -> Vec<u8> {
     unescape(text).unwrap_or_else(|| text.as_bytes().to_vec())
@@ -139,11 +165,14 @@ pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
 }
 
 /// `[+-]YYYY-MM-DD`, as days since 1970-01-01.
-pub(super) fn parse_date(text: &str) -> Option<i32> {
+pub(crate) fn parse_date(text: &str) -> Option<i32> {
     i32::try_from(parse_days(text)?).ok()
 }
 
 fn parse_days(text: &str) -> Option<i64> {
+    if let Some(days) = <&[u8; 10]>::try_from(text.as_bytes()).ok().and_then(plain_days) {
+        return Some(days);
+    }
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -157,6 +186,65 @@ fn parse_days(text: &str) -> Option<i64> {
     let date = NaiveDate::from_ymd_opt(CYCLE_START + in_cycle, month, day)?;
     let first = NaiveDate::from_ymd_opt(CYCLE_START, 1, 1)?;
     Some((date - first).num_days() + CYCLE_START_DAY + year.div_euclid(YEARS_PER_CYCLE) * DAYS_PER_CYCLE)
+}
+
+/// Of `YYYY-MM-DD` as it is nearly always written; `None` says nothing.
+fn plain_days(text: &[u8; 10]) -> Option<i64> {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *text else { return None };
+    let (century, year, month, day) = (pair(y1, y2)?, pair(y3, y4)?, pair(m1, m2)?, pair(d1, d2)?);
+    let year = century * 100 + year;
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let (before, length) = match month {
+        1 => (0, 31),
+        2 => (31, if is_leap { 29 } else { 28 }),
+        3 => (59, 31),
+        4 => (90, 30),
+        5 => (120, 31),
+        6 => (151, 30),
+        7 => (181, 31),
+        8 => (212, 31),
+        9 => (243, 30),
+        10 => (273, 31),
+        11 => (304, 30),
+        12 => (334, 31),
+        _ => return None,
+    };
+    if !(1..=length).contains(&day) || year == 0 {
+        return None;
+    }
+    let past = year - 1;
+    let leap_days = past / 4 - past / 100 + past / 400 + i64::from(is_leap && month > 2);
+    Some(past * 365 + leap_days + before + day - 1 - DAYS_BEFORE_1970)
+}
+
+/// Of `YYYY-MM-DDTHH:MM:SS`, with or without a fraction, with `Z`, as instants are nearly always written; `None` says
+/// nothing.
+fn plain_instant(text: &str) -> Option<i64> {
+    let (date, rest) = text.as_bytes().split_first_chunk::<10>()?;
+    let (time, rest) = rest.split_first_chunk::<9>()?;
+    let [b'T', h1, h2, b':', m1, m2, b':', s1, s2] = *time else { return None };
+    let (hours, minutes, seconds) = (pair(h1, h2)?, pair(m1, m2)?, pair(s1, s2)?);
+    if hours > 23 || minutes > 59 || seconds > 59 {
+        return None;
+    }
+    let micros = match rest.strip_suffix(b"Z")? {
+        [] => 0,
+        [b'.', fraction @ ..] if (1..=6).contains(&fraction.len()) => {
+            let digits = fraction.iter().try_fold(0, |sum, byte| Some(sum * 10 + digit(*byte)?))?;
+            (fraction.len()..6).fold(digits, |sum, _| sum * 10)
+        }
+        _ => return None,
+    };
+    let time = ((hours * 60 + minutes) * 60 + seconds) * MICROS_PER_SECOND + micros;
+    Some(plain_days(date)? * MICROS_PER_DAY + time)
+}
+
+fn digit(byte: u8) -> Option<i64> {
+    byte.is_ascii_digit().then(|| i64::from(byte - b'0'))
+}
+
+fn pair(tens: u8, ones: u8) -> Option<i64> {
+    Some(digit(tens)? * 10 + digit(ones)?)
 }
 
 fn digits(text: &str, least: usize, most: usize) -> Option<i64> {
@@ -180,6 +268,9 @@ pub fn parse_timestamp_ntz(text: &str) -> Option<i64> {
 
 /// Microseconds of the local time, and the offset in seconds if a zone is written.
 fn parse_instant(text: &str) -> Option<(i64, Option<i64>)> {
+    if let Some(micros) = plain_instant(text) {
+        return Some((micros, Some(0)));
+    }
     let Some((date, rest)) = text.split_once(['T', ' ']) else {
         return Some((parse_days(text)?.checked_mul(MICROS_PER_DAY)?, None));
     };

@@ -9,6 +9,7 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, Int64Builder};
@@ -21,7 +22,7 @@ use arrow_schema::{DataType as ArrowType, TimeUnit};
 
 use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float};
 use crate::error::Result;
-use crate::json::Scanner;
+use crate::json::{Quoted, Scanner};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
 
@@ -249,8 +250,19 @@ fn shift_micros(array: &ArrayRef, by: i64) -> ArrayRef {
 #[derive(Default)]
 struct Tree {
     /// Sorted by name.
-    children: Vec<(String, Tree)>,
+    children: Vec<Child>,
     leaf: Option<usize>,
+    /// Which child came first in the last text.
+    first: Cell<usize>,
+}
+
+struct Child {
+    name: String,
+    /// The name with what stands around it in a text, unless it has escapes there.
+    literal: Option<String>,
+    /// Which child came behind it in the last text: writers do not change the order of columns from file to file.
+    following: Cell<usize>,
+    tree: Tree,
 }
 
 impl Tree {
@@ -259,21 +271,39 @@ impl Tree {
             self.leaf = Some(index);
             return;
         };
-        let at = match self.children.binary_search_by(|(child, _)| child.cmp(name)) {
+        let at = match self.position(name) {
             Ok(at) => at,
             Err(at) => {
-                self.children.insert(at, (name.clone(), Tree::default()));
+                let has_escapes = name.bytes().any(|b| matches!(b, b'"' | b'\\') || b < b' ');
+                let literal = (!has_escapes).then(|| format!("\"{name}\":"));
+                let (following, tree) = (Cell::new(usize::MAX), Tree::default());
+                self.children.insert(at, Child { name: name.clone(), literal, following, tree });
                 at
             }
         };
-        if let Some((_, child)) = self.children.get_mut(at) {
-            child.insert(rest, index);
+        if let Some(child) = self.children.get_mut(at) {
+            child.tree.insert(rest, index);
         }
     }
 
-    fn child(&self, name: &str) -> Option<&Self> {
-        let at = self.children.binary_search_by(|(child, _)| child.as_str().cmp(name)).ok()?;
-        self.children.get(at).map(|(_, child)| child)
+    fn position(&self, name: &str) -> std::result::Result<usize, usize> {
+        self.children.binary_search_by(|child| child.name.as_str().cmp(name))
+    }
+
+    /// Steps over the next key; `Some(None)` behind the last one, `Some(Some(None))` if it is of no child.
+    fn key(&self, json: &mut Scanner<'_>, last: Option<&Child>, first: bool) -> Option<Option<Option<&Child>>> {
+        let guess = last.map_or(&self.first, |last| &last.following);
+        if let Some(child) = self.children.get(guess.get())
+            && child.literal.as_ref().is_some_and(|literal| json.skip_key(first, literal))
+        {
+            return Some(Some(Some(child)));
+        }
+        let Some(key) = json.key(first)? else { return Some(None) };
+        let at = self.position(&key).ok();
+        if let Some(at) = at {
+            guess.set(at);
+        }
+        Some(Some(at.and_then(|at| self.children.get(at))))
     }
 }
 
@@ -296,9 +326,16 @@ impl Row {
         self.bounds == 2 * self.sinks.len()
     }
 
-    fn take(&mut self, leaf: usize, member: Member, text: &str) {
+    fn takes_integers(&self, leaf: usize, member: Member) -> bool {
+        match member {
+            Member::NullCount => true,
+            Member::Min | Member::Max => self.sinks.get(leaf).is_some_and(|sink| matches!(sink.min, Values::Int(_))),
+        }
+    }
+
+    fn take(&mut self, leaf: usize, take: impl FnOnce(&mut Sink) -> bool) {
         if let Some(sink) = self.sinks.get_mut(leaf) {
-            self.bounds += usize::from(sink.take(member, text));
+            self.bounds += usize::from(take(sink));
         }
     }
 
@@ -353,24 +390,37 @@ impl Sink {
     }
 
     /// Whether that was a bound not found before.
-    fn take(&mut self, member: Member, text: &str) -> bool {
-        let (of, was_float) = (&self.leaf.data_type, self.leaf.was_float);
+    fn take(&mut self, member: Member, value: Quoted<'_>) -> bool {
+        let margin = self.margin;
+        if member == Member::NullCount {
+            self.count = count(value.literal);
+        }
+        self.take_bound(member, |values, leaf, upper| {
+            values.append(value, &leaf.data_type, leaf.was_float, margin, upper);
+        })
+    }
+
+    /// The same for an integer where integers are expected.
+    fn take_integer(&mut self, member: Member, value: i64) -> bool {
+        if member == Member::NullCount {
+            self.count = Some(value).filter(|count| *count >= 0);
+        }
+        self.take_bound(member, |values, _, _| values.append_integer(value))
+    }
+
+    fn take_bound(&mut self, member: Member, append: impl FnOnce(&mut Values, &Leaf, bool)) -> bool {
         match member {
             Member::Min if self.has_min == Found::Nothing => {
-                self.min.append(text, of, was_float, self.margin, false);
+                append(&mut self.min, &self.leaf, false);
                 self.has_min = Found::Value;
                 true
             }
             Member::Max if self.has_max == Found::Nothing => {
-                self.max.append(text, of, was_float, self.margin, true);
+                append(&mut self.max, &self.leaf, true);
                 self.has_max = Found::Value;
                 true
             }
-            Member::NullCount => {
-                self.count = count(text);
-                false
-            }
-            Member::Min | Member::Max => false,
+            Member::Min | Member::Max | Member::NullCount => false,
         }
     }
 
@@ -410,7 +460,7 @@ impl Sink {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Member {
     Min,
     Max,
@@ -456,20 +506,28 @@ fn document(text: &str, tree: &Tree, row: &mut Row, to_the_end: bool) -> Option<
 /// `minValues`, `maxValues`, `nullCount` or a struct inside one of them. As deep as the schema at most.
 fn branch(json: &mut Scanner<'_>, tree: &Tree, member: Member, row: &mut Row, to_the_end: bool) -> Option<()> {
     json.open()?;
-    let (mut first, mut wanted) = (true, tree.children.len());
+    let (mut first, mut wanted, mut last) = (true, tree.children.len(), None);
     while wanted > 0 {
-        let Some(key) = json.key(first)? else { return Some(()) };
+        let Some(key) = tree.key(json, last, first)? else { return Some(()) };
         first = false;
-        let Some(child) = tree.child(&key) else {
+        let Some(child) = key else {
             json.value()?;
             continue;
         };
-        match child.leaf {
+        last = Some(child);
+        match child.tree.leaf {
             Some(leaf) => {
-                let value = json.value()?;
-                if value != "null" {
-                    row.take(leaf, member, value);
+                if row.takes_integers(leaf, member)
+                    && let Some(integer) = json.integer()
+                {
+                    row.take(leaf, |sink| sink.take_integer(member, integer));
                     wanted -= 1;
+                } else {
+                    let value = json.quoted_or_not()?;
+                    if value.literal != "null" {
+                        row.take(leaf, |sink| sink.take(member, value));
+                        wanted -= 1;
+                    }
                 }
                 if !to_the_end && row.has_all_bounds() {
                     return Some(());
@@ -477,7 +535,7 @@ fn branch(json: &mut Scanner<'_>, tree: &Tree, member: Member, row: &mut Row, to
             }
             None => match json.peek()? {
                 b'{' => {
-                    branch(json, child, member, row, to_the_end)?;
+                    branch(json, &child.tree, member, row, to_the_end)?;
                     wanted -= 1;
                     if !to_the_end && row.has_all_bounds() {
                         return Some(());

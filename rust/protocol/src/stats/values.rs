@@ -11,8 +11,8 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
-use crate::json::unquote;
-use crate::scalar::{Scalar, parse_decimal, parse_timestamp, parse_timestamp_ntz};
+use crate::json::Quoted;
+use crate::scalar::{parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
 
@@ -97,11 +97,27 @@ impl Values {
         }
     }
 
-    /// `raw` is a JSON value as it stands in the statistics of a column of type `of`.
-    pub(super) fn append(&mut self, raw: &str, of: &PrimitiveType, was_float: bool, margin: Margin, upper: bool) {
+    /// Null if the column is not of integers.
+    pub(super) fn append_integer(&mut self, value: i64) {
+        match self {
+            Self::Int(b) => b.append_value(value),
+            other => other.append_null(),
+        }
+    }
+
+    /// `value` is a JSON value as it stands in the statistics of a column of type `of`.
+    pub(super) fn append(
+        &mut self,
+        value: Quoted<'_>,
+        of: &PrimitiveType,
+        was_float: bool,
+        margin: Margin,
+        upper: bool,
+    ) {
         let unquoted;
-        let text = if raw.starts_with('"') {
-            match unquote(raw) {
+        let is_quoted = value.literal.starts_with('"');
+        let text = if is_quoted {
+            match value.text() {
                 Some(text) => {
                     unquoted = text;
                     unquoted.as_ref()
@@ -109,7 +125,7 @@ impl Values {
                 None => return self.append_null(),
             }
         } else {
-            raw
+            value.literal
         };
         match self {
             Self::Int(b) => b.append_option(text.parse().ok()),
@@ -117,14 +133,11 @@ impl Values {
             Self::Double(b) => b.append_option(double(text, was_float, upper)),
             Self::Decimal(b) => b.append_option(decimal(text, of, margin, upper)),
             Self::Boolean(b) => b.append_option(text.parse().ok()),
-            Self::Text(b) => b.append_option(raw.starts_with('"').then_some(text)),
+            Self::Text(b) => b.append_option(is_quoted.then_some(text)),
             Self::Date(b) => {
                 // Some writers append a time, which is midnight.
-                let date = text.split(['T', ' ']).next().unwrap_or_default();
-                b.append_option(match Scalar::parse(date, &PrimitiveType::Date) {
-                    Some(Scalar::Date(days)) => Some(days),
-                    _ => None,
-                })
+                let end = text.bytes().position(|b| matches!(b, b'T' | b' ')).unwrap_or(text.len());
+                b.append_option(parse_date(text.get(..end).unwrap_or_default()));
             }
             Self::Timestamp(b) => b.append_option(timestamp(text, of, margin, upper)),
             Self::Unknown(_, len) => *len += 1,

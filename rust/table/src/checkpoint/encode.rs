@@ -11,6 +11,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use deltic_protocol::property::{Compression, PageVersion, Properties};
+use futures::future::try_join;
 use futures::stream::{Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
@@ -37,7 +38,7 @@ const SMALL_GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes of text kept in the bounds of a column chunk: longer than any statistic, shorter than JSON.
 const BOUND_BYTES: usize = 256;
 /// Bytes of distinct values of a column chunk beyond which they do not repeat enough to be worth a dictionary.
-const DICTIONARY_BYTES: usize = 128 * 1024;
+const DICTIONARY_BYTES: usize = 32 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
@@ -159,13 +160,17 @@ impl Output {
             }
         };
         let mut encoded = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
-        let mut count = 0;
-        while let Some((rows, group)) = encoded.try_next().await? {
+        let (mut count, mut coming) = (0, encoded.try_next().await?);
+        while let Some((rows, group)) = coming {
             count += rows as u64;
-            match group {
-                Ok(encoded) => self.append(encoded).await?,
-                Err(few) => self.few.extend(few),
-            }
+            coming = match group {
+                // The next ones are read meanwhile.
+                Ok(group) => try_join(self.append(group), encoded.try_next()).await?.1,
+                Err(few) => {
+                    self.few.extend(few);
+                    encoded.try_next().await?
+                }
+            };
         }
         Ok(count)
     }

@@ -87,10 +87,17 @@ impl Order {
         }
         let key = |(piece, row): (u32, u32)| keys.get(piece as usize).map(|rows| rows.row(row as usize));
         let rows = |(piece, rows): (u32, &Rows)| (0..rows.num_rows()).map(move |row| (piece, row as u32));
-        // Most keys differ in their first bytes, which are compared without a look at the keys themselves.
+        // Most keys differ in their first bytes, which are compared without a look at the keys themselves. Zeros in the
+        // place of missing bytes do no harm: no key is the beginning of another.
         let head = |at: (u32, u32)| (key(at).map(|key| head(key.as_ref())).unwrap_or_default(), at);
         let mut sorted: Vec<(u64, (u32, u32))> = (0..).zip(&keys).flat_map(rows).map(head).collect();
-        sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))).then_with(|| a.1.cmp(&b.1)));
+        let length = |rows: &Rows| rows.lengths().all(|length| length <= size_of::<u64>());
+        if keys.iter().all(length) {
+            sorted.sort_unstable();
+        } else {
+            let rest = |a: (u32, u32), b: (u32, u32)| key(a).cmp(&key(b)).then(a.cmp(&b));
+            sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| rest(a.1, b.1)));
+        }
         Ok(Some(sorted.into_iter().map(|(_, at)| at).collect()))
     }
 }

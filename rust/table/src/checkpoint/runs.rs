@@ -29,7 +29,7 @@ use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 
 /// Bytes in memory of rows sorted together.
-const RUN_BYTES: usize = 160 * 1024 * 1024;
+const RUN_BYTES: usize = 128 * 1024 * 1024;
 /// Rows decoded and looked at together.
 const READ_ROWS: usize = 16 * 1024;
 /// Row groups are made smaller than they might be, to be encoded at once, but not smaller than this.
@@ -78,7 +78,7 @@ impl Reader {
             groups = checkpoint.row_groups_of("add", which).await?;
         }
         // What is sorted need not come in order.
-        let (lanes, runs) = if order.is_some() { (parallelism().min(LANES), 1) } else { (1, parallelism()) };
+        let (lanes, runs) = if order.is_some() { ((parallelism() - 1).min(LANES), 1) } else { (1, parallelism()) };
         let mut lanes: Vec<Lane> = (0..lanes.min(groups.len())).map(|_| Lane::default()).collect();
         for (at, group) in groups.into_iter().enumerate() {
             let lane = at % lanes.len().max(1);

@@ -19,6 +19,7 @@ use deltic_protocol::action::batch::KeyBatch;
 use deltic_protocol::log::name::{LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::canonical_path;
+use futures::future::try_join;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
 
@@ -271,8 +272,8 @@ async fn write_rows(
     let mut groups = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
     let mut growing: Option<Growing> = None;
     let written: Result<u64> = async {
-        let mut count = 0;
-        while let Some((group, paths)) = groups.try_next().await? {
+        let (mut count, mut coming) = (0, groups.try_next().await?);
+        while let Some((group, paths)) = coming {
             let rows = group.rows as u64;
             if let Some(full) = growing.take_if(|sidecar| sidecar.rows + rows > SIDECAR_FILES) {
                 all.push(full.finish(work, action).await?);
@@ -284,7 +285,7 @@ async fn write_rows(
             count += rows;
             sidecar.rows += rows;
             sidecar.paths = std::mem::take(&mut sidecar.paths).and(paths);
-            sidecar.output.append(group).await?;
+            coming = try_join(sidecar.output.append(group), groups.try_next()).await?.1;
         }
         Ok(count)
     }
