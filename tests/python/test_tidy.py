@@ -32,7 +32,7 @@ TABLE: list[set[str]] = [
     {"tail"},
     {"file_table"},
     {"snapshot"},
-    {"history", "check", "scan", "write", "checkpoint/write", "checkpoint/sidecars"},
+    {"history", "check", "scan", "write", "checkpoint/write", "checkpoint/sidecars", "checkpoint/runs"},
     {"commit", "changes", "cleanup", "compaction"},
     {"transaction"},
     {"trail"},

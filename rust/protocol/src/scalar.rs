@@ -17,8 +17,8 @@ use arrow_array::{
     Int16Array, Int32Array, Int64Array, NullArray, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 
-use text::{fmt_date, fmt_decimal, fmt_float, fmt_instant, parse_binary, unescape};
 pub(crate) use text::{MICROS_PER_DAY, parse_date};
+use text::{fmt_date, fmt_decimal, fmt_float, fmt_instant, parse_binary, unescape};
 pub use text::{iso_instant, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 
 use crate::error::{Error, Result};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, MapArray, RecordBatch, StructArray};
 use arrow_schema::{DataType as ArrowType, Field};
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, text_map_at};
 use deltic_protocol::error::Kind;
@@ -884,6 +884,99 @@ fn many_files_make_row_groups_of_their_own() {
             SerializedFileReader::new(std::fs::File::open(log.path(&log.checkpoint_name(version))).unwrap()).unwrap();
         let rows: Vec<i64> = file.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
         assert_eq!(rows, [files as i64, 2]);
+        log.commit(&[json!({"commitInfo": {}})]);
+    }
+}
+
+/// Files that come in no order, more than fit a row group, go into row groups of neighbours; from checkpoint to
+/// checkpoint none is lost, and those that were removed are gone.
+#[test]
+fn many_files_are_cut_into_row_groups_of_neighbours() {
+    let mut log = Log::new(&[("x", "long"), ("p", "integer")], &["p"], &[]);
+    let (files, partitions) = (140_000, 100);
+    let path = |i: i64| format!("part-{i:06}");
+    let partition = |i: i64| i * 37 % partitions;
+    let row = |i: i64| {
+        let stats = format!(r#"{{"numRecords":1,"minValues":{{"x":{i}}},"nullCount":{{"x":{}}}}}"#, i % 2);
+        add_with(&path(i), json!({"partitionValues": {"p": partition(i).to_string()}, "stats": stats}))
+    };
+    for start in (0..files).step_by(20_000) {
+        log.commit(&(start..(start + 20_000).min(files)).map(row).collect::<Vec<_>>());
+    }
+    let mut expected: Vec<i64> = (0..files).collect();
+    for _ in 0..2 {
+        let version = log.next - 1;
+        assert_eq!(log.only_checkpoint(0).adds, expected.len() as u64);
+        let file = std::fs::File::open(log.path(&log.checkpoint_name(version))).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
+        assert!(groups.len() >= 2 && groups.iter().all(|rows| *rows <= 128 * 1024), "{groups:?}");
+        let (mut seen, mut last) = (Vec::new(), i64::MIN);
+        for batch in reader.build().unwrap() {
+            let batch = batch.unwrap();
+            let adds = batch.column_by_name("add").unwrap().as_struct();
+            let member = |name: &str| adds.column_by_name(name).unwrap();
+            let paths = member("path").as_string::<i32>();
+            let parsed = member("partitionValues_parsed").as_struct();
+            let values = parsed.column_by_name("p").unwrap().as_primitive::<Int32Type>();
+            let texts = text_map_columns(member("partitionValues").as_map());
+            let stats = member("stats_parsed").as_struct();
+            let part = |name: &str| stats.column_by_name(name).unwrap().as_struct().column_by_name("x").unwrap();
+            let (least, nulls) = (part("minValues"), part("nullCount"));
+            for at in (0..batch.num_rows()).filter(|at| adds.is_valid(*at)) {
+                let i: i64 = paths.value(at)["part-".len()..].parse().unwrap();
+                assert_eq!(i64::from(values.value(at)), partition(i));
+                assert_eq!(texts[at], partition(i).to_string());
+                assert_eq!(least.as_primitive::<Int64Type>().value(at), i);
+                assert_eq!(nulls.as_primitive::<Int64Type>().value(at), i % 2);
+                assert!(member("stats").as_string::<i32>().value(at).contains(&format!("\"x\":{i}}}")));
+                // All of these are sorted together.
+                assert!(last <= partition(i));
+                last = partition(i);
+                seen.push(i);
+            }
+        }
+        seen.sort_unstable();
+        assert!(seen == expected, "{} files instead of {}", seen.len(), expected.len());
+        log.commit(&(0..files).step_by(7).map(|i| remove(&path(i), 1)).collect::<Vec<_>>());
+        expected.retain(|i| i % 7 != 0);
+    }
+}
+
+/// The one value of each map.
+fn text_map_columns(maps: &MapArray) -> Vec<String> {
+    let value = |map: StructArray| map.column(1).as_string::<i32>().value(0).to_owned();
+    maps.iter().map(|map| map.map(value).unwrap_or_default()).collect()
+}
+
+/// More than is held in memory at once.
+#[test]
+fn files_with_very_long_statistics_are_written_in_turns() {
+    let mut log = Log::new(&[("x", "string"), ("p", "integer")], &["p"], &form(true, true));
+    let files = 1_800;
+    let row = |i: i64| {
+        let stats = json!({"numRecords": i, "minValues": {"x": format!("{i}{}", "x".repeat(70_000))}}).to_string();
+        add_with(&format!("f{i}"), json!({"partitionValues": {"p": (files - i).to_string()}, "stats": stats}))
+    };
+    for start in (0..files).step_by(600) {
+        log.commit(&(start..start + 600).map(row).collect::<Vec<_>>());
+    }
+    for _ in 0..2 {
+        assert_eq!(log.only_checkpoint(0).adds, files as u64);
+        let live = block_on(live(&log.snapshot())).unwrap();
+        let mut seen = Vec::new();
+        for batch in &live {
+            for (path, stats) in batch.path().iter().zip(&batch.stats().unwrap().unwrap()) {
+                let i: i64 = path.unwrap()[1..].parse().unwrap();
+                assert!(stats.unwrap().starts_with(&format!(r#"{{"minValues":{{"x":"{i}xx"#)), "{i}");
+                seen.push(i);
+            }
+        }
+        // Neighbours in the order of their partitions, but for the seam between what was held at once.
+        let seams = seen.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!((1..=3).contains(&seams), "{seams}");
+        seen.sort_unstable();
+        assert!(seen.iter().copied().eq(0..files), "{}", seen.len());
         log.commit(&[json!({"commitInfo": {}})]);
     }
 }

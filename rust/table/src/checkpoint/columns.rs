@@ -189,13 +189,13 @@ impl Layout {
         let typed = adds.structure("stats_parsed");
         let text = if self.wants_stats() { stats_text(adds)? } else { None };
         let text = match typed {
-            Some(typed) if lacks_text(text.as_ref(), typed) => {
-                let text = text.as_ref().map(|text| plain_text(text)).transpose()?;
+            Some(typed) if self.writes_text && lacks_text(text.as_ref(), typed) => {
+                let text = text.as_ref().map(plain_text).transpose()?;
                 Some(as_views(&complete(text.as_ref(), typed)?)?)
             }
             Some(_) | None => text,
         };
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let (mut fields, mut columns, mut wants_text) = (Vec::new(), Vec::new(), true);
         for field in &self.add {
             let column: ArrayRef = match field.name().as_str() {
                 "dataChange" | "stats" | "stats_parsed" => continue,
@@ -211,12 +211,13 @@ impl Layout {
             }
         }
         if let Some(layout) = self.stats.as_ref().filter(|_| all_typed || typed.is_some()) {
-            let text = text.as_ref().map(|text| plain_text(text)).transpose()?;
+            let text = text.as_ref().map(plain_text).transpose()?;
             let typed = layout.columns(text.as_ref(), typed, adds.len())?;
             fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
             columns.push(Arc::new(typed));
+            wants_text = self.writes_text;
         }
-        if let Some(text) = text.filter(|text| text.null_count() < text.len()) {
+        if let Some(text) = text.filter(|text| wants_text && text.null_count() < text.len()) {
             fields.push(Field::new("stats", ArrowType::Utf8View, true));
             columns.push(text);
         }
@@ -229,7 +230,7 @@ impl Layout {
         let Some(layout) = self.stats.as_ref().filter(|_| held.column_by_name("stats_parsed").is_none()) else {
             return Ok(held.clone());
         };
-        let text = held.column_by_name("stats").map(|text| plain_text(text)).transpose()?;
+        let text = held.column_by_name("stats").map(plain_text).transpose()?;
         let typed = layout.columns(text.as_ref(), None, held.num_rows())?;
         let (schema, mut columns, _) = held.clone().into_parts();
         let field = Arc::new(Field::new("stats_parsed", typed.data_type().clone(), true));
@@ -241,7 +242,7 @@ impl Layout {
     /// Files that were held as the column `add`.
     pub(super) fn adds(&self, held: &RecordBatch) -> Result<StructArray> {
         let rows = held.num_rows();
-        let text = held.column_by_name("stats").map(|text| plain_text(text)).transpose()?;
+        let text = held.column_by_name("stats").map(plain_text).transpose()?;
         let mut columns = Vec::with_capacity(self.add.len());
         for field in &self.add {
             let column: ArrayRef = match (field.name().as_str(), held.column_by_name(field.name())) {

@@ -259,6 +259,7 @@ pub(super) fn memory_of(rows: &RecordBatch) -> usize {
 
 fn memory_of_column(column: &dyn Array) -> usize {
     let texts = column.as_string_view_opt().map(|texts| texts.total_buffer_bytes_used());
+    let texts = texts.or_else(|| column.as_binary_view_opt().map(|bytes| bytes.total_buffer_bytes_used()));
     let own = column.to_data().get_slice_memory_size().unwrap_or_default();
     own.saturating_add(texts.unwrap_or_default())
 }

@@ -87,9 +87,10 @@ impl Iterator for PartRows {
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.reader.next()?.map_err(|e| corrupt_parquet(&self.path, e.into()));
         let within = |batch: RecordBatch| {
-            self.left = self.left.checked_sub(batch.num_rows()).ok_or_else(|| {
-                Error::corrupt("a row group has more rows than the footer says").in_file(&self.path)
-            })?;
+            self.left = self
+                .left
+                .checked_sub(batch.num_rows())
+                .ok_or_else(|| Error::corrupt("a row group has more rows than the footer says").in_file(&self.path))?;
             Ok(batch)
         };
         Some(batch.and_then(within))

@@ -29,9 +29,12 @@ use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 
 /// Bytes in memory of rows sorted together.
-const RUN_BYTES: usize = 128 * 1024 * 1024;
-/// Rows decoded and looked at together.
+const RUN_BYTES: usize = 104 * 1024 * 1024;
+/// Rows decoded and looked at together, and bytes of those that are decoded already.
 const READ_ROWS: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes in memory of rows encoded together.
+const PIECE_BYTES: usize = 8 * 1024 * 1024;
 /// Row groups are made smaller than they might be, to be encoded at once, but not smaller than this.
 const SHARED_ROWS: usize = 32 * 1024;
 /// Row groups decoded at once: each keeps its compressed bytes meanwhile.
@@ -77,6 +80,7 @@ impl Reader {
             given.extend(checkpoint.inline_adds().map(|adds| (adds.clone(), true)));
             groups = checkpoint.row_groups_of("add", which).await?;
         }
+        given.retain(|(adds, _)| !adds.is_empty());
         // What is sorted need not come in order.
         let (lanes, runs) = if order.is_some() { ((parallelism() - 1).min(LANES), 1) } else { (1, parallelism()) };
         let mut lanes: Vec<Lane> = (0..lanes.min(groups.len())).map(|_| Lane::default()).collect();
@@ -112,9 +116,12 @@ impl Reader {
                 while pieces.bytes < most
                     && let Some((adds, is_older)) = given.pop_front()
                 {
-                    for start in (0..adds.len()).step_by(READ_ROWS) {
-                        let rows = adds.rows().slice(start, READ_ROWS.min(adds.len() - start));
-                        pieces.push(hold.held(AddBatch::new(adds.origin, rows)?, is_older)?);
+                    let (rows, origin) = (adds.rows(), adds.origin);
+                    let few = rows_of_bytes(READ_BYTES, rows.num_rows(), memory_of(rows)).min(READ_ROWS);
+                    let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
+                    pieces.push(hold.held(AddBatch::new(origin, these)?, is_older)?);
+                    if others.num_rows() > 0 {
+                        given.push_front((AddBatch::new(origin, others)?, is_older));
                     }
                 }
                 Ok((given, pieces))
@@ -240,7 +247,8 @@ impl Run {
         let order = match order.and_then(|order| order.sorted(&pieces).transpose()) {
             Some(sorted) => sorted?,
             None => {
-                let rows = |(piece, rows): (u32, &RecordBatch)| (0..rows.num_rows()).map(move |row| (piece, row as u32));
+                let rows =
+                    |(piece, rows): (u32, &RecordBatch)| (0..rows.num_rows()).map(move |row| (piece, row as u32));
                 (0..).zip(&pieces).flat_map(rows).collect()
             }
         };
@@ -257,13 +265,14 @@ impl Run {
         let groups = if rows / SHARED_ROWS >= workers { least.next_multiple_of(workers) } else { least };
         let run = Arc::new(self);
         let part = |at: usize| rows * at / groups;
+        let together = rows_of_bytes(PIECE_BYTES, rows, bytes).min(PIECE_ROWS);
         let group = |at: usize| {
             let range = part(at)..part(at + 1);
             let piece = |start: usize| -> Piece {
-                let (run, schema, rows) = (run.clone(), schema.clone(), start..range.end.min(start + PIECE_ROWS));
+                let (run, schema, rows) = (run.clone(), schema.clone(), start..range.end.min(start + together));
                 Box::new(move || rows_of(&schema, "add", run.layout.adds(&run.gather(rows)?)?))
             };
-            let pieces = range.clone().step_by(PIECE_ROWS).map(piece).collect();
+            let pieces = range.clone().step_by(together).map(piece).collect();
             Group { rows: range.len(), bytes: bytes / groups, pieces }
         };
         (0..groups).map(group).filter(|group| group.rows > 0).collect()
@@ -281,6 +290,11 @@ impl Run {
         let chosen: Vec<_> = chosen.iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect();
         Ok(interleave_record_batch(&pieces, &chosen)?)
     }
+}
+
+/// How many of some rows take so many bytes: one at least, and no more than there are.
+fn rows_of_bytes(bytes: usize, rows: usize, of: usize) -> usize {
+    rows.saturating_mul(bytes).checked_div(of).unwrap_or(rows).min(rows).max(1)
 }
 
 /// Pieces that can be mixed: a column that any of them has is in all of them.

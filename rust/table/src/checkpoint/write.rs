@@ -223,8 +223,7 @@ impl Work {
     /// Tombstones that are young enough, as row groups of a checkpoint with `schema`.
     pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<Group>>> {
         let (layout, schema) = (self.layout.clone(), schema.clone());
-        let convert =
-            move |rows: RecordBatch| rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
+        let convert = move |rows: RecordBatch| rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
         Ok(grouped(removes(&self.snapshot, self.horizon).await?, convert).boxed())
     }
 }
