@@ -561,7 +561,7 @@ impl Case<'_> {
 fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
     let mut kept = BooleanBuffer::new_unset(adds.len());
     for predicate in &read.predicates {
-        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns())?;
+        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns(), true)?;
         kept = &kept | &prune::keep(predicate, &bounds)?;
     }
     adds.filter(kept)

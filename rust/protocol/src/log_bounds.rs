@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, MapArray, StringArrayType, UInt32Array, new_null_array};
+use arrow_array::{Array, ArrayRef, Int64Array, MapArray, StringArrayType, UInt32Array, new_null_array};
 use arrow_schema::DataType as ArrowType;
 use arrow_select::take::take;
 
@@ -20,7 +20,7 @@ use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::mapping::ColumnMapping;
 use crate::schema::{DataType, PrimitiveType, StructType};
-use crate::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_struct, was_float};
+use crate::stats::read::{JsonReader, Leaf, LeafBounds, StatsColumns, from_struct, was_float};
 
 /// How the table names its columns, and which ones partition it.
 #[derive(Debug, Clone)]
@@ -175,25 +175,16 @@ fn parse_value(text: &str, logical: &str, data_type: &PrimitiveType) -> Result<S
 
 /// The statistics of `leaves` from whatever form the batch holds: typed, else JSON, else unknown.
 pub fn statistics(adds: &AddBatch, leaves: &[Leaf]) -> Result<StatsColumns> {
+    read_statistics(adds, leaves, true)
+}
+
+fn read_statistics(adds: &AddBatch, leaves: &[Leaf], counted: bool) -> Result<StatsColumns> {
     if let Some(stats) = adds.structure("stats_parsed") {
         return from_struct(stats, leaves);
     }
-    if let Some(stats) = adds.stats()? {
-        return from_json(&stats, leaves);
-    }
-    let unknown = |leaf: &Leaf| {
-        let arrow = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));
-        LeafBounds {
-            min: new_null_array(&arrow, adds.len()),
-            max: new_null_array(&arrow, adds.len()),
-            null_count: Int64Array::new_null(adds.len()),
-        }
-    };
-    Ok(StatsColumns {
-        num_records: Int64Array::new_null(adds.len()),
-        tight_bounds: BooleanArray::new_null(adds.len()),
-        leaves: leaves.iter().map(unknown).collect(),
-    })
+    let mut reader = JsonReader::for_skipping(leaves, counted);
+    adds.each_stats(|text| reader.read(text))?;
+    reader.finish(leaves)
 }
 
 /// Bounds of the files of one batch, for the columns of one predicate.
@@ -216,8 +207,8 @@ impl LogBounds {
         Ok(bounds)
     }
 
-    /// For any predicate.
-    pub fn of_statistics(adds: &AddBatch, shape: &TableShape, columns: &[&Column]) -> Result<Self> {
+    /// For any predicate. Counts of nulls and rows may be left unknown where both bounds are known, unless `counted`.
+    pub fn of_statistics(adds: &AddBatch, shape: &TableShape, columns: &[&Column], counted: bool) -> Result<Self> {
         let (partition, data): (Vec<&Column>, Vec<&Column>) =
             columns.iter().partition(|c| c.path.first().is_some_and(|name| shape.is_partition_column(name)));
         let mut known = Vec::new();
@@ -227,7 +218,7 @@ impl LogBounds {
             }
         }
         let (paths, leaves): (Vec<_>, Vec<_>) = known.into_iter().unzip();
-        let stats = statistics(adds, &leaves)?;
+        let stats = read_statistics(adds, &leaves, counted)?;
         let columns = paths.into_iter().zip(stats.leaves).collect();
         let partition_columns = shape.partition_columns.clone();
         let mut bounds = Self { files: adds.len(), row_count: stats.num_records, columns, partition_columns };

@@ -544,7 +544,7 @@ fn covered(adds: &AddBatch, shape: &TableShape, predicate: &BoundPredicate) -> R
     let partitions = columns.iter().all(|c| c.path.first().is_some_and(|name| shape.is_partition_column(name)));
     let bounds = match partitions {
         true => LogBounds::of_partitions(adds, shape, &columns)?,
-        false => LogBounds::of_statistics(adds, shape, &columns)?,
+        false => LogBounds::of_statistics(adds, shape, &columns, true)?,
     };
     let (some, all) = (prune::keep(predicate, &bounds)?, prune::always(predicate, &bounds)?);
     let mut rows = Vec::new();

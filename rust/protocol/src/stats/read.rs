@@ -104,26 +104,55 @@ fn read_json<'a>(
     margin: Margin,
     to_the_end: bool,
 ) -> Result<StatsColumns> {
-    let mut tree = Tree::default();
-    for (index, leaf) in leaves.iter().enumerate() {
-        tree.insert(&leaf.path, index);
+    let mut reader = JsonReader::new(leaves, margin, to_the_end);
+    stats.into_iter().for_each(|text| reader.read(text));
+    reader.finish(leaves)
+}
+
+/// Reads JSON statistics one after another.
+pub(crate) struct JsonReader {
+    tree: Tree,
+    row: Row,
+    num_records: Int64Builder,
+    tight_bounds: BooleanBuilder,
+    to_the_end: bool,
+}
+
+impl JsonReader {
+    /// For skipping; no further than to the bounds, unless one is missing, or `to_the_end`.
+    pub(crate) fn for_skipping(leaves: &[Leaf], to_the_end: bool) -> Self {
+        Self::new(leaves, Margin::Safe, to_the_end)
     }
-    let mut row = Row::new(leaves, margin);
-    let mut num_records = Int64Builder::new();
-    let mut tight_bounds = BooleanBuilder::new();
-    for text in stats {
+
+    fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool) -> Self {
+        let mut tree = Tree::default();
+        for (index, leaf) in leaves.iter().enumerate() {
+            tree.insert(&leaf.path, index);
+        }
+        let (num_records, tight_bounds) = (Int64Builder::new(), BooleanBuilder::new());
+        Self { tree, row: Row::new(leaves, margin), num_records, tight_bounds, to_the_end }
+    }
+
+    /// The statistics of the next file.
+    pub(crate) fn read(&mut self, text: Option<&str>) {
+        let row = &mut self.row;
         (row.num_records, row.tight_bounds, row.bounds) = (None, None, 0);
         // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
-        if text.is_some_and(|text| document(text, &tree, &mut row, to_the_end).is_none()) {
+        if text.is_some_and(|text| document(text, &self.tree, row, self.to_the_end).is_none()) {
             row.forget();
         }
-        num_records.append_option(row.num_records);
-        tight_bounds.append_option(row.tight_bounds);
+        self.num_records.append_option(row.num_records);
+        self.tight_bounds.append_option(row.tight_bounds);
         row.flush();
     }
-    let leaves = leaves.iter().zip(row.sinks);
-    let leaves = leaves.map(|(leaf, sink)| sink.finish(&leaf.data_type)).collect::<Result<_>>()?;
-    Ok(StatsColumns { num_records: num_records.finish(), tight_bounds: tight_bounds.finish(), leaves })
+
+    /// All of them, of the `leaves` that the reader was made for.
+    pub(crate) fn finish(mut self, leaves: &[Leaf]) -> Result<StatsColumns> {
+        let leaves = leaves.iter().zip(self.row.sinks);
+        let leaves = leaves.map(|(leaf, sink)| sink.finish(&leaf.data_type)).collect::<Result<_>>()?;
+        let (num_records, tight_bounds) = (self.num_records.finish(), self.tight_bounds.finish());
+        Ok(StatsColumns { num_records, tight_bounds, leaves })
+    }
 }
 
 /// Reads the typed statistics of a checkpoint.

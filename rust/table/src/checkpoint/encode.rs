@@ -39,6 +39,8 @@ const SMALL_GROUP_BYTES: usize = 8 * 1024 * 1024;
 const BOUND_BYTES: usize = 256;
 /// Bytes of distinct values of a column chunk beyond which they do not repeat enough to be worth a dictionary.
 const DICTIONARY_BYTES: usize = 32 * 1024;
+/// Bytes of a footer, as a rule.
+const FOOTER_BYTES: usize = 16 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
@@ -220,6 +222,9 @@ impl Output {
 }
 
 fn add_group(writer: &mut SerializedFileWriter<Vec<u8>>, group: Encoded) -> Result<()> {
+    // Room for all of it at once: what grows bit by bit is copied, and leaves its former places behind.
+    let bytes = group.chunks.iter().map(|chunk| usize::try_from(chunk.close().bytes_written).unwrap_or_default());
+    writer.inner_mut().reserve(bytes.fold(FOOTER_BYTES, usize::saturating_add));
     let add = || {
         let mut columns = writer.next_row_group()?;
         for chunk in group.chunks {

@@ -29,7 +29,7 @@ use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 
 /// Bytes in memory of rows sorted together.
-const RUN_BYTES: usize = 104 * 1024 * 1024;
+const RUN_BYTES: usize = 96 * 1024 * 1024;
 /// Rows decoded and looked at together, and bytes of those that are decoded already.
 const READ_ROWS: usize = 16 * 1024;
 const READ_BYTES: usize = 16 * 1024 * 1024;

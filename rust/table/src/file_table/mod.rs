@@ -112,6 +112,11 @@ pub struct FileTable {
 }
 
 impl Pruning {
+    /// Whether statistics need counts of nulls and rows beside the bounds.
+    pub(crate) fn needs_counts(&self) -> bool {
+        self.statistics_columns.iter().any(|(_, column)| !matches!(column, Column::Bounds { counted: false, .. }))
+    }
+
     pub(crate) fn of(shape: &TableShape, filter: Option<BoundPredicate>) -> Result<Self> {
         let is_partition = |path: &[String]| path.first().is_some_and(|name| shape.is_partition_column(name));
         let conjuncts = filter.iter().flat_map(BoundPredicate::split_conjuncts).cloned();

@@ -288,7 +288,11 @@ fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<
     let (files, all_bytes) = (adds.len() as u64, bytes(&adds));
     let adds = prune_batch(adds, pruning.partition.as_ref(), shape, LogBounds::of_partitions)?;
     let partition = files - adds.len() as u64;
-    let kept = prune_batch(adds, pruning.statistics.as_ref(), shape, LogBounds::of_statistics)?;
+    let counted = pruning.needs_counts();
+    let bounds = |adds: &AddBatch, shape: &TableShape, columns: &[&Column]| {
+        LogBounds::of_statistics(adds, shape, columns, counted)
+    };
+    let kept = prune_batch(adds, pruning.statistics.as_ref(), shape, bounds)?;
     let skipped = Skipped { partition, statistics: files - partition - kept.len() as u64 };
     Ok((Totals { files, bytes: all_bytes, skipped }, kept))
 }
