@@ -11,26 +11,52 @@ mod blocks;
 use std::borrow::Cow;
 
 pub(crate) use self::blocks::Escapes;
-use self::blocks::{behind_bracket, end_of_string, without_escapes};
+use self::blocks::{behind_bracket, end_of_string, is_plain_inside, next_quote, without_escapes};
 
 /// A position in a JSON text. `None` from any method means that the text is not what was asked for; stop then.
 #[derive(Debug, Clone)]
 pub struct Scanner<'t> {
     text: &'t str,
     at: usize,
+    /// Whether the text is what stands inside a JSON string, so that each quote has a backslash before it.
+    is_inside: bool,
 }
 
 /// A string, or another value, as it stands, quotes with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quoted<'t> {
     pub(crate) literal: &'t str,
+    /// Without its quotes, if it has any.
+    inside: &'t str,
     pub(crate) escapes: Escapes,
+}
+
+/// A key as it stands in a text if it needs no escapes, with its quotes and the colon.
+#[derive(Debug, Clone)]
+pub(crate) struct Key {
+    plain: String,
+    /// In a text inside a JSON string.
+    inside: String,
+}
+
+impl Key {
+    /// `None` if the key needs escapes.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let has_escapes = name.bytes().any(|b| matches!(b, b'"' | b'\\') || b < b' ');
+        (!has_escapes).then(|| Self { plain: format!("\"{name}\":"), inside: format!("\\\"{name}\\\":") })
+    }
 }
 
 impl<'t> Scanner<'t> {
     /// At the beginning of a text.
     pub fn new(text: &'t str) -> Self {
-        Self { text, at: 0 }
+        Self { text, at: 0, is_inside: false }
+    }
+
+    /// At the beginning of the text that a JSON string says, given what stands inside the string; `None` if it must be
+    /// unescaped to be read.
+    pub(crate) fn of_inside(inside: &'t str) -> Option<Self> {
+        is_plain_inside(inside.as_bytes()).then_some(Self { text: inside, at: 0, is_inside: true })
     }
 
     /// Steps into an object.
@@ -57,9 +83,9 @@ impl<'t> Scanner<'t> {
         Some(Some(key))
     }
 
-    /// Steps over the key of the next member if it is this one, given with its quotes and the colon, and no space is
-    /// around it; else nothing happens.
-    pub(crate) fn skip_key(&mut self, first: bool, literal: &str) -> bool {
+    /// Steps over the key of the next member if it is this one, and no space is around it; else nothing happens.
+    pub(crate) fn skip_key(&mut self, first: bool, key: &Key) -> bool {
+        let literal = if self.is_inside { &key.inside } else { &key.plain };
         let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
         let member = if first { Some(rest) } else { rest.strip_prefix(b",") };
         let found = member.is_some_and(|member| member.starts_with(literal.as_bytes()));
@@ -71,11 +97,24 @@ impl<'t> Scanner<'t> {
 
     /// The next value, which is a string.
     pub(crate) fn string(&mut self) -> Option<Quoted<'t>> {
+        if self.is_inside {
+            return self.string_inside();
+        }
         (self.peek()? == b'"').then_some(())?;
         let (end, escapes) = end_of_string(self.text.as_bytes(), self.at + 1)?;
-        let literal = self.text.get(self.at..=end)?;
+        let (literal, inside) = (self.text.get(self.at..=end)?, self.text.get(self.at + 1..end)?);
         self.at = end + 1;
-        Some(Quoted { literal, escapes })
+        Some(Quoted { literal, inside, escapes })
+    }
+
+    /// The next value, which is a string between quotes with backslashes.
+    fn string_inside(&mut self) -> Option<Quoted<'t>> {
+        (self.peek()? == b'\\').then_some(())?;
+        let start = self.at + 1;
+        let end = next_quote(self.text.as_bytes(), start + 1)?;
+        let (literal, inside) = (self.text.get(start..end)?, self.text.get(start + 1..end - 1)?);
+        self.at = end + 1;
+        Some(Quoted { literal, inside, escapes: Escapes::None })
     }
 
     /// The text of the next value, quotes and brackets with it.
@@ -85,9 +124,10 @@ impl<'t> Scanner<'t> {
 
     /// The same; of a string also how it is written.
     pub(crate) fn quoted_or_not(&mut self) -> Option<Quoted<'t>> {
-        let plain = |literal| Quoted { literal, escapes: Escapes::None };
+        let plain = |literal| Quoted { literal, inside: literal, escapes: Escapes::None };
         match self.peek()? {
             b'"' => self.string(),
+            b'\\' if self.is_inside => self.string(),
             b'{' => self.bracketed(b'{', b'}').map(plain),
             b'[' => self.bracketed(b'[', b']').map(plain),
             _ => {
@@ -129,6 +169,11 @@ impl<'t> Scanner<'t> {
         self.peek().is_none()
     }
 
+    /// Whether the text ends as an object does.
+    pub(crate) fn ends_with_bracket(&self) -> bool {
+        self.text.ends_with('}')
+    }
+
     /// The next byte that is no space.
     pub fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
@@ -150,7 +195,7 @@ impl<'t> Scanner<'t> {
 
     /// To behind the bracket that closes what is open, others of its kind and strings stepped over.
     fn close(&mut self, open: u8, close: u8) -> Option<()> {
-        self.at = behind_bracket(self.text.as_bytes(), self.at, open, close)?;
+        self.at = behind_bracket(self.text.as_bytes(), self.at, open, close, self.is_inside)?;
         Some(())
     }
 }
@@ -159,7 +204,7 @@ impl<'t> Quoted<'t> {
     /// What it says; `None` if its escapes are broken.
     pub(crate) fn text(&self) -> Option<Cow<'t, str>> {
         match self.escapes {
-            Escapes::None => self.literal.get(1..self.literal.len() - 1).map(Cow::Borrowed),
+            Escapes::None => Some(Cow::Borrowed(self.inside)),
             Escapes::Quotes | Escapes::Others => unquote(self.literal),
         }
     }

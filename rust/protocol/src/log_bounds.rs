@@ -183,7 +183,17 @@ fn read_statistics(adds: &AddBatch, leaves: &[Leaf], counted: bool) -> Result<St
         return from_struct(stats, leaves);
     }
     let mut reader = JsonReader::for_skipping(leaves, counted);
-    adds.each_stats(|text| reader.read(text))?;
+    let texts = adds.rows().column_by_name("stats");
+    match texts.map(|texts| (texts.data_type(), texts)) {
+        // Those of a commit are read where they stand in it.
+        Some((ArrowType::BinaryView, texts)) => {
+            let broken = || Error::internal("statistics were kept that are no JSON string");
+            texts.as_binary_view().iter().try_for_each(|quoted| reader.read_quoted(quoted).ok_or_else(broken))?;
+        }
+        Some((ArrowType::Utf8View, texts)) => texts.as_string_view().iter().for_each(|text| reader.read(text)),
+        Some((ArrowType::Utf8, texts)) => texts.as_string::<i32>().iter().for_each(|text| reader.read(text)),
+        Some(_) | None => (0..adds.len()).for_each(|_| reader.read(None)),
+    }
     reader.finish(leaves)
 }
 

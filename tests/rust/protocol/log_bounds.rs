@@ -3,13 +3,18 @@
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::error::{Kind, Result};
-use deltic_protocol::log_bounds::{LogBounds, TableShape};
+use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::prune::{Bounds, keep};
 use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::PrimitiveType;
 use deltic_protocol::schema::json::parse as parse_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::stats::read::{Leaf, from_json};
+use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use super::stats_read::any_order;
 
 /// A table with these columns, each `name: type`, of which the first `partitions` partition it.
 fn table(columns: &[(&str, &str)], partitions: usize) -> TableShape {
@@ -263,4 +268,24 @@ fn a_column_that_was_a_float_is_known_by_its_type_changes() {
     assert_eq!(kept(&shape, &adds, "d > 0.1"), "1");
     assert_eq!(kept(&shape, &adds, "d > 0.2"), "1", "there may be a NaN");
     assert_eq!(kept(&shape, &adds, "d BETWEEN 0.2 AND 0.3"), "0");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The statistics of a commit are read where they stand, between quotes with backslashes.
+    #[test]
+    fn statistics_inside_a_commit_are_read_as_their_text(
+        texts in proptest::collection::vec(prop_oneof![any_order(), "[\\[{}\",:\\\\an1 \\]]{0,30}", any_order().prop_map(|t| t + "x")], 1..6),
+    ) {
+        let leaf = |path: &[&str], data_type: PrimitiveType| {
+            Leaf { path: path.iter().map(|name| (*name).to_owned()).collect(), data_type, was_float: false }
+        };
+        let leaves = [leaf(&["a"], PrimitiveType::Long), leaf(&["ab"], PrimitiveType::String),
+            leaf(&["s", "a"], PrimitiveType::Long), leaf(&["s", "b"], PrimitiveType::Double)];
+        let adds = files(&texts.iter().map(|text| json!({"stats": text})).collect::<Vec<_>>());
+        let inside = statistics(&adds, &leaves).unwrap();
+        let plain = from_json(texts.iter().map(|text| Some(text.as_str())), &leaves).unwrap();
+        prop_assert_eq!(format!("{inside:?}"), format!("{plain:?}"));
+    }
 }

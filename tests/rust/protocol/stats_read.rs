@@ -344,23 +344,23 @@ fn typed_statistics_under_nulls_are_null() {
     assert_eq!(shown, ["9 1..? 0", "9 ?..? ?", "9 ?..? 2", "? ?..? ?"]);
 }
 
+/// Statistics with columns in any order, some unknown, some missing, names that begin like others, and faults.
+pub(crate) fn any_order() -> impl Strategy<Value = String> {
+    let name = prop_oneof![Just("a"), Just("ab"), Just("s"), Just("x"), Just("q\\\"t"), Just("b\":1,\"a")];
+    let value = prop_oneof![Just("1"), Just("\"2\""), Just("null"), Just("{\"a\":3,\"b\":4}"), Just("{\"b\":5}")];
+    let space = prop_oneof![8 => Just(""), 1 => Just(" ")];
+    let member = (name, space.clone(), value).prop_map(|(name, space, value)| format!("\"{name}\"{space}:{value}"));
+    let object = proptest::collection::vec(member, 0..5).prop_map(|members| format!("{{{}}}", members.join(",")));
+    let part = prop_oneof![Just("minValues"), Just("maxValues"), Just("nullCount")];
+    let parts = proptest::collection::vec((part, space, object), 0..4);
+    parts.prop_map(|parts| {
+        let part = |(name, space, object): (&str, &str, String)| format!("\"{name}\":{space}{object}");
+        format!("{{{}}}", parts.into_iter().map(part).collect::<Vec<_>>().join(","))
+    })
+}
+
 mod properties {
     use super::*;
-
-    /// Statistics with columns in any order, some unknown, some missing, names that begin like others, and faults.
-    fn any_order() -> impl Strategy<Value = String> {
-        let name = prop_oneof![Just("a"), Just("ab"), Just("s"), Just("x"), Just("q\\\"t"), Just("b\":1,\"a")];
-        let value = prop_oneof![Just("1"), Just("\"2\""), Just("null"), Just("{\"a\":3,\"b\":4}"), Just("{\"b\":5}")];
-        let space = prop_oneof![8 => Just(""), 1 => Just(" ")];
-        let member = (name, space.clone(), value).prop_map(|(name, space, value)| format!("\"{name}\"{space}:{value}"));
-        let object = proptest::collection::vec(member, 0..5).prop_map(|members| format!("{{{}}}", members.join(",")));
-        let part = prop_oneof![Just("minValues"), Just("maxValues"), Just("nullCount")];
-        let parts = proptest::collection::vec((part, space, object), 0..4);
-        parts.prop_map(|parts| {
-            let part = |(name, space, object): (&str, &str, String)| format!("\"{name}\":{space}{object}");
-            format!("{{{}}}", parts.into_iter().map(part).collect::<Vec<_>>().join(","))
-        })
-    }
 
     /// A value, and texts that writers make of it: as minimum and as maximum.
     #[derive(Debug, Clone)]

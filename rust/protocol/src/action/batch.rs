@@ -192,26 +192,6 @@ impl AddBatch {
         self.rows.column_by_name("stats").map_or(Ok(None), said)
     }
 
-    /// Shows the statistics of each file as JSON text, file by file, without a copy of all of them.
-    ///
-    /// # Errors
-    /// `Internal` if statistics of a commit are not kept as they stand in it.
-    pub(crate) fn each_stats(&self, mut look: impl FnMut(Option<&str>)) -> Result<()> {
-        let stats = self.rows.column_by_name("stats");
-        match stats.map(|stats| (stats.data_type(), stats)) {
-            Some((DataType::BinaryView, stats)) => {
-                let mut scratch = String::new();
-                for literal in stats.as_binary_view() {
-                    look(literal.map(|literal| unquoted_into(literal, &mut scratch)).transpose()?);
-                }
-            }
-            Some((DataType::Utf8View, stats)) => stats.as_string_view().iter().for_each(look),
-            Some((DataType::Utf8, stats)) => stats.as_string::<i32>().iter().for_each(look),
-            Some(_) | None => (0..self.len()).for_each(|_| look(None)),
-        }
-        Ok(())
-    }
-
     /// Partition values by physical name.
     pub fn partition_values(&self) -> Option<&MapArray> {
         self.rows.column_by_name("partitionValues")?.as_map_opt()
@@ -271,16 +251,18 @@ fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
 }
 
 /// What JSON strings say.
-fn unquoted(quoted: &BinaryViewArray) -> Result<StringArray> {
-    let mut said = StringBuilder::with_capacity(quoted.len(), quoted.total_buffer_bytes_used());
+fn unquoted(literals: &BinaryViewArray) -> Result<StringArray> {
+    let broken = || Error::internal("statistics were kept that are no JSON string");
+    let mut said = StringBuilder::with_capacity(literals.len(), literals.total_buffer_bytes_used());
     let mut scratch = String::new();
     let mut bytes = 0_usize;
-    for literal in quoted {
+    for literal in literals {
         let Some(literal) = literal else {
             said.append_null();
             continue;
         };
-        bytes += unquoted_into(literal, &mut scratch)?.len();
+        unescape(simdutf8::basic::from_utf8(literal).map_err(|_| broken())?, &mut scratch).ok_or_else(broken)?;
+        bytes += scratch.len();
         if i32::try_from(bytes).is_err() {
             return Err(Error::unsupported(
                 "statistics beyond 2 GiB",
@@ -290,13 +272,6 @@ fn unquoted(quoted: &BinaryViewArray) -> Result<StringArray> {
         said.append_value(&scratch);
     }
     Ok(said.finish())
-}
-
-/// What a JSON string says, put into `scratch`.
-fn unquoted_into<'s>(literal: &[u8], scratch: &'s mut String) -> Result<&'s str> {
-    let broken = || Error::internal("statistics were kept that are no JSON string");
-    unescape(std::str::from_utf8(literal).map_err(|_| broken())?, scratch).ok_or_else(broken)?;
-    Ok(scratch)
 }
 
 /// [`AddBatch::new`] proved that the column is there; this keeps the accessor total.

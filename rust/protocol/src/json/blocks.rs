@@ -83,14 +83,41 @@ pub(crate) fn end_of_string(bytes: &[u8], from: usize) -> Option<(usize, Escapes
     }
 }
 
+/// Whether a backslash stands before every quote and nowhere else: the inside of a string that says JSON without escapes
+/// of its own.
+pub(crate) fn is_plain_inside(bytes: &[u8]) -> bool {
+    let (mut at, mut is_escaped) = (0, false);
+    while let Some(block) = block(bytes, at) {
+        let (quotes, backslashes) = (equal(block, b'"'), equal(block, b'\\'));
+        if quotes != backslashes << 1 | u32::from(is_escaped) {
+            return false;
+        }
+        is_escaped = backslashes >> (BYTES - 1) != 0;
+        at += BYTES;
+    }
+    !is_escaped
+}
+
+/// Where the next quote is from `from` on.
+pub(crate) fn next_quote(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        let quotes = equal(block(bytes, at)?, b'"');
+        if quotes != 0 {
+            return Some(at + quotes.trailing_zeros() as usize);
+        }
+        at += BYTES;
+    }
+}
+
 /// Where what follows the bracket is that closes the one that was opened before `from`; others of its kind and strings are
-/// stepped over.
-pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8) -> Option<usize> {
+/// stepped over. In a [plain inside](is_plain_inside) backslashes mean nothing.
+pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_inside: bool) -> Option<usize> {
     let (mut at, mut is_escaped, mut in_string, mut depth) = (from, false, 0, 1_usize);
     loop {
         let block = block(bytes, at)?;
         let (mut quotes, backslashes) = (equal(block, b'"'), equal(block, b'\\'));
-        if backslashes != 0 || is_escaped {
+        if !is_inside && (backslashes != 0 || is_escaped) {
             let escaped = escaped(backslashes, is_escaped);
             quotes &= !escaped;
             is_escaped = (backslashes & !escaped) >> (BYTES - 1) != 0;
@@ -235,9 +262,23 @@ mod tests {
         fn brackets_close_where_they_close_byte_by_byte(bytes in text(), from in 0..33_usize) {
             // A backslash outside of a string is no JSON: there the two may differ, but both end within the text.
             let plain = bytes.iter().filter(|byte| **byte != b'\\').copied().collect::<Vec<_>>();
-            prop_assert_eq!(behind_bracket(&plain, from, b'{', b'}'), behind_by_bytes(&plain, from, b'{', b'}'));
-            let end = behind_bracket(&bytes, from, b'{', b'}');
+            prop_assert_eq!(behind_bracket(&plain, from, b'{', b'}', false), behind_by_bytes(&plain, from, b'{', b'}'));
+            let end = behind_bracket(&bytes, from, b'{', b'}', false);
             prop_assert!(end.is_none_or(|end| end <= bytes.len()));
+        }
+
+        #[test]
+        fn quotes_with_backslashes_are_told_from_others(pieces in proptest::collection::vec("a{0,9}|\\\\\"", 0..20), at in 0..200_usize) {
+            let plain = pieces.concat();
+            prop_assert!(is_plain_inside(plain.as_bytes()));
+            prop_assert_eq!(next_quote(plain.as_bytes(), at), plain.bytes().skip(at).position(|b| b == b'"').map(|i| i + at));
+            let at = at % (plain.len() + 1);
+            for odd in ["\"", "\\", "\\\\", "\\n"] {
+                let broken = [&plain[..at], odd, &plain[at..]].concat();
+                // A quote behind a backslash that was put there is none of these.
+                let is_plain = broken.replace("\\\"", "").bytes().all(|b| b == b'a');
+                prop_assert_eq!(is_plain_inside(broken.as_bytes()), is_plain, "{}", broken);
+            }
         }
 
         #[test]
@@ -255,7 +296,7 @@ mod tests {
             let quoted: Vec<String> = texts.iter().map(|text| serde_json::to_string(text).unwrap()).collect();
             let object = format!("{{{}}}", quoted.join(",{},"));
             let all = format!("{object}{rest}");
-            prop_assert_eq!(behind_bracket(all.as_bytes(), 1, b'{', b'}'), Some(object.len()));
+            prop_assert_eq!(behind_bracket(all.as_bytes(), 1, b'{', b'}', false), Some(object.len()));
         }
     }
 }

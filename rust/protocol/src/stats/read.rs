@@ -22,7 +22,7 @@ use arrow_schema::{DataType as ArrowType, TimeUnit};
 
 use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float};
 use crate::error::Result;
-use crate::json::{Quoted, Scanner};
+use crate::json::{Key, Quoted, Scanner, unescape};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
 
@@ -116,6 +116,8 @@ pub(crate) struct JsonReader {
     num_records: Int64Builder,
     tight_bounds: BooleanBuilder,
     to_the_end: bool,
+    /// Room for a text without its escapes.
+    scratch: String,
 }
 
 impl JsonReader {
@@ -130,15 +132,38 @@ impl JsonReader {
             tree.insert(&leaf.path, index);
         }
         let (num_records, tight_bounds) = (Int64Builder::new(), BooleanBuilder::new());
-        Self { tree, row: Row::new(leaves, margin), num_records, tight_bounds, to_the_end }
+        Self { tree, row: Row::new(leaves, margin), num_records, tight_bounds, to_the_end, scratch: String::new() }
     }
 
     /// The statistics of the next file.
     pub(crate) fn read(&mut self, text: Option<&str>) {
+        self.scan(text.map(Scanner::new));
+    }
+
+    /// The statistics of the next file, given the JSON string that says them; `None` if it is no JSON string.
+    pub(crate) fn read_quoted(&mut self, quoted: Option<&[u8]>) -> Option<()> {
+        let Some(quoted) = quoted else {
+            self.scan(None);
+            return Some(());
+        };
+        let quoted = simdutf8::basic::from_utf8(quoted).ok()?;
+        let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
+        if let Some(json) = Scanner::of_inside(inside) {
+            self.scan(Some(json));
+            return Some(());
+        }
+        let mut text = std::mem::take(&mut self.scratch);
+        unescape(quoted, &mut text)?;
+        self.scan(Some(Scanner::new(&text)));
+        self.scratch = text;
+        Some(())
+    }
+
+    fn scan(&mut self, json: Option<Scanner<'_>>) {
         let row = &mut self.row;
         (row.num_records, row.tight_bounds, row.bounds) = (None, None, 0);
         // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
-        if text.is_some_and(|text| document(text, &self.tree, row, self.to_the_end).is_none()) {
+        if json.is_some_and(|json| document(json, &self.tree, row, self.to_the_end).is_none()) {
             row.forget();
         }
         self.num_records.append_option(row.num_records);
@@ -287,8 +312,8 @@ struct Tree {
 
 struct Child {
     name: String,
-    /// The name with what stands around it in a text, unless it has escapes there.
-    literal: Option<String>,
+    /// How the name stands in a text, unless it has escapes there.
+    key: Option<Key>,
     /// Which child came behind it in the last text: writers do not change the order of columns from file to file.
     following: Cell<usize>,
     tree: Tree,
@@ -303,10 +328,8 @@ impl Tree {
         let at = match self.position(name) {
             Ok(at) => at,
             Err(at) => {
-                let has_escapes = name.bytes().any(|b| matches!(b, b'"' | b'\\') || b < b' ');
-                let literal = (!has_escapes).then(|| format!("\"{name}\":"));
                 let (following, tree) = (Cell::new(usize::MAX), Tree::default());
-                self.children.insert(at, Child { name: name.clone(), literal, following, tree });
+                self.children.insert(at, Child { name: name.clone(), key: Key::of(name), following, tree });
                 at
             }
         };
@@ -323,7 +346,7 @@ impl Tree {
     fn key(&self, json: &mut Scanner<'_>, last: Option<&Child>, first: bool) -> Option<Option<Option<&Child>>> {
         let guess = last.map_or(&self.first, |last| &last.following);
         if let Some(child) = self.children.get(guess.get())
-            && child.literal.as_ref().is_some_and(|literal| json.skip_key(first, literal))
+            && child.key.as_ref().is_some_and(|key| json.skip_key(first, key))
         {
             return Some(Some(Some(child)));
         }
@@ -497,8 +520,7 @@ enum Member {
 }
 
 /// Walks the whole statistics object, or as far as needed. `None` if it is malformed.
-fn document(text: &str, tree: &Tree, row: &mut Row, to_the_end: bool) -> Option<()> {
-    let mut json = Scanner::new(text);
+fn document(mut json: Scanner<'_>, tree: &Tree, row: &mut Row, to_the_end: bool) -> Option<()> {
     json.open()?;
     let mut first = true;
     while let Some(key) = json.key(first)? {
@@ -526,7 +548,7 @@ fn document(text: &str, tree: &Tree, row: &mut Row, to_the_end: bool) -> Option<
         }
         if !to_the_end && row.has_all_bounds() {
             // What is left is not looked at, but a text that was cut off is not trusted.
-            return text.ends_with('}').then_some(());
+            return json.ends_with_bracket().then_some(());
         }
     }
     json.is_at_end().then_some(())
