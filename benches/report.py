@@ -28,7 +28,9 @@ the median of RUNS runs after a warm-up, least and greatest in brackets, then th
 it had after its imports. deltic runs at most three times on 5,000,000 files, the floor three times always, the peers
 once on 5,000,000 files and three times where there is no target. A peer whose first run takes more than 4 s has three,
 one that takes more than 20 s has that one, and who needs more than a minute is cut off; the plain replay runs once
-from 100,000 files on, and not on 5,000,000.
+from 100,000 files on, and not on 5,000,000. What a run writes stays until the bench ends, if it is small: a file system
+without a journal searches what was deleted in the last minutes whenever it makes a file, and runs would pay for those
+before them.
 
 What is most asked for is measured first, and how long the rest will take is said before each step. `--budget MINUTES`
 (30 if not given, 0 for no bound) saves time where all would take longer: first the peers on 5,000,000 files are not

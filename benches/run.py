@@ -189,7 +189,10 @@ def main() -> None:
     tables.FOLDER.mkdir(exist_ok=True)
     bench = Bench(arguments)
     if not arguments.write:
-        bench.measure_all()
+        try:
+            bench.measure_all()
+        finally:
+            turns.clear()
     if arguments.estimate:
         return
     results = bench.results.content

@@ -1,10 +1,13 @@
 """Running one case: every run in a process of its own, engines in turn round by round, every answer compared."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +26,8 @@ LIMIT_OF_THE_ORACLE = 3_600
 LIMIT_OF_DELTIC = 900
 # A peer whose first run takes as many seconds runs no more; one that takes fewer, but these, runs three times.
 SLOW, SLOWISH = 20.0, 4.0
+# What runs write to, and how many bytes of a run may stay until the bench ends.
+SCRATCH, KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024
 Outcome = dict[str, Any]
 
 
@@ -40,9 +45,31 @@ def memory(field: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def job(case: Case, table_name: str, scratch: str) -> Job:
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder of a run's own.
+
+    Small ones stay until the bench ends: a file system without a journal does not use again what was deleted minutes
+    ago, and looks at each of those whenever a file is made, so that runs would pay for what earlier ones deleted.
+    """
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    try:
+        yield folder
+    finally:
+        files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+        if sum(file.st_size for file in files if file.st_nlink == 1) > KEPT:
+            shutil.rmtree(folder)
+
+
+def clear() -> None:
+    """Delete what runs left."""
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+def job(case: Case, table_name: str, folder: Path) -> Job:
     uri = str(tables.FOLDER / table_name)
-    return Job(uri, tables.files(table_name), Path(scratch), by_day=case.by_day, typed=case.typed)
+    return Job(uri, tables.files(table_name), folder, by_day=case.by_day, typed=case.typed)
 
 
 def measure(case_name: str, engine: str, table_name: str) -> None:
@@ -50,8 +77,8 @@ def measure(case_name: str, engine: str, table_name: str) -> None:
     case = next(case for case in CASES if case.name == case_name)
     module = import_module(ENGINES[engine][0])
     base = memory("VmRSS")
-    with tempfile.TemporaryDirectory(dir=tables.FOLDER) as scratch:
-        steps = getattr(module, case.does)(job(case, table_name, scratch))
+    with scratch() as folder:
+        steps = getattr(module, case.does)(job(case, table_name, folder))
         next(steps)
         started = time.perf_counter()
         answer = next(steps)
@@ -68,8 +95,8 @@ def answer_all(table_name: str) -> None:
     module = import_module(ENGINES["plain"][0])
     answers = {}
     for case in kept.Answers().open_questions(table_name):
-        with tempfile.TemporaryDirectory(dir=tables.FOLDER) as scratch:
-            steps = getattr(module, case.oracle or "")(job(case, table_name, scratch))
+        with scratch() as folder:
+            steps = getattr(module, case.oracle or "")(job(case, table_name, folder))
             answers[str(kept.asked(case))] = [answer for answer in steps if answer is not None][-1]
     print(json.dumps(answers))
 
