@@ -164,11 +164,12 @@ async fn writing(storage: &Storage) {
 
     // Files that may reach the disk later, and one that refers to them.
     let mut before = Syncing::default();
-    for data in [Bytes::new(), Bytes::from_static(b"7"), Bytes::from(vec![7u8; 3 << 20])] {
-        let (name, size) = (format!("w/soon/{}", data.len()), data.len() as u64);
+    let files = [Bytes::new(), Bytes::from_static(b"7"), Bytes::from(vec![7u8; 3 << 20])];
+    for (data, alone) in files.iter().flat_map(|data| [(data.clone(), false), (data.clone(), true)]) {
+        let (name, size) = (format!("w/soon/{}-{alone}", data.len()), data.len() as u64);
         let mut writer = storage.create_file(&name).await.unwrap();
         writer.write(data.clone()).await.unwrap();
-        let (written, syncing) = writer.appear().await.unwrap();
+        let (written, syncing) = writer.appear(alone).await.unwrap();
         assert_eq!((written, storage.get(&name).await.unwrap()), (size, data));
         before.extend(syncing);
     }

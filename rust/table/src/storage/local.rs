@@ -1,9 +1,10 @@
 //! The local disk.
 //!
 //! Own code instead of the store crate's: a commit must be complete, exclusive and on the disk before it counts, and a
-//! listing of a long log must not ask for the size of every old file. Everything blocking runs on tokio's pool for it, and
-//! what belongs together in one go: for a small file the way to another thread costs as much as the work there. Syncs that
-//! need not wait for each other run at once, for the disk then does them as one.
+//! listing of a long log must not ask for the size of every old file. What blocks runs on tokio's pool for it, and what
+//! belongs together in one go. The way there and back costs more than making a small file that nobody waits to have synced,
+//! so that is done where it is asked for. Syncs that need not wait for each other run at once, for the disk then does them
+//! as one.
 //!
 //! Invariants: a file appears under its name whole or not at all; of several `put_if_absent` exactly one creates; what
 //! was reported as synced survives a power cut (unless durability is `none`). Unfinished files are named
@@ -30,6 +31,8 @@ const TEMPORARY: &str = ".tmp-";
 const GAP: u64 = 64 * 1024;
 /// A writer hands this much to the blocking pool at a time.
 const CHUNK: usize = 1024 * 1024;
+/// Bytes of a file from which on the pool makes it.
+const WORTH_A_THREAD: u64 = 32 * 1024;
 
 /// Files by absolute path.
 #[derive(Clone)]
@@ -42,6 +45,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|e| Error::internal("a task for the local disk did not finish").caused_by(e))?
+}
+
+/// Does a little work here, more of it on the pool.
+async fn sized<T: Send + 'static>(is_little: bool, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    if is_little { work() } else { blocking(work).await }
 }
 
 impl LocalDisk {
@@ -125,10 +133,15 @@ impl LocalDisk {
         .await
     }
 
+    /// Whether a file of `length` bytes is made in no time.
+    fn is_little(&self, length: u64) -> bool {
+        !self.durable && length < WORTH_A_THREAD
+    }
+
     pub(super) async fn put(&self, path: String, data: Bytes) -> Result<()> {
         self.tally.put(data.len() as u64);
         let durable = self.durable;
-        blocking(move || {
+        sized(self.is_little(data.len() as u64), move || {
             let target = Path::new(&path);
             let mut temporary = Temporary::create(target, durable)?;
             temporary.write(&data)?;
@@ -140,7 +153,7 @@ impl LocalDisk {
     pub(super) async fn put_if_absent(&self, path: String, body: Body) -> Result<Put> {
         self.tally.put(body.length);
         let durable = self.durable;
-        blocking(move || {
+        sized(self.is_little(body.length), move || {
             let target = Path::new(&path);
             match prepare(target, body, durable)? {
                 Some(temporary) => give_name(temporary, target, durable),
@@ -228,21 +241,25 @@ impl LocalWriter {
     pub(super) async fn finish(self) -> Result<u64> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, .. } = self;
-        blocking(move || file.with(&pending, &target, disk.durable)?.replace(&target, disk.durable)).await?;
+        let is_little = disk.is_little(size);
+        sized(is_little, move || file.with(&pending, &target, disk.durable)?.replace(&target, disk.durable)).await?;
         Ok(size)
     }
 
-    /// Gives the file its name before it is synced.
-    pub(super) async fn appear(self) -> Result<(u64, Syncing)> {
+    /// Gives the file its name before it is synced. `alone`: no others are made meanwhile, for which the pool has more
+    /// than one thread.
+    pub(super) async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, .. } = self;
-        let durable = disk.durable;
+        let (durable, folder) = (disk.durable, folder_of(&target)?.to_owned());
         let appear = move || {
             let mut temporary = file.with(&pending, &target, durable)?;
             temporary.rename(&target)?;
             Ok((temporary, target))
         };
-        let (temporary, target) = blocking(appear).await?;
+        // A folder that is made is synced.
+        let syncs = durable && !folder.is_dir();
+        let (temporary, target) = sized(alone && size < WORTH_A_THREAD && !syncs, appear).await?;
         let mut syncing = Syncing::default();
         if durable {
             let place = target.clone();
@@ -603,6 +620,37 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let created = disk.put_if_absent_after(path("a"), Bytes::from("1").into(), Syncing::default()).await;
         assert!(matches!(created, Ok(Put::Created)));
+    }
+
+    #[test]
+    fn a_small_file_does_not_wait_for_the_pool_and_one_to_be_synced_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let soon = std::time::Duration::from_millis(200);
+        runtime.block_on(async {
+            let busy = tokio::task::spawn_blocking(move || held.recv());
+            let durable = LocalDisk { durable: true, tally: Arc::default() };
+            let hasty = durable.clone().not_durable();
+            let put = |disk: LocalDisk, name: &str, length: u64| {
+                let data = Bytes::from(vec![b' '; usize::try_from(length).unwrap()]);
+                let place = path(name);
+                async move { tokio::time::timeout(soon, disk.put_if_absent(place, data.into())).await }
+            };
+            assert!(matches!(put(hasty.clone(), "little", WORTH_A_THREAD - 1).await, Ok(Ok(Put::Created))));
+            assert!(put(hasty, "large", WORTH_A_THREAD).await.is_err());
+            assert!(put(durable.clone(), "synced", 1).await.is_err());
+            let (size, syncing) = durable.create_file(path("named")).appear(true).await.unwrap();
+            assert_eq!((size, syncing.is_empty(), folder.path().join("named").exists()), (0, false, true));
+            assert!(
+                tokio::time::timeout(soon, syncing.wait()).await.is_err(),
+                "nothing is durable before it is synced"
+            );
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+        });
     }
 
     #[test]

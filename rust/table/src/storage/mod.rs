@@ -426,10 +426,11 @@ impl FileWriter {
     }
 
     /// Makes the file appear under its name; returns its size, and what to wait for until it would survive a power cut.
-    /// For files under new names, which nobody refers to before that: a power cut may leave them torn.
-    pub async fn appear(self) -> Result<(u64, Syncing)> {
+    /// For files under new names, which nobody refers to before that: a power cut may leave them torn. `alone`: the caller
+    /// makes no other file meanwhile.
+    pub async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         let appeared = match self.sink {
-            Sink::Local(writer) => writer.appear().await,
+            Sink::Local(writer) => writer.appear(alone).await,
             Sink::Remote(writer) => writer.finish().await.map(|size| (size, Syncing::default())),
         };
         let (size, syncing) = appeared.map_err(|e| self.storage.place(e, &self.path))?;

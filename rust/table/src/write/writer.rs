@@ -232,14 +232,14 @@ impl DataWriter {
             return Err(error);
         }
         let mut ending = Vec::with_capacity(self.partitions.len());
-        let waits = self.partitions.len() > MAX_SYNCING;
+        let (waits, alone) = (self.partitions.len() > MAX_SYNCING, self.partitions.len() == 1);
         for (key, partition) in std::mem::take(&mut self.partitions) {
             let path = partition
                 .file
                 .as_ref()
                 .map_or_else(|| name_file(&self.shared, &mut self.files_named, &key), |file| file.path.clone());
             self.stored.push(path.key.clone());
-            let ended = end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition);
+            let ended = end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition, alone);
             ending.push(async move {
                 match ended.await? {
                     (file, syncing) if waits => syncing.wait().await.map(|()| (file, Syncing::default())),
@@ -384,7 +384,7 @@ impl DataWriter {
             .as_ref()
             .map_or_else(|| name_file(&self.shared, &mut self.files_named, key), |file| file.path.clone());
         self.stored.push(path.key.clone());
-        let ended = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition).await?;
+        let ended = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition, true).await?;
         let (file, syncing) = ended;
         syncing.wait().await?;
         self.finished.push(file);
@@ -449,17 +449,18 @@ async fn upload(storage: &Storage, file: &mut OpenFile, bytes: Bytes) -> Result<
     }
 }
 
-/// Encodes the rest of a partition and ends its file.
+/// Encodes the rest of a partition and ends its file. `alone`: no other is ended meanwhile.
 async fn end(
     storage: Storage,
     shared: Arc<Shared>,
     key: PartitionKey,
     path: DataPath,
     partition: Partition,
+    alone: bool,
 ) -> Result<(DataFile, Syncing)> {
     let (encoder, opened) = partition.file.map_or((None, None), |file| (file.encoder, file.upload));
     let mut file = OpenFile { path, encoder: None, upload: opened };
-    let result = end_upload(&storage, &shared, &mut file, encoder, partition.pending).await;
+    let result = end_upload(&storage, &shared, &mut file, (encoder, partition.pending), alone).await;
     let (size, syncing, encoded) = match result {
         Ok(ended) => ended,
         Err(error) => {
@@ -488,8 +489,8 @@ async fn end_upload(
     storage: &Storage,
     shared: &Arc<Shared>,
     file: &mut OpenFile,
-    encoder: Option<Encoder>,
-    pending: Vec<RecordBatch>,
+    (encoder, pending): (Option<Encoder>, Vec<RecordBatch>),
+    alone: bool,
 ) -> Result<(u64, Syncing, Encoded)> {
     let is_small = encoder.is_none() && pending.iter().map(memory).sum::<usize>() < WORTH_A_THREAD;
     let (format, begun) = (Arc::clone(shared), encoder);
@@ -505,7 +506,7 @@ async fn end_upload(
     }
     upload(storage, file, std::mem::take(&mut encoded.rest)).await?;
     let Some(upload) = file.upload.take() else { return Err(Error::internal("a file ended without an upload")) };
-    let (size, syncing) = upload.appear().await?;
+    let (size, syncing) = upload.appear(alone).await?;
     Ok((size, syncing, encoded))
 }
 
