@@ -52,12 +52,12 @@ class Commit:
         return cls(told["version"], told["attempts"], told["num_added_files"], counts)
 
 
-def stream(data: Any) -> pa.RecordBatchReader:
-    """Any Arrow data as a stream. A pandas index is dropped: it is a row label, not a column of the table."""
+def stream(data: Any) -> pa.RecordBatchReader | pa.Table:
+    """Any Arrow data as the core takes it. A pandas index is dropped: it is a row label, not a column of the table."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pa.RecordBatchReader):
+    if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
@@ -156,7 +156,7 @@ class Transaction:
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
         core = self._core()
         rows = stream(data)
-        return 0 if self.replayed else core.append(rows)
+        return 0 if self.replayed else core.append(rows, isinstance(rows, pa.Table))
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (text), or those at some paths (a list).
@@ -223,7 +223,7 @@ class Transaction:
         if self._running is not None or self._ended:
             raise InvalidInputError("a transaction is used once; begin another")
         self._running = self._begin(json.dumps(dict(self._options)))
-        self._replayed = self._running.replayed()
+        self._replayed = None if self._options.get("app_id") is None else self._running.replayed()
         return self
 
     def __exit__(

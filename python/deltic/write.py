@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from deltic import _deltic
 from deltic.errors import CommitConflictError, InvalidInputError
 from deltic.table import Table, location, names, settings
@@ -145,4 +147,5 @@ def write(
         "app_version": app_version,
     }
     write_spec = spec(uri, storage_options, rows.schema, mode, partition_by, options)
-    return commit(write_spec, storage_options, _deltic.write_files(write_spec, settings(storage_options), rows))
+    files = _deltic.write_files(write_spec, settings(storage_options), rows, isinstance(rows, pa.Table))
+    return commit(write_spec, storage_options, files)

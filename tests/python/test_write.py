@@ -34,6 +34,25 @@ def test_every_type_round_trips(uri: str) -> None:
     assert rows(read) == rows(table)
 
 
+def test_tables_of_many_chunks_and_streams_that_fail_are_written_whole_or_not_at_all(uri: str) -> None:
+    batches = [pa.record_batch({"n": [at]}) for at in range(200)]
+    chunks = pa.Table.from_batches(batches)
+    deltic.write(uri, chunks)
+    table = deltic.Table(uri)
+    for data in (chunks, chunks.to_reader(), chunks.slice(3, 0)):
+        deltic.write(table, data)
+    assert sorted(table.scan().to_arrow()["n"].to_pylist()) == sorted([*range(200)] * 3)
+
+    def fails() -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise RuntimeError("the source is gone")
+
+    for target in (uri, table):
+        with pytest.raises(deltic.InvalidInputError, match="the source is gone"):
+            deltic.write(target, pa.RecordBatchReader.from_batches(chunks.schema, fails()))
+    assert table.scan().to_arrow().num_rows == 600
+
+
 def test_timestamps_without_zone_round_trip_and_raise_the_protocol(uri: str) -> None:
     table = pa.table({"id": [1, 2], "at": [datetime(2026, 3, 29, 2, 30), None]}, schema=NTZ)
     deltic.write(uri, table)

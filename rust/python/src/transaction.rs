@@ -95,7 +95,8 @@ impl Transaction {
         })
     }
 
-    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<u64> {
+    #[pyo3(signature = (data, in_memory = false))]
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, in_memory: bool) -> Result<u64> {
         let rows = reader_from_py(data)?;
         self.with(|draft| {
             let spec = draft.write_spec(rows.schema())?;
@@ -103,7 +104,7 @@ impl Transaction {
             let location = storage.location().to_owned();
             let write = async {
                 let writer = DataWriter::new(storage, &spec, Clock::now)?;
-                writer.write_all_soon(rows.into_stream()).await.map_err(|e| e.in_table(location))
+                writer.write_all_soon(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(location))
             };
             let written = run(py, write)?;
             let rows = written.0.iter().map(|file| file.rows).sum();

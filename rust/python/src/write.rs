@@ -74,17 +74,19 @@ pub(crate) fn write_spec(
 
 /// Writes data files; gives each in its byte form. After an error none is left.
 #[pyfunction]
+#[pyo3(signature = (spec, storage_options, data, in_memory = false))]
 pub(crate) fn write_files(
     py: Python<'_>,
     spec: &[u8],
     storage_options: Options,
     data: &Bound<'_, PyAny>,
+    in_memory: bool,
 ) -> Result<Vec<Vec<u8>>> {
     let (job, storage) = open(spec, storage_options)?;
     let rows = reader_from_py(data)?;
     let write = async {
         let writer = DataWriter::new(storage, job.spec(), Clock::now)?;
-        writer.write_all(rows.into_stream()).await.map_err(|e| e.in_table(job.location.clone()))
+        writer.write_all(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(job.location.clone()))
     };
     Ok(run(py, write)?.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }

@@ -5,7 +5,8 @@
 //! size and alignment of buffers, lengths of children, first and last offsets, nulls where the schema denies them.
 //! Not checked, because it would read every byte: UTF-8 and the offsets in between.
 //!
-//! Batches are pulled without the GIL; a producer written in Python takes it when it is called.
+//! Batches are pulled without the GIL; a producer written in Python takes it when it is called. What may take its time is
+//! pulled on other threads; what is in memory, on the thread that wants it.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +20,7 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use deltic_protocol::error::Error;
-use futures::Stream;
+use futures::stream::{BoxStream, Stream, StreamExt};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,6 +29,9 @@ use pyo3::types::{PyCapsule, PyString};
 use super::export::{ArrowStream, BatchReader};
 use super::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
 use crate::errors::{Result, panic_text};
+
+/// Batches in memory that are pulled before others have their turn.
+const BATCHES_AT_ONCE: usize = 64;
 
 type Imported<T> = std::result::Result<T, Error>;
 
@@ -136,8 +140,26 @@ impl ImportedStream {
         batch
     }
 
-    /// The batches for asynchronous code: each is pulled on a blocking thread of the runtime that polls.
-    pub(crate) fn into_stream(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
+    /// The batches for asynchronous code: each is pulled on a blocking thread of the runtime that polls, unless the caller
+    /// knows that all are in memory.
+    pub(crate) fn into_stream(self, in_memory: bool) -> BoxStream<'static, Imported<RecordBatch>> {
+        match in_memory {
+            true => self.into_ready().boxed(),
+            false => self.into_awaited().boxed(),
+        }
+    }
+
+    /// Now and then the thread is given up, for signals are looked at then.
+    fn into_ready(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
+        futures::stream::unfold((self, 1_usize), |(mut reader, at)| async move {
+            if at.is_multiple_of(BATCHES_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+            reader.pull().map(|batch| (batch, (reader, at.wrapping_add(1))))
+        })
+    }
+
+    fn into_awaited(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
         futures::stream::unfold(Some(self), |reader| async move {
             let mut reader = reader?;
             let pulled = tokio::task::spawn_blocking(move || {
@@ -346,10 +368,14 @@ mod tests {
 
     #[test]
     fn blocking_streams_feed_asynchronous_code() {
-        use futures::StreamExt;
         let runtime = crate::runtime::Runtime::start().unwrap();
-        let ours = reader(&numbers().schema(), [Ok(numbers()), Ok(numbers())].into_iter());
-        let stream = ImportedStream::from_ffi(ours.into_ffi()).unwrap().into_stream();
-        assert_eq!(runtime.wait(stream.collect::<Vec<_>>()).len(), 2);
+        for in_memory in [false, true] {
+            let failed = Err(ArrowError::ComputeError("torn page".to_owned()));
+            let batches = [Ok(numbers()), Ok(numbers()), failed].into_iter();
+            let foreign = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, numbers().schema())));
+            let stream = ImportedStream::from_ffi(foreign).unwrap().into_stream(in_memory);
+            let batches = runtime.wait(stream.collect::<Vec<_>>());
+            assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
+        }
     }
 }
