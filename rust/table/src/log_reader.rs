@@ -92,10 +92,12 @@ pub fn load(
     wanted: Wanted,
 ) -> impl Stream<Item = Result<Loaded>> + use<> {
     let together = (files.len() / (2 * parallelism())).clamp(1, CONCURRENT_GETS);
+    let all_known: Option<u64> = files.iter().map(|file| Some(known.get(&file.file_name)?.len() as u64)).sum();
+    let is_little = all_known.is_some_and(|bytes| bytes < FEW_BYTES);
     let (storage, known) = (storage.clone(), Arc::new(known));
     let some = move |files: Vec<LogFile>| {
         let (storage, known) = (storage.clone(), known.clone());
-        in_parallel(async move {
+        let work = async move {
             let unknown = files.iter().filter(|file| !known.contains_key(&file.file_name));
             let paths: Vec<String> = unknown.map(|file| log_path(&file.file_name)).collect();
             let mut fetched = storage.get_all(&paths).await?.into_iter();
@@ -105,7 +107,8 @@ pub fn load(
                 Ok(Loaded { actions: parse(&file, &bytes, wanted)?, file, bytes })
             });
             Ok(loaded.collect::<Vec<Result<Loaded>>>())
-        })
+        };
+        async move { if is_little { work.await } else { in_parallel(work).await } }
     };
     let mut files = files.into_iter();
     let groups = std::iter::from_fn(move || {

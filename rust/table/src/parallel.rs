@@ -1,13 +1,21 @@
 //! Work on other threads of the runtime.
 
 use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
 use crate::error::{Error, Result};
 
 /// How much to work on at once: a piece for each processor, and one that is being fetched.
 pub(crate) fn parallelism() -> usize {
-    available_parallelism().map_or(2, NonZeroUsize::get).clamp(2, 16) + 1
+    processors().clamp(2, 16) + 1
+}
+
+/// Processors that this process may use.
+pub(crate) fn processors() -> usize {
+    // To know it, several files of the operating system are read.
+    static PROCESSORS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZeroUsize::get));
+    *PROCESSORS
 }
 
 /// Runs on any thread of the runtime, so that several run at once; stops if nobody waits for it any more.

@@ -23,6 +23,8 @@ const MAX_LAYERS: usize = 4;
 /// Commits are joined up to so many files, and so many bytes of theirs.
 const JOINED_ROWS: usize = 4096;
 const JOINED_BYTES: usize = 64 * 1024 * 1024;
+/// Files that are replayed at once rather than on the blocking pool: going there and back takes longer.
+const WORTH_A_THREAD: usize = 128;
 
 /// The commits after the checkpoint, replayed.
 #[derive(Debug)]
@@ -40,6 +42,10 @@ pub struct Tail {
 impl Tail {
     /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
     pub async fn replay(commits: Vec<CommitActions>) -> Result<Option<Self>> {
+        let files = |commits: &[CommitActions]| commits.iter().map(|c| c.adds.len() + c.removes.len()).sum::<usize>();
+        if files(&commits) < WORTH_A_THREAD {
+            return Self::replay_all(commits);
+        }
         let replayed = tokio::task::spawn_blocking(move || Self::replay_all(commits)).await;
         replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
     }

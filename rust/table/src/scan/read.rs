@@ -25,6 +25,7 @@ use super::decode::{Unit, decode};
 use super::open::{Condition, Scan, open};
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec};
+use crate::parallel::processors;
 use crate::storage::Storage;
 
 /// How a [`Reader`] spends memory and processors.
@@ -39,8 +40,7 @@ pub struct ReadOptions {
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { batch_rows: 64 * 1024, concurrent_files: processors }
+        Self { batch_rows: 64 * 1024, concurrent_files: processors() }
     }
 }
 
