@@ -187,13 +187,13 @@ impl Layout {
     /// statistics as views. Typed statistics are among them where the files came with some, or if `all_typed`.
     pub(super) fn held(&self, adds: &AddBatch, all_typed: bool) -> Result<RecordBatch> {
         let typed = adds.structure("stats_parsed");
-        let text = if self.wants_stats() { stats_text(adds)? } else { None };
+        let said = if self.wants_stats() { stats_text(adds)? } else { None };
         let text = match typed {
-            Some(typed) if self.writes_text && lacks_text(text.as_ref(), typed) => {
-                let text = text.as_ref().map(plain_text).transpose()?;
-                Some(as_views(&complete(text.as_ref(), typed)?)?)
+            Some(typed) if self.writes_text && lacks_text(said.as_ref(), typed) => {
+                let said = said.as_ref().map(plain_text).transpose()?;
+                Some(as_views(&complete(said.as_ref(), typed)?)?)
             }
-            Some(_) | None => text,
+            Some(_) | None => said.clone(),
         };
         let (mut fields, mut columns, mut wants_text) = (Vec::new(), Vec::new(), true);
         for field in &self.add {
@@ -211,8 +211,8 @@ impl Layout {
             }
         }
         if let Some(layout) = self.stats.as_ref().filter(|_| all_typed || typed.is_some()) {
-            let text = text.as_ref().map(plain_text).transpose()?;
-            let typed = layout.columns(text.as_ref(), typed, adds.len())?;
+            let said = said.as_ref().map(plain_text).transpose()?;
+            let typed = layout.columns(said.as_ref(), typed, adds.len())?;
             fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
             columns.push(Arc::new(typed));
             wants_text = self.writes_text;
