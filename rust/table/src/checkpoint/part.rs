@@ -102,11 +102,6 @@ impl Fetched {
     pub(crate) fn group(&self) -> usize {
         self.group
     }
-
-    /// How much was fetched.
-    pub(crate) fn bytes(&self) -> usize {
-        self.chunks.chunks.iter().map(|(_, bytes)| bytes.len()).sum()
-    }
 }
 
 impl Part {
@@ -288,14 +283,40 @@ impl Part {
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
 
+    /// How much the wanted leaves of a row group are.
+    pub(crate) fn wanted_bytes(&self, group: usize, wanted: &(dyn Fn(&[String]) -> bool + Send + Sync)) -> Result<u64> {
+        let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
+        Ok(self.chunks(group, &leaves)?.into_iter().map(|chunk| chunk.end - chunk.start).sum())
+    }
+
+    /// Where the bytes of a leaf are in the file.
+    pub(crate) fn span(&self, group: usize, leaf: usize) -> Result<Range<u64>> {
+        let span = self.chunks(group, &[leaf])?.into_iter().next();
+        span.ok_or_else(|| Error::internal("a leaf has no bytes"))
+    }
+
+    /// Bytes of the file.
+    pub(crate) async fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+        self.storage.get_range(&self.path, range).await
+    }
+
+    /// Whether the file is where small requests cost no more than large ones.
+    pub(crate) fn is_local(&self) -> bool {
+        self.storage.is_local()
+    }
+
     /// The bytes of a leaf for direct decoding.
     pub(crate) fn chunk<'f>(&self, fetched: &'f Fetched, leaf: usize) -> Result<Chunk<'f>> {
         let missing = || Error::internal("a leaf was not fetched");
-        let metadata = self.metadata.metadata();
-        let column =
-            metadata.row_groups().get(fetched.group).and_then(|g| g.columns().get(leaf)).ok_or_else(missing)?;
         let at = fetched.leaves.iter().position(|fetched| *fetched == leaf).ok_or_else(missing)?;
         let (_, bytes) = fetched.chunks.chunks.get(at).ok_or_else(missing)?;
+        self.chunk_of(fetched.group, leaf, bytes)
+    }
+
+    /// Bytes of a leaf, which may be a piece of them, with what the footer says of it.
+    pub(crate) fn chunk_of<'b>(&self, group: usize, leaf: usize, bytes: &'b [u8]) -> Result<Chunk<'b>> {
+        let column = self.metadata.metadata().row_groups().get(group).and_then(|g| g.columns().get(leaf));
+        let column = column.ok_or_else(|| Error::internal("there is no such leaf"))?;
         let level = |level: i16| u32::try_from(level).unwrap_or_default();
         Ok(Chunk {
             bytes,
@@ -303,7 +324,7 @@ impl Part {
             physical: column.column_type(),
             max_definition: level(column.column_descr().max_def_level()),
             max_repetition: level(column.column_descr().max_rep_level()),
-            rows: self.rows(fetched.group),
+            rows: self.rows(group),
             size: usize::try_from(column.uncompressed_size()).unwrap_or_default(),
         })
     }

@@ -197,17 +197,28 @@ impl ColumnPlan {
         root == "add" && self.sources.iter().zip(&self.columns).any(needs)
     }
 
-    /// Decodes all columns; of `rows` alone if given, where others may be missing.
-    pub(super) fn decode(&self, part: &Part, fetched: Fetched, rows: Option<&BooleanBuffer>) -> Result<Vec<Values>> {
-        match self.direct(Direct { part, fetched: &fetched, rows }) {
+    /// Decodes all columns; of `rows` alone if given, where others may be missing. What comes from the texts of the
+    /// statistics may have been read before.
+    pub(super) fn decode(
+        &self,
+        part: &Part,
+        fetched: Fetched,
+        rows: Option<&BooleanBuffer>,
+        texts: Option<Vec<Values>>,
+    ) -> Result<Vec<Values>> {
+        match self.direct(Direct { part, fetched: &fetched, rows }, texts.as_deref()) {
             Ok(values) => Ok(values),
             Err(Failed::Error(error)) => Err(error),
-            Err(Failed::Rare) => self.general(part, fetched),
+            Err(Failed::Rare) => self.general(part, fetched, texts),
         }
     }
 
-    fn direct<'s>(&'s self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
-        let mut from_text = self.direct_text(direct)?.into_iter();
+    fn direct<'s>(&'s self, direct: Direct<'_>, texts: Option<&[Values]>) -> Result<Vec<Values>, Failed> {
+        let from_text = match texts {
+            Some(texts) => texts.to_vec(),
+            None => self.direct_text(direct)?,
+        };
+        let mut from_text = from_text.into_iter();
         let of_partition = |(source, column): (&Source, &'s Column)| match (source, column) {
             (Source::PartitionText, Column::Partition { name, leaf }) => Some((leaf, name.as_str())),
             _ => None,
@@ -242,19 +253,32 @@ impl ColumnPlan {
 
     /// All columns whose bounds come from JSON, read in one pass.
     fn direct_text(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
-        let (leaves, to_the_end) = self.leaves_of_text();
-        if leaves.is_empty() {
+        if !self.reads_texts() {
             return Ok(Vec::new());
         }
-        let read = |texts: &[Option<&str>]| read_text(texts.iter().copied(), &leaves, to_the_end);
-        let pages = direct.texts(read)?.into_iter().collect::<Result<Vec<_>>>()?;
-        let column = |at: usize| pages.iter().filter_map(|page| page.get(at).cloned()).collect();
-        let rows = self.rows;
-        Ok((0..leaves.len()).map(|at| joined(column(at), rows)).collect::<Result<_>>()?)
+        Ok(self.join_texts(direct.texts(|texts| self.read_texts(texts))?.into_iter().collect::<Result<_>>()?)?)
+    }
+
+    /// Whether some bounds come from JSON.
+    pub(super) fn reads_texts(&self) -> bool {
+        self.sources.contains(&Source::StatsText)
+    }
+
+    /// The bounds that come from JSON, of the files that have these texts.
+    pub(super) fn read_texts(&self, texts: &[Option<&str>]) -> Result<Vec<Values>> {
+        let (leaves, to_the_end) = self.leaves_of_text();
+        read_text(texts.iter().copied(), &leaves, to_the_end)
+    }
+
+    /// Columns of what was read of all texts, piece by piece.
+    pub(super) fn join_texts(&self, pieces: Vec<Vec<Values>>) -> Result<Vec<Values>> {
+        let columns = self.sources.iter().filter(|source| **source == Source::StatsText).count();
+        let column = |at: usize| pieces.iter().filter_map(|piece| piece.get(at).cloned()).collect();
+        (0..columns).map(|at| joined(column(at), self.rows)).collect()
     }
 
     /// Decodes all columns of any file.
-    fn general(&self, part: &Part, fetched: Fetched) -> Result<Vec<Values>> {
+    fn general(&self, part: &Part, fetched: Fetched, texts: Option<Vec<Values>>) -> Result<Vec<Values>> {
         let text = self.sources.contains(&Source::StatsText);
         let how = Decode { views: true, rows: None, batch_rows: text.then_some(TEXT_ROWS) };
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
@@ -266,7 +290,10 @@ impl ColumnPlan {
                 pieces.push(values);
             }
         }
-        pieces.into_iter().map(|pieces| joined(pieces, self.rows)).collect()
+        let mut columns: Vec<_> = pieces.into_iter().map(|pieces| joined(pieces, self.rows)).collect::<Result<_>>()?;
+        let of_texts = columns.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
+        of_texts.zip(texts.into_iter().flatten()).for_each(|((column, _), read)| *column = read);
+        Ok(columns)
     }
 
     fn batch(&self, add: &StructArray) -> Result<Vec<Values>> {

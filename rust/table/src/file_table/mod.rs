@@ -15,6 +15,7 @@ pub(crate) mod claims;
 mod decode;
 mod direct;
 mod groups;
+mod pieces;
 
 use std::sync::Arc;
 
@@ -358,15 +359,16 @@ impl FileTable {
             let beside = [Column::Size, Column::ModificationTime];
             missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
         }
-        let plan = decode::ColumnPlan::of(part, *index, missing);
-        let fetched = part.fetch(*index, &|path| plan.wants(path)).await?;
-        is_kept &= self.cache.takes(fetched.bytes());
+        let plan = Arc::new(decode::ColumnPlan::of(part, *index, missing));
+        let bytes = part.wanted_bytes(*index, &|path| plan.wants(path))?;
+        is_kept &= self.cache.takes(usize::try_from(bytes).unwrap_or(usize::MAX));
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
-        let (plan, mut decoded) = part
-            .blocking(move |part| {
-                let decoded = plan.decode(part, fetched, rows.as_ref()).map_err(|e| e.in_file(part.path()))?;
-                Ok((plan, decoded))
-            })
+        let texts = pieces::texts(part, *index, &plan, rows.as_ref()).await?;
+        let were_read = texts.is_some();
+        let fetched = part.fetch(*index, &|path| plan.wants(path) && !(were_read && path == pieces::TEXTS)).await?;
+        let work = plan.clone();
+        let mut decoded = part
+            .blocking(move |part| work.decode(part, fetched, rows.as_ref(), texts).map_err(|e| e.in_file(part.path())))
             .await?;
         if is_kept {
             for (column, values) in plan.columns().iter().zip(&decoded) {

@@ -173,6 +173,11 @@ impl Storage {
         &self.inner.location.text
     }
 
+    /// Whether a request for the table's own files costs next to nothing.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.inner.backend, Backend::Local(_))
+    }
+
     /// Requests made so far, by this handle and its clones.
     pub fn counts(&self) -> Counts {
         self.inner.tally.counts()

@@ -234,41 +234,87 @@ fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray>
 pub(crate) fn texts_by_page<T>(
     chunk: Chunk<'_>,
     rows: Option<&BooleanBuffer>,
-    mut read: impl FnMut(&[Option<&str>]) -> T,
+    read: impl FnMut(&[Option<&str>]) -> T,
 ) -> Decoded<Vec<T>> {
-    if chunk.physical != PhysicalType::BYTE_ARRAY {
-        return Err(Stop::Rare);
-    }
-    let mut done = Vec::new();
-    with_scratch(|scratch| {
-        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
-        let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
-        let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
-        let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
-        let mut at = 0;
-        while let Some(step) = pages.step()? {
-            let packed = match step {
-                Step::Wanted(packed) => packed,
-                Step::Unwanted(count) => {
-                    at += count;
-                    done.push(read(&vec![None; count]));
+    TextPages::default().read(chunk, true, rows, read).map(|(done, _)| done)
+}
+
+/// Texts of a leaf whose bytes may come piece by piece.
+#[derive(Default)]
+pub(crate) struct TextPages {
+    /// The dictionary and its page, once it is known whether there is one.
+    dictionary: Option<Option<(TextDictionary, Vec<u8>)>>,
+    /// Rows so far.
+    at: usize,
+}
+
+impl TextPages {
+    /// Shows `read` the texts of the pages that are whole in `chunk`, as they stand there; of `rows` alone if given, where
+    /// others may be none. Gives what it made of them, and how many bytes they were: of those that are left, which are
+    /// none after the last ones, the bytes that follow are the continuation.
+    pub(crate) fn read<T>(
+        &mut self,
+        chunk: Chunk<'_>,
+        is_last: bool,
+        rows: Option<&BooleanBuffer>,
+        mut read: impl FnMut(&[Option<&str>]) -> T,
+    ) -> Decoded<(Vec<T>, usize)> {
+        let is_other = rows.is_some_and(|rows| rows.len() != chunk.rows);
+        if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || is_other {
+            return Err(Stop::Rare);
+        }
+        let mut done = Vec::new();
+        let mut rest = chunk.bytes;
+        with_scratch(|scratch| {
+            let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+            if self.dictionary.is_none() {
+                let mut after = rest;
+                let Some(page) = whole(page::opened(&mut after, chunk, dictionary_buffer), is_last)? else {
+                    return Ok(());
+                };
+                let known = page.map(|page| Ok::<_, Stop>((TextDictionary::of(&page)?, page.data.to_vec())));
+                self.dictionary = Some(known.transpose()?);
+                rest = after;
+            }
+            let known = self.dictionary.as_ref().and_then(Option::as_ref).map(|(texts, page)| (texts, page.as_slice()));
+            while self.at < chunk.rows {
+                let mut after = rest;
+                let Some(packed) = whole(page::split(&mut after), is_last)? else { break };
+                let packed = match packed {
+                    Some(packed) => packed,
+                    None if is_last => return Err(page::OTHER_ROWS),
+                    None => break,
+                };
+                rest = after;
+                let start = self.at;
+                self.at = Some(start + packed.values).filter(|at| *at <= chunk.rows).ok_or(page::OTHER_ROWS)?;
+                if rows.is_some_and(|rows| rows.slice(start, packed.values).count_set_bits() == 0) {
+                    done.push(read(&vec![None; packed.values]));
                     continue;
                 }
-            };
-            let page = packed.open(chunk, buffer)?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-            let mut texts = Vec::with_capacity(page.values);
-            for slot in 0..page.values {
-                let bytes = if there.value(slot) { Some(values.text()?) } else { None };
-                let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(at + slot)));
-                texts.push(wanted.map(|bytes| from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
+                let page = packed.open(chunk, buffer)?;
+                let there = page.defined(chunk, chunk.max_definition)?;
+                let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+                let mut texts = Vec::with_capacity(page.values);
+                for slot in 0..page.values {
+                    let bytes = if there.value(slot) { Some(values.text()?) } else { None };
+                    let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(start + slot)));
+                    texts.push(wanted.map(|bytes| from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
+                }
+                done.push(read(&texts));
             }
-            at += page.values;
-            done.push(read(&texts));
-        }
-        Ok(done)
-    })
+            Ok(())
+        })?;
+        Ok((done, chunk.bytes.len() - rest.len()))
+    }
+}
+
+/// What was read of the front of a piece; `None` if it may be cut off only because the piece ends.
+fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
+    match read {
+        Err(stop) if !is_last && (stop == page::CUT_OFF || stop == page::BROKEN_HEADER) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use super::hybrid::Runs;
 use super::{Chunk, Decoded, Stop};
 use crate::footer::thrift::{FALSE, I32, STRUCT, Thrift};
 
-const BROKEN_HEADER: Stop = Stop::Broken("a page header cannot be read");
-const CUT_OFF: Stop = Stop::Broken("a page is cut off");
-const OTHER_ROWS: Stop = Stop::Broken("a column chunk has another number of rows than its row group");
+pub(super) const BROKEN_HEADER: Stop = Stop::Broken("a page header cannot be read");
+pub(super) const CUT_OFF: Stop = Stop::Broken("a page is cut off");
+pub(super) const OTHER_ROWS: Stop = Stop::Broken("a column chunk has another number of rows than its row group");
 const WRONG_LENGTH: Stop = Stop::Broken("a page has another length than its header says");
 
 /// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.

@@ -18,7 +18,7 @@ use parquet::basic::{Compression, Encoding as ParquetEncoding, Type as PhysicalT
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
-use super::{Chunk, Stop, array, defined, entries, texts_by_page};
+use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page};
 
 /// One action: nothing if it is another than `add`.
 type Row = Option<(Option<String>, Option<i64>, Vec<(String, Option<String>)>)>;
@@ -204,6 +204,12 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
         }
     }
     let (text, is_rare) = chunk(&["add", "text"]);
+    for size in [1, 100, 1000] {
+        match texts_by_pieces(text, wanted, size) {
+            Ok(found) => assert_eq!(&chosen(&found), &chosen(add.column_by_name("text").unwrap())),
+            Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+        }
+    }
     match texts_by_page(text, wanted, |texts| texts.iter().map(|t| t.map(str::to_owned)).collect::<Vec<_>>()) {
         Ok(pages) => {
             let found: StringArray = pages.into_iter().flatten().collect();
@@ -224,6 +230,21 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
         }
         Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
     }
+}
+
+/// The texts of a leaf that comes in pieces of `size` bytes.
+fn texts_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize) -> Result<StringArray, Stop> {
+    let (mut pages, mut rest, mut found) = (TextPages::default(), Vec::new(), Vec::new());
+    let mut pieces = chunk.bytes.chunks(size).peekable();
+    while let Some(piece) = pieces.next() {
+        rest.extend_from_slice(piece);
+        let own = |texts: &[Option<&str>]| texts.iter().map(|t| t.map(str::to_owned)).collect::<Vec<_>>();
+        let whole = Chunk { bytes: &rest, ..chunk };
+        let (read, length) = pages.read(whole, pieces.peek().is_none(), wanted, own)?;
+        found.extend(read.into_iter().flatten());
+        rest.drain(..length);
+    }
+    Ok(found.into_iter().collect())
 }
 
 proptest! {
