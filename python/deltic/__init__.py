@@ -17,6 +17,7 @@ error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `de
 from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
 from importlib.metadata import version as _version
 
+import deltic.allocator  # noqa: F401  # Before anything else loads the core.
 from deltic.check import Check, Finding
 from deltic.errors import (
     CommitConflictError,

@@ -153,3 +153,19 @@ def test_importing_deltic_does_not_import_pyspark_or_pandas() -> None:
     program = "import sys, deltic; print({'pyspark', 'pandas', 'polars'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("given", [None, "5"])
+def test_the_environment_is_as_it_was(given: str | None) -> None:
+    """The core's allocator is given its setting as it is loaded, and nobody else sees it."""
+    setting = {} if given is None else {"MIMALLOC_PURGE_DELAY": given}
+    environment = {key: value for key, value in os.environ.items() if key != "MIMALLOC_PURGE_DELAY"} | setting
+    show = (
+        "import os, deltic; print(sorted(k + '=' + v for k, v in os.environ.items() if 'MIMALLOC' in k), "
+        "'_deltic' in dir(deltic))"
+    )
+    seen = subprocess.run(
+        [sys.executable, "-c", show], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    expected = [] if given is None else [f"MIMALLOC_PURGE_DELAY={given}"]
+    assert seen.stdout.strip() == f"{expected} True"

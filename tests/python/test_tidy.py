@@ -51,7 +51,7 @@ BINDING: list[set[str]] = [
     {"write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "_deltic"},
+    {"allocator", "errors", "_deltic"},
     {"scan", "check"},
     {"transaction"},
     {"table"},
