@@ -1,5 +1,6 @@
 """`format("deltic")`: the data source, its options, and filters pushed by Spark."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,26 +208,29 @@ def test_a_schema_that_does_not_fit(spark: SparkSession, uri: str) -> None:
 def test_a_failing_task_commits_nothing_and_a_retried_one_counts_once(
     spark: SparkSession, uri: str, tmp_path: Path
 ) -> None:
-    marker = str(tmp_path / "failures")
-    Path(marker).write_text("")
+    def failing(times: int, marks: Path):  # type: ignore[no-untyped-def]
+        marks.mkdir()
 
-    def failing(times: int):  # type: ignore[no-untyped-def]
         def flaky(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from batches
-            if len(Path(marker).read_text()) < times:
-                with Path(marker).open("a") as file:
-                    file.write("x")
-                raise RuntimeError("this attempt fails")
+            for time in range(times):
+                # Tasks run at once, and only one of them may fail for each mark.
+                with contextlib.suppress(FileExistsError):
+                    (marks / str(time)).touch(exist_ok=False)
+                    raise RuntimeError("this attempt fails")
 
         return flaky
 
     spark.range(10).write.format("deltic").mode("append").save(uri)
     with pytest.raises(PySparkException, match="this attempt fails"):
-        spark.range(100).mapInArrow(failing(1000), "id long").write.format("deltic").mode("append").save(uri)
+        spark.range(100).mapInArrow(failing(1000, tmp_path / "always"), "id long").write.format("deltic").mode(
+            "append"
+        ).save(uri)
     assert load(spark, uri).count() == 10
-    Path(marker).write_text("")
-    spark.range(100).mapInArrow(failing(1), "id long").write.format("deltic").mode("append").save(uri)
-    assert Path(marker).read_text() == "x"
+    spark.range(100).mapInArrow(failing(1, tmp_path / "once"), "id long").write.format("deltic").mode("append").save(
+        uri
+    )
+    assert [mark.name for mark in (tmp_path / "once").iterdir()] == ["0"]
     assert deltic.Table(uri).snapshot().version == 1
     assert load(spark, uri).count() == 110
 
