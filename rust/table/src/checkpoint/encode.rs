@@ -51,15 +51,19 @@ pub(super) type Piece = Box<dyn FnOnce() -> Result<RecordBatch> + Send>;
 
 /// The rows of one row group, unless they are few.
 pub(super) struct Group {
+    /// Which of the checkpoint's files it goes to.
+    pub(super) output: usize,
     pub(super) rows: usize,
     /// In memory, about.
     pub(super) bytes: usize,
     pub(super) pieces: Vec<Piece>,
+    /// Whether it may share a row group that is written last, if it is small.
+    pub(super) may_wait: bool,
 }
 
 impl Group {
     fn is_small(&self) -> bool {
-        self.rows < SMALL_GROUP_ROWS && self.bytes < SMALL_GROUP_BYTES
+        self.may_wait && self.rows < SMALL_GROUP_ROWS && self.bytes < SMALL_GROUP_BYTES
     }
 }
 
@@ -243,7 +247,7 @@ pub(super) fn grouped(
     let convert = Arc::new(convert);
     let state = (Box::pin(batches.fuse()), convert);
     futures::stream::try_unfold(state, |(mut batches, convert)| async move {
-        let mut group = Group { rows: 0, bytes: 0, pieces: Vec::new() };
+        let mut group = Group { output: 0, rows: 0, bytes: 0, pieces: Vec::new(), may_wait: true };
         while group.rows < GROUP_ROWS && group.bytes < GROUP_BYTES {
             let Some(batch) = batches.try_next().await? else { break };
             group.rows += batch.num_rows();

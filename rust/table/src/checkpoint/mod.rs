@@ -5,6 +5,7 @@ mod encode;
 pub(crate) mod leaf;
 mod order;
 pub(crate) mod part;
+mod ranges;
 pub mod read;
 mod runs;
 mod sidecars;

@@ -54,6 +54,12 @@ impl Order {
         Ok((!keys.is_empty()).then_some(Self { keys, clustering }))
     }
 
+    /// By one member of `add`.
+    #[cfg(test)]
+    pub(super) fn by(key: &[&str]) -> Self {
+        Self { keys: vec![key.iter().map(|name| (*name).to_owned()).collect()], clustering: Vec::new() }
+    }
+
     /// Physical paths of the clustering columns.
     pub(super) fn clustering(&self) -> &[Vec<String>] {
         &self.clustering
@@ -64,33 +70,29 @@ impl Order {
         !self.clustering.is_empty()
     }
 
-    /// Piece and row of each of the rows, which have the members of `add` as columns, in this order; those that are equal
-    /// in the order they came. `None` if nothing is there to tell them apart.
-    pub(super) fn sorted(&self, pieces: &[RecordBatch]) -> Result<Option<Vec<(u32, u32)>>> {
-        let mut converter: Option<RowConverter> = None;
-        let mut keys: Vec<Rows> = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            // All pieces have the columns of one checkpoint, so that the same ones are there in each.
-            let columns: Vec<ArrayRef> = self.keys.iter().filter_map(|key| find(piece, key)).collect();
-            if columns.is_empty() {
-                return Ok(None);
-            }
-            let converter = match &mut converter {
-                Some(converter) => converter,
-                None => {
-                    let options = SortOptions { descending: false, nulls_first: true };
-                    let field = |c: &ArrayRef| SortField::new_with_options(c.data_type().clone(), options);
-                    converter.insert(RowConverter::new(columns.iter().map(field).collect())?)
-                }
-            };
-            keys.push(converter.convert_columns(&columns)?);
+    /// What each of the rows, which have the members of `add` as columns, is sorted by: as bytes, and the same for the
+    /// same values in all pieces of a checkpoint. `None` if nothing is there to tell rows apart, in any of the pieces.
+    pub(super) fn keys(&self, piece: &RecordBatch) -> Result<Option<Rows>> {
+        let columns: Vec<ArrayRef> = self.keys.iter().filter_map(|key| find(piece, key)).collect();
+        if columns.is_empty() {
+            return Ok(None);
         }
+        let options = SortOptions { descending: false, nulls_first: true };
+        let field = |c: &ArrayRef| SortField::new_with_options(c.data_type().clone(), options);
+        let converter = RowConverter::new(columns.iter().map(field).collect())?;
+        Ok(Some(converter.convert_columns(&columns)?))
+    }
+
+    /// Piece and row of each of the rows in this order; those that are equal in the order they came. `None` as for
+    /// [`Self::keys`].
+    pub(super) fn sorted(&self, pieces: &[RecordBatch]) -> Result<Option<Vec<(u32, u32)>>> {
+        let keys = pieces.iter().map(|piece| self.keys(piece)).collect::<Result<Option<Vec<Rows>>>>()?;
+        let Some(keys) = keys else { return Ok(None) };
         let key = |(piece, row): (u32, u32)| keys.get(piece as usize).map(|rows| rows.row(row as usize));
-        let rows = |(piece, rows): (u32, &Rows)| (0..rows.num_rows()).map(move |row| (piece, row as u32));
         // Most keys differ in their first bytes, which are compared without a look at the keys themselves. Zeros in the
         // place of missing bytes do no harm: no key is the beginning of another.
         let head = |at: (u32, u32)| (key(at).map(|key| head(key.as_ref())).unwrap_or_default(), at);
-        let mut sorted: Vec<(u64, (u32, u32))> = (0..).zip(&keys).flat_map(rows).map(head).collect();
+        let mut sorted: Vec<(u64, (u32, u32))> = all_rows(keys.iter().map(Rows::num_rows)).map(head).collect();
         let length = |rows: &Rows| rows.lengths().all(|length| length <= size_of::<u64>());
         if keys.iter().all(length) {
             sorted.sort_unstable();
@@ -100,6 +102,12 @@ impl Order {
         }
         Ok(Some(sorted.into_iter().map(|(_, at)| at).collect()))
     }
+}
+
+/// Piece and row of each of the rows of pieces with so many rows.
+pub(super) fn all_rows(pieces: impl Iterator<Item = usize>) -> impl Iterator<Item = (u32, u32)> {
+    let rows = |(piece, rows): (u32, usize)| (0..).take(rows).map(move |row: u32| (piece, row));
+    (0..).zip(pieces).flat_map(rows)
 }
 
 /// The column at `path`.

@@ -199,6 +199,12 @@ impl Part {
         rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or_default()
     }
 
+    /// Bytes of a row group when it is decompressed, as the footer says.
+    pub(crate) fn decoded_bytes(&self, group: usize) -> usize {
+        let bytes = self.metadata.metadata().row_groups().get(group).map(RowGroupMetaData::total_byte_size);
+        bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or_default()
+    }
+
     /// Decodes the wanted leaves of a row group.
     pub(crate) async fn read(
         self: &Arc<Self>,

@@ -1,8 +1,9 @@
-//! Live files on their way into a checkpoint: read a run at a time, sorted, and cut into row groups.
+//! Live files on their way into a checkpoint: read bit by bit, brought into order, and cut into row groups.
 //!
-//! A run takes a bounded amount of memory, however large the table is, so that what is sorted together is no more than
-//! that. Long texts stay in the pages that they were decoded from; statistics are not parsed and no row is copied before
-//! its row group is encoded. The next run is not read before the last one is written.
+//! What is held takes a bounded amount of memory, however large the table is, those rows included that are not encoded
+//! yet. Files that fit into it are sorted. Others are gathered by range of keys; when there is no room left the fullest
+//! range is sorted and goes into row groups of its own. Long texts stay in the pages that they were decoded from until
+//! then; statistics are not parsed before their row group is encoded.
 //!
 //! PROTOCOL.md: "Checkpoints".
 
@@ -11,9 +12,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
+use arrow_row::Rows;
+use arrow_schema::{FieldRef, Schema, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
+use arrow_select::take::take_record_batch;
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use futures::future::try_join_all;
 use futures::stream::{self, Stream};
@@ -21,33 +24,44 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::columns::{Layout, rows_of};
 use super::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
-use super::order::Order;
+use super::order::{self, Order};
 use super::part::{Part, PartRows};
-use super::read::action_rows;
+use super::ranges::Ranges;
+use super::read::{AddColumns, action_rows};
 use crate::error::{Error, Result};
 use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 
-/// Bytes in memory of rows sorted together.
-const RUN_BYTES: usize = 96 * 1024 * 1024;
-/// Rows decoded and looked at together, and bytes of those that are decoded already.
-const READ_ROWS: usize = 16 * 1024;
-const READ_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes in memory of rows that are gathered or being encoded, and how finely they are counted.
+const HELD_BYTES: usize = 128 * 1024 * 1024;
+const COUNTED_BYTES: usize = 4 * 1024;
+/// Bytes of rows read before it is asked whether there is room for more.
+const STEP_BYTES: usize = 16 * 1024 * 1024;
+/// Rows decoded together at most, and at least, however long a footer says that they are.
+const READ_ROWS: usize = 8 * 1024;
+const FEW_ROWS: usize = 128;
+/// Bytes of rows that go into row groups together where no order asks for more.
+const UNSORTED_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes in memory of rows encoded together.
 const PIECE_BYTES: usize = 8 * 1024 * 1024;
 /// Row groups are made smaller than they might be, to be encoded at once, but not smaller than this.
 const SHARED_ROWS: usize = 32 * 1024;
 /// Row groups decoded at once: each keeps its compressed bytes meanwhile.
 const LANES: usize = 4;
+/// One row of so many is looked at to learn what keys there are, in so many row groups at most.
+const SAMPLED: usize = 64;
+const SAMPLED_GROUPS: usize = 16;
 
 /// Reads live files.
 pub(super) struct Reader {
     hold: Hold,
-    order: Option<Order>,
+    /// How many files the checkpoint is to consist of.
+    outputs: usize,
     /// Files that are in memory already, and whether the commits supersede some of them.
     given: VecDeque<(AddBatch, bool)>,
     lanes: Vec<Lane>,
-    /// Runs that may be there at once.
+    /// What was read, by range of keys.
+    gathered: Vec<Gathered>,
     room: Arc<Semaphore>,
 }
 
@@ -56,10 +70,14 @@ pub(super) struct Reader {
 struct Hold {
     snapshot: Snapshot,
     layout: Arc<Layout>,
-    all_typed: bool,
+    order: Option<Order>,
+    /// Once it is clear that they do not fit into memory.
+    ranges: Option<Arc<Ranges>>,
 }
 
-/// Row groups decoded one after another.
+/// Files with their range.
+type Held = (usize, RecordBatch);
+
 #[derive(Default)]
 struct Lane {
     groups: VecDeque<(Arc<Part>, usize)>,
@@ -67,12 +85,14 @@ struct Lane {
 }
 
 impl Reader {
-    /// Of the files in the checkpoint before only those `which`, by position, if given.
+    /// Of the files in the checkpoint before only those `which`, by position, if given. What is written goes to so many
+    /// outputs.
     pub(super) async fn new(
         snapshot: &Snapshot,
         layout: &Arc<Layout>,
         order: Option<&Order>,
         which: Option<Vec<usize>>,
+        outputs: usize,
     ) -> Result<Self> {
         let mut given: VecDeque<_> = snapshot.tail().await?.live.iter().map(|adds| (adds.clone(), false)).collect();
         let mut groups = Vec::new();
@@ -82,64 +102,110 @@ impl Reader {
         }
         given.retain(|(adds, _)| !adds.is_empty());
         // What is sorted need not come in order.
-        let (lanes, runs) = if order.is_some() { ((parallelism() - 1).min(LANES), 1) } else { (1, parallelism()) };
+        let lanes = if order.is_some() { (parallelism() - 1).min(LANES) } else { 1 };
         let mut lanes: Vec<Lane> = (0..lanes.min(groups.len())).map(|_| Lane::default()).collect();
         for (at, group) in groups.into_iter().enumerate() {
             let lane = at % lanes.len().max(1);
-            lanes.get_mut(lane).map(|lane| lane.groups.push_back(group)).unwrap_or_default();
+            if let Some(lane) = lanes.get_mut(lane) {
+                lane.groups.push_back(group);
+            }
         }
-        let all_typed = order.is_some_and(Order::needs_stats);
-        let hold = Hold { snapshot: snapshot.clone(), layout: layout.clone(), all_typed };
-        Ok(Self { hold, order: order.cloned(), given, lanes, room: Arc::new(Semaphore::new(runs)) })
+        let hold = Hold { snapshot: snapshot.clone(), layout: layout.clone(), order: order.cloned(), ranges: None };
+        let room = Arc::new(Semaphore::new(HELD_BYTES / COUNTED_BYTES));
+        Ok(Self { hold, outputs, given, lanes, gathered: vec![Gathered::default()], room })
     }
 
-    /// The files as row groups of a checkpoint with `schema`, in order.
+    /// The files as row groups of a checkpoint with `schema`.
     pub(super) fn groups(self, schema: &SchemaRef) -> impl Stream<Item = Result<Group>> + Send + use<> {
         let state = (self, VecDeque::new(), schema.clone());
         stream::try_unfold(state, |(mut reader, mut groups, schema)| async move {
             if groups.is_empty() {
-                groups = reader.next_run().await?.map(|run| run.groups(&schema)).unwrap_or_default();
+                groups = reader.next_groups(&schema).await?;
             }
             Ok(groups.pop_front().map(|group| (group, (reader, groups, schema))))
         })
     }
 
-    async fn next_run(&mut self) -> Result<Option<Run>> {
-        let room = self.room.clone().acquire_owned().await;
-        let room = room.map_err(|e| Error::internal("a checkpoint has no room for files").caused_by(e))?;
-        let most = if self.order.is_some() { RUN_BYTES } else { GROUP_BYTES };
-        let mut pieces = Pieces::default();
-        if !self.given.is_empty() {
-            let (mut given, hold) = (std::mem::take(&mut self.given), self.hold.clone());
-            let take = move || {
-                let mut pieces = Pieces::default();
-                while pieces.bytes < most
-                    && let Some((adds, is_older)) = given.pop_front()
-                {
-                    let (rows, origin) = (adds.rows(), adds.origin);
-                    let few = rows_of_bytes(READ_BYTES, rows.num_rows(), memory_of(rows)).min(READ_ROWS);
-                    let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
-                    pieces.push(hold.held(AddBatch::new(origin, these)?, is_older)?);
-                    if others.num_rows() > 0 {
-                        given.push_front((AddBatch::new(origin, others)?, is_older));
+    /// None when all were there.
+    async fn next_groups(&mut self, schema: &SchemaRef) -> Result<VecDeque<Group>> {
+        let step = (STEP_BYTES / COUNTED_BYTES) as u32;
+        while !self.given.is_empty() || self.lanes.iter().any(|lane| !lane.is_done()) {
+            let room = match self.room.clone().try_acquire_many_owned(step) {
+                Ok(room) => room,
+                Err(_) => match self.fullest().await? {
+                    Some(full) => return cut(&self.hold, vec![full], false, schema).await,
+                    None => {
+                        let room = self.room.clone().acquire_many_owned(step).await;
+                        room.map_err(|e| Error::internal("a checkpoint has no room for files").caused_by(e))?
                     }
-                }
-                Ok((given, pieces))
+                },
             };
-            (self.given, pieces) = blocking(take).await?;
+            self.read(room).await?;
+            if self.hold.order.is_none()
+                && let Some(full) = self.gathered.iter_mut().find(|gathered| gathered.bytes >= UNSORTED_BYTES)
+            {
+                let full = full.take();
+                return cut(&self.hold, vec![full], false, schema).await;
+            }
         }
-        while pieces.bytes < most {
+        let mut rest: Vec<Gathered> = Vec::new();
+        for gathered in self.gathered.iter_mut().map(Gathered::take) {
+            match rest.last_mut() {
+                Some(before) if before.output == gathered.output => before.extend(gathered),
+                _ => rest.push(gathered),
+            }
+        }
+        cut(&self.hold, rest, true, schema).await
+    }
+
+    /// The range that has most, unless most of what is held is being encoded and will soon make room.
+    async fn fullest(&mut self) -> Result<Option<Gathered>> {
+        if let (Some(order), None) = (self.hold.order.clone(), &self.hold.ranges) {
+            let (mut sample, groups) = self.known_keys()?;
+            sample.extend(self.hold.keys_in(groups).await?);
+            let ranges = Arc::new(Ranges::new(&order, sample, self.outputs));
+            self.hold.ranges = Some(ranges.clone());
+            let all = std::mem::take(&mut self.gathered);
+            self.gathered = blocking(move || Gathered::split(all, &ranges)).await?;
+        }
+        // All other room is that of rows being encoded, or nobody would ever make any.
+        let room = |gathered: &Gathered| gathered.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held: usize = self.gathered.iter().map(room).sum();
+        let fullest = self.gathered.iter_mut().max_by_key(|gathered| gathered.bytes);
+        Ok(fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Gathered::take))
+    }
+
+    /// Some of the keys of what is in memory, and the row groups that are not yet.
+    fn known_keys(&self) -> Result<(Vec<Box<[u8]>>, Vec<(Arc<Part>, usize)>)> {
+        let (hold, mut keys) = (&self.hold, Vec::new());
+        for rows in self.gathered.iter().flat_map(|gathered| &gathered.pieces) {
+            keys.extend(hold.keys(&one_of(rows, SAMPLED)?)?);
+        }
+        for (adds, _) in &self.given {
+            keys.extend(hold.keys_of(AddBatch::new(adds.origin, one_of(adds.rows(), SAMPLED)?)?)?);
+        }
+        Ok((keys, self.lanes.iter().flat_map(|lane| &lane.groups).cloned().collect()))
+    }
+
+    /// Reads some more.
+    async fn read(&mut self, mut room: OwnedSemaphorePermit) -> Result<()> {
+        let mut read = Vec::new();
+        if self.given.is_empty() {
             let hold = &self.hold;
             let open: Vec<&mut Lane> = self.lanes.iter_mut().filter(|lane| !lane.is_done()).collect();
-            let Some(share) = (most - pieces.bytes).checked_div(open.len()) else { break };
-            let read = try_join_all(open.into_iter().map(|lane| lane.read(hold, share))).await?;
-            read.into_iter().flat_map(|read| read.pieces).for_each(|piece| pieces.push(piece));
+            let share = STEP_BYTES / open.len().max(1);
+            read.extend(try_join_all(open.into_iter().map(|lane| lane.read(hold, share))).await?.into_iter().flatten());
+        } else {
+            let (mut given, hold) = (std::mem::take(&mut self.given), self.hold.clone());
+            (read, self.given) = blocking(move || Ok((hold.of_given(&mut given)?, given))).await?;
         }
-        if pieces.pieces.is_empty() {
-            return Ok(None);
+        for (range, rows) in read {
+            let bytes = memory_of(&rows);
+            let gathered = self.gathered.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+            // What is beyond a step was not expected, and is not counted.
+            gathered.push(rows, bytes, room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
         }
-        let (layout, order) = (self.hold.layout.clone(), self.order.clone());
-        blocking(move || Run::new(layout, order.as_ref(), pieces, room).map(Some)).await
+        Ok(())
     }
 }
 
@@ -149,43 +215,70 @@ impl Lane {
     }
 
     /// The next files, of about so many bytes.
-    async fn read(&mut self, hold: &Hold, most: usize) -> Result<Pieces> {
-        let mut pieces = Pieces::default();
-        while pieces.bytes < most {
+    async fn read(&mut self, hold: &Hold, most: usize) -> Result<Vec<Held>> {
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        while bytes < most {
             let (part, mut rows) = match self.open.take() {
                 Some(open) => open,
                 None => {
                     let Some((part, group)) = self.groups.pop_front() else { break };
                     let projection = hold.layout.wanted().of(&part);
                     let wanted = move |path: &[String]| projection.wants(path);
-                    let rows = part.read_views(group, READ_ROWS, &wanted).await?;
+                    let together = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
+                    let rows = part.read_views(group, together.clamp(FEW_ROWS, READ_ROWS), &wanted).await?;
                     (part, rows)
                 }
             };
-            let hold = hold.clone();
-            let here = part.clone();
-            let (ended, read) = blocking(move || {
-                while pieces.bytes < most {
-                    let Some(batch) = rows.next() else { return Ok((None, pieces)) };
-                    pieces.push(hold.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?);
+            let (hold, here) = (hold.clone(), part.clone());
+            let more = blocking(move || {
+                let (mut read, mut bytes) = (Vec::new(), bytes);
+                while bytes < most {
+                    let Some(batch) = rows.next() else { return Ok((None, read, bytes)) };
+                    let held = hold.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?;
+                    bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
+                    read.extend(held);
                 }
-                Ok((Some(rows), pieces))
-            })
-            .await?;
-            self.open = ended.map(|rows| (part, rows));
-            pieces = read;
+                Ok((Some(rows), read, bytes))
+            });
+            let (rows, more, so_far) = more.await?;
+            self.open = rows.map(|rows| (part, rows));
+            read.extend(more);
+            bytes = so_far;
         }
-        Ok(pieces)
+        Ok(read)
     }
 }
 
 impl Hold {
-    fn of_checkpoint(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+    fn needs_stats(&self) -> bool {
+        self.order.as_ref().is_some_and(Order::needs_stats)
+    }
+
+    fn of_checkpoint(&self, rows: &RecordBatch) -> Result<Vec<Held>> {
         let origin = Origin::Checkpoint(self.snapshot.version());
         self.held(AddBatch::new(origin, action_rows(rows, "add", true)?)?, true)
     }
 
-    fn held(&self, mut adds: AddBatch, is_older: bool) -> Result<RecordBatch> {
+    /// The first of files that are in memory, which are taken out.
+    fn of_given(&self, given: &mut VecDeque<(AddBatch, bool)>) -> Result<Vec<Held>> {
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        while bytes < STEP_BYTES
+            && let Some((adds, is_older)) = given.pop_front()
+        {
+            let (rows, origin) = (adds.rows(), adds.origin);
+            let few = rows_of_bytes(STEP_BYTES, rows.num_rows(), memory_of(rows)).min(READ_ROWS);
+            let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
+            let held = self.held(AddBatch::new(origin, these)?, is_older)?;
+            bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
+            read.extend(held);
+            if others.num_rows() > 0 {
+                given.push_front((AddBatch::new(origin, others)?, is_older));
+            }
+        }
+        Ok(read)
+    }
+
+    fn held(&self, mut adds: AddBatch, is_older: bool) -> Result<Vec<Held>> {
         if is_older {
             let tail = self.snapshot.replayed();
             let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
@@ -194,8 +287,70 @@ impl Hold {
                 adds = adds.filter(unseen)?;
             }
         }
-        without_pages(self.layout.held(&adds, self.all_typed)?)
+        let rows = self.layout.held(&adds, self.needs_stats())?;
+        match &self.ranges {
+            _ if rows.num_rows() == 0 => Ok(Vec::new()),
+            Some(ranges) => ranges.split(&rows),
+            None => Ok(vec![(0, without_pages(rows)?)]),
+        }
     }
+
+    /// Some of the keys in row groups of a checkpoint.
+    async fn keys_in(&self, groups: Vec<(Arc<Part>, usize)>) -> Result<Vec<Box<[u8]>>> {
+        let mut keys = Vec::new();
+        let each = groups.len().div_ceil(SAMPLED_GROUPS).max(1);
+        let columns = AddColumns {
+            members: vec!["path", "partitionValues"],
+            stats_text: self.needs_stats(),
+            stats_typed: self.needs_stats(),
+            ..AddColumns::default()
+        };
+        for (part, group) in groups.into_iter().step_by(each) {
+            let projection = columns.of(&part);
+            let wanted = |path: &[String]| projection.wants(path);
+            let mut rows = part.read_views(group, READ_ROWS, &wanted).await?;
+            let (hold, all) = (self.clone(), part.rows(group).saturating_mul(each));
+            let some = part.blocking(move |part| {
+                let Some(rows) = rows.next().transpose()? else { return Ok(Vec::new()) };
+                // The first rows stand for all that come until the next ones that are looked at.
+                let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
+                let adds = action_rows(&one_of(&rows, many)?, "add", true).map_err(|e| e.in_file(part.path()))?;
+                hold.keys_of(AddBatch::new(Origin::Checkpoint(hold.snapshot.version()), adds)?)
+            });
+            keys.extend(some.await?);
+        }
+        Ok(keys)
+    }
+
+    fn keys_of(&self, adds: AddBatch) -> Result<Vec<Box<[u8]>>> {
+        self.keys(&self.layout.held(&adds, self.needs_stats())?)
+    }
+
+    /// What files are sorted by.
+    fn keys(&self, rows: &RecordBatch) -> Result<Vec<Box<[u8]>>> {
+        let keys = self.order.as_ref().map(|order| order.keys(rows)).transpose()?.flatten();
+        Ok(keys.iter().flat_map(Rows::iter).map(|key| key.as_ref().into()).collect())
+    }
+}
+
+/// Row groups of what was gathered; those that are not the last give their room back when they are encoded.
+async fn cut(hold: &Hold, full: Vec<Gathered>, is_last: bool, schema: &SchemaRef) -> Result<VecDeque<Group>> {
+    let (hold, schema) = (hold.clone(), schema.clone());
+    blocking(move || {
+        let mut groups = VecDeque::new();
+        for gathered in full.into_iter().filter(|gathered| !gathered.pieces.is_empty()) {
+            let output = gathered.output;
+            groups.extend(Run::new(&hold, gathered)?.groups(output, is_last, &schema));
+        }
+        Ok(groups)
+    })
+    .await
+}
+
+/// Every so many rows one.
+fn one_of(rows: &RecordBatch, many: usize) -> Result<RecordBatch> {
+    let chosen = (0..rows.num_rows() as u64).step_by(many.max(1));
+    Ok(take_record_batch(rows, &UInt64Array::from_iter_values(chosen))?)
 }
 
 /// Rows whose texts do not keep pages in memory of which they are the smaller part.
@@ -214,18 +369,54 @@ fn without_pages(rows: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(rows.schema(), columns, &options)?)
 }
 
+/// Files of one range of keys that wait for others.
 #[derive(Default)]
-struct Pieces {
+struct Gathered {
+    output: usize,
     pieces: Vec<RecordBatch>,
     bytes: usize,
+    room: Option<OwnedSemaphorePermit>,
 }
 
-impl Pieces {
-    fn push(&mut self, piece: RecordBatch) {
-        if piece.num_rows() > 0 {
-            self.bytes = self.bytes.saturating_add(memory_of(&piece));
-            self.pieces.push(piece);
+impl Gathered {
+    fn push(&mut self, rows: RecordBatch, bytes: usize, room: Option<OwnedSemaphorePermit>) {
+        self.extend(Self { output: self.output, pieces: vec![rows], bytes, room });
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.pieces.extend(other.pieces);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        match (&mut self.room, other.room) {
+            (Some(room), Some(more)) => room.merge(more),
+            (room @ None, more) => *room = more,
+            (Some(_), None) => {}
         }
+    }
+
+    /// Leaves none.
+    fn take(&mut self) -> Self {
+        let none = Self { output: self.output, ..Self::default() };
+        std::mem::replace(self, none)
+    }
+
+    /// By ranges of keys.
+    fn split(all: Vec<Self>, ranges: &Ranges) -> Result<Vec<Self>> {
+        let empty = |range| Self { output: ranges.output(range), ..Self::default() };
+        let mut split: Vec<Self> = (0..ranges.count()).map(empty).collect();
+        for mut gathered in all {
+            for piece in std::mem::take(&mut gathered.pieces) {
+                for (range, rows) in ranges.split(&piece)? {
+                    let bytes = memory_of(&rows);
+                    let room = gathered
+                        .room
+                        .as_mut()
+                        .and_then(|room| room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
+                    let to = split.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+                    to.push(rows, bytes, room);
+                }
+            }
+        }
+        Ok(split)
     }
 }
 
@@ -241,23 +432,18 @@ struct Run {
 }
 
 impl Run {
-    fn new(layout: Arc<Layout>, order: Option<&Order>, pieces: Pieces, room: OwnedSemaphorePermit) -> Result<Self> {
-        let Pieces { pieces, bytes } = pieces;
-        let pieces = with_the_same_columns(&layout, pieces)?;
-        let order = match order.and_then(|order| order.sorted(&pieces).transpose()) {
+    fn new(hold: &Hold, gathered: Gathered) -> Result<Self> {
+        let Gathered { pieces, bytes, room, .. } = gathered;
+        let pieces = with_the_same_columns(&hold.layout, pieces)?;
+        let order = match hold.order.as_ref().and_then(|order| order.sorted(&pieces).transpose()) {
             Some(sorted) => sorted?,
-            None => {
-                let rows =
-                    |(piece, rows): (u32, &RecordBatch)| (0..rows.num_rows()).map(move |row| (piece, row as u32));
-                (0..).zip(&pieces).flat_map(rows).collect()
-            }
+            None => order::all_rows(pieces.iter().map(RecordBatch::num_rows)).collect(),
         };
-        // Few files wait for others to share a row group with, and must not keep them from coming.
-        let room = Some(room).filter(|_| order.len() >= SHARED_ROWS || bytes >= GROUP_BYTES);
-        Ok(Self { layout, pieces, bytes, order, _room: room })
+        Ok(Self { layout: hold.layout.clone(), pieces, bytes, order, _room: room })
     }
 
-    fn groups(self, schema: &SchemaRef) -> VecDeque<Group> {
+    /// Row groups; `may_wait` if they may be put off until others share one with them.
+    fn groups(self, output: usize, may_wait: bool, schema: &SchemaRef) -> VecDeque<Group> {
         let (rows, bytes) = (self.order.len(), self.bytes);
         let least = rows.div_ceil(GROUP_ROWS).max(bytes.div_ceil(GROUP_BYTES)).max(1);
         let workers = parallelism() - 1;
@@ -273,7 +459,7 @@ impl Run {
                 Box::new(move || rows_of(&schema, "add", run.layout.adds(&run.gather(rows)?)?))
             };
             let pieces = range.clone().step_by(together).map(piece).collect();
-            Group { rows: range.len(), bytes: bytes / groups, pieces }
+            Group { output, rows: range.len(), bytes: bytes / groups, pieces, may_wait }
         };
         (0..groups).map(group).filter(|group| group.rows > 0).collect()
     }
@@ -282,7 +468,7 @@ impl Run {
         let chosen = self.order.get(range).ok_or_else(|| Error::internal("a run has no such rows"))?;
         if let Some((first, last)) = chosen.first().zip(chosen.last())
             && let Some(piece) = self.pieces.get(first.0 as usize)
-            && (1..).zip(chosen.windows(2)).all(|(at, pair)| pair[1] == (first.0, first.1 + at))
+            && (first.1..).zip(chosen).all(|(row, at)| *at == (first.0, row))
         {
             return Ok(piece.slice(first.1 as usize, (last.1 - first.1) as usize + 1));
         }
@@ -312,7 +498,7 @@ fn with_the_same_columns(layout: &Layout, pieces: Vec<RecordBatch>) -> Result<Ve
     }
     let schema = Arc::new(Schema::new(fields));
     let complete = |piece: RecordBatch| {
-        let column = |field: &Arc<arrow_schema::Field>| match piece.column_by_name(field.name()) {
+        let column = |field: &FieldRef| match piece.column_by_name(field.name()) {
             Some(column) => column.clone(),
             None => new_null_array(field.data_type(), piece.num_rows()),
         };

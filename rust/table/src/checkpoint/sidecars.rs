@@ -10,6 +10,7 @@
 //! PROTOCOL.md: "Sidecar Files", "V2 spec".
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -38,6 +39,10 @@ use crate::tail::Tail;
 
 /// Files of a sidecar at most.
 pub(super) const SIDECAR_FILES: u64 = 250_000;
+/// Files of a range of keys that gets a sidecar of its own: fewer, since ranges are not quite even.
+const RANGE_FILES: u64 = 220_000;
+/// Sidecars that are written at once.
+const MOST_RANGES: usize = 64;
 /// Sidecars of about the same size that are not joined yet; sizes differ by this factor from class to class.
 const FANOUT: u64 = 4;
 /// Files of the smallest class of sidecars.
@@ -94,14 +99,15 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
             pool = pool.saturating_add(files_in(previous.file(*file).await?.as_ref()).unwrap_or_default());
         }
     }
-    rewritten.extend(join_small(&mut kept, pool));
+    let (joined, pool) = join_small(&mut kept, pool);
+    rewritten.extend(joined);
     let mut written = Sidecars {
         reused: kept.len() as u64,
         adds: kept.iter().map(|k| k.files).sum(),
         removes: 0,
         all: kept.into_iter().map(|k| k.sidecar).collect(),
     };
-    match write_new(work, rewritten, &mut written).await {
+    match write_new(work, rewritten, pool, &mut written).await {
         Ok(()) => Ok(written),
         Err(error) => {
             written.discard(work.snapshot.storage()).await;
@@ -110,10 +116,12 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
     }
 }
 
-async fn write_new(work: &Work, rewritten: Vec<usize>, written: &mut Sidecars) -> Result<()> {
+/// Writes sidecars of about so many `files`: those of the checkpoint before that are `rewritten`, and new ones.
+async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut Sidecars) -> Result<()> {
     let schema = work.layout.file_schema();
     let encoding = Encoding::new(schema, Properties::of(work.snapshot.metadata()))?;
-    let adds = work.adds(Some(rewritten), schema).await?;
+    let count = usize::try_from(files.div_ceil(RANGE_FILES)).unwrap_or(MOST_RANGES).min(MOST_RANGES);
+    let adds = work.adds(Some(rewritten), count, schema).await?;
     written.adds += write_rows(work, &encoding, adds, "add", &mut written.all).await?;
     check_count(&work.snapshot, written.adds)?;
     let removes = work.removes(schema).await?;
@@ -122,8 +130,8 @@ async fn write_new(work: &Work, rewritten: Vec<usize>, written: &mut Sidecars) -
 }
 
 /// Takes out of `kept`, and returns, the sidecars that join the `pool` of files to write: those no larger than what is
-/// made of it, if they would be too many.
-fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> Vec<usize> {
+/// made of it, if they would be too many. Returns the pool with them too.
+fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> (Vec<usize>, u64) {
     let mut joined = Vec::new();
     while pool > 0 {
         let class = class(pool);
@@ -136,7 +144,7 @@ fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> Vec<usize> {
         pool = small.iter().fold(pool, |sum, k| sum.saturating_add(k.files));
         joined.extend(small.into_iter().map(|k| k.file));
     }
-    joined
+    (joined, pool)
 }
 
 fn class(files: u64) -> u32 {
@@ -266,41 +274,39 @@ async fn write_rows(
         blocking(move || {
             let mut paths = Paths::None;
             let encoded = encoding.encode(group.pieces, |rows| paths.look(rows, action))?;
-            Ok((encoded, paths))
+            Ok((group.output, encoded, paths))
         })
     };
     let mut groups = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
-    let mut growing: Option<Growing> = None;
+    let mut growing: BTreeMap<usize, Growing> = BTreeMap::new();
     let written: Result<u64> = async {
         let (mut count, mut coming) = (0, groups.try_next().await?);
-        while let Some((group, paths)) = coming {
+        while let Some((output, group, paths)) = coming {
             let rows = group.rows as u64;
-            if let Some(full) = growing.take_if(|sidecar| sidecar.rows + rows > SIDECAR_FILES) {
+            if growing.get(&output).is_some_and(|sidecar| sidecar.rows + rows > SIDECAR_FILES)
+                && let Some(full) = growing.remove(&output)
+            {
                 all.push(full.finish(work, action).await?);
             }
-            let sidecar = match &mut growing {
-                Some(sidecar) => sidecar,
-                None => growing.insert(Growing::create(work, encoding).await?),
+            let sidecar = match growing.entry(output) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(missing) => missing.insert(Growing::create(work, encoding).await?),
             };
             count += rows;
             sidecar.rows += rows;
             sidecar.paths = std::mem::take(&mut sidecar.paths).and(paths);
             coming = try_join(sidecar.output.append(group), groups.try_next()).await?.1;
         }
+        while let Some((_, whole)) = growing.pop_first() {
+            all.push(whole.finish(work, action).await?);
+        }
         Ok(count)
     }
     .await;
-    match (written, growing) {
-        (Ok(count), Some(last)) => {
-            all.push(last.finish(work, action).await?);
-            Ok(count)
-        }
-        (Err(error), Some(broken)) => {
-            broken.output.abort().await;
-            Err(error)
-        }
-        (written, None) => written,
+    for broken in growing.into_values() {
+        broken.output.abort().await;
     }
+    written
 }
 
 impl Paths {

@@ -3,8 +3,7 @@
 //!
 //! Nothing is replayed that the snapshot has not replayed: live files come from it run by run (`runs`), and are converted
 //! as they are encoded. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
-//! Other tables with the feature get the V2 spec under the classic name, which
-//! every reader of V2 understands.
+//! Other tables with the feature get the V2 spec under the classic name, which every reader of V2 understands.
 //!
 //! The few actions that are not files come last, in a row group of their own when there are many files.
 //!
@@ -181,7 +180,7 @@ async fn write_actions(
         }
         None => {
             let schema = work.layout.schema();
-            written.adds = output.write_all(work.adds(None, schema).await?).await?;
+            written.adds = output.write_all(work.adds(None, 1, schema).await?).await?;
             check_count(snapshot, written.adds)?;
             written.removes = output.write_all(work.removes(schema).await?).await?;
         }
@@ -209,14 +208,15 @@ async fn write_actions(
 }
 
 impl Work {
-    /// Live files as row groups of a checkpoint with `schema`, in order; of the last checkpoint only those of its files
+    /// Live files as row groups for so many `outputs` with `schema`; of the last checkpoint only those of its files
     /// `which`, by position, if given.
     pub(super) async fn adds(
         &self,
         which: Option<Vec<usize>>,
+        outputs: usize,
         schema: &SchemaRef,
     ) -> Result<BoxStream<'static, Result<Group>>> {
-        let reader = Reader::new(&self.snapshot, &self.layout, self.order.as_ref(), which).await?;
+        let reader = Reader::new(&self.snapshot, &self.layout, self.order.as_ref(), which, outputs).await?;
         Ok(reader.groups(schema).boxed())
     }
 
