@@ -26,6 +26,8 @@ LIMIT_OF_THE_ORACLE = 3_600
 LIMIT_OF_DELTIC = 900
 # A peer whose first run takes as many seconds runs no more; one that takes fewer, but these, runs three times.
 SLOW, SLOWISH = 20.0, 4.0
+# Seconds in which memory must not fall for a process to be at rest, how many to wait for it, and what is no fall.
+REST, LONGEST_REST, STEP = 3.0, 30.0, 1024 * 1024
 # What runs write to, and how many bytes of a run may stay until the bench ends.
 SCRATCH, KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024
 Outcome = dict[str, Any]
@@ -83,11 +85,22 @@ def measure(case_name: str, engine: str, table_name: str) -> None:
         started = time.perf_counter()
         answer = next(steps)
         seconds = time.perf_counter() - started
-        peak, retained = memory("VmHWM"), memory("VmRSS")
+        peak, retained = memory("VmHWM"), at_rest() if case.target and case.target.retained else memory("VmRSS")
         if answer is None:
             answer = next(steps)
         steps.close()
     print(json.dumps({"seconds": seconds, "peak": peak - base, "retained": retained - base, "answer": answer}))
+
+
+def at_rest() -> int:
+    """What the process holds once it has given back what it will: when that was no more for a while."""
+    least, since, started = memory("VmRSS"), time.monotonic(), time.monotonic()
+    while time.monotonic() < min(since + REST, started + LONGEST_REST):
+        time.sleep(0.1)
+        now = memory("VmRSS")
+        if now < least - STEP:
+            least, since = now, time.monotonic()
+    return memory("VmRSS")
 
 
 def answer_all(table_name: str) -> None:

@@ -130,6 +130,12 @@ proptest! {
                     assert_eq!(found, right, "{how}: {filter}");
                 }
             }
+            for snapshot in [&opened, &refreshed] {
+                snapshot.files().await.unwrap().unwrap().pack();
+                for filter in &filters {
+                    assert_eq!(answer(snapshot, filter).await, answer(&expected, filter).await, "packed: {filter}");
+                }
+            }
             assert_eq!(bare.files().await.unwrap().unwrap().cached_bytes(), 0);
         });
     }

@@ -19,6 +19,9 @@ use crate::error::Result;
 /// The metadata domain that says by which columns a table is clustered.
 const CLUSTERING_DOMAIN: &str = "delta.clustering";
 
+/// What a file is sorted by: comparing the bytes compares the files.
+pub(super) type Key = Box<[u8]>;
+
 /// What file actions are sorted by.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Order {

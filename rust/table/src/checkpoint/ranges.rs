@@ -9,7 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow_select::take::take_record_batch;
 
-use super::order::Order;
+use super::order::{Key, Order};
 use crate::error::{Error, Result};
 
 /// Ranges at least: as many as there is memory to gather files for.
@@ -19,14 +19,14 @@ const LEAST_RANGES: usize = 16;
 pub(super) struct Ranges {
     order: Order,
     /// Where each range but the first begins.
-    starts: Vec<Box<[u8]>>,
+    starts: Vec<Key>,
     /// Which of the outputs each range goes to.
     outputs: Vec<usize>,
 }
 
 impl Ranges {
     /// Of keys like those in a sample, as many as are worth it, for so many outputs of the same size.
-    pub(super) fn new(order: &Order, mut sample: Vec<Box<[u8]>>, outputs: usize) -> Self {
+    pub(super) fn new(order: &Order, mut sample: Vec<Key>, outputs: usize) -> Self {
         sample.sort_unstable();
         let outputs = outputs.max(1);
         let count = LEAST_RANGES.next_multiple_of(outputs).max(outputs);

@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::columns::{Layout, rows_of};
 use super::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
-use super::order::{self, Order};
+use super::order::{self, Key, Order};
 use super::part::{Part, PartRows};
 use super::ranges::Ranges;
 use super::read::{AddColumns, action_rows};
@@ -74,6 +74,9 @@ struct Hold {
     /// Once it is clear that they do not fit into memory.
     ranges: Option<Arc<Ranges>>,
 }
+
+/// Row groups.
+type Groups = Vec<(Arc<Part>, usize)>;
 
 /// Files with their range.
 type Held = (usize, RecordBatch);
@@ -176,7 +179,7 @@ impl Reader {
     }
 
     /// Some of the keys of what is in memory, and the row groups that are not yet.
-    fn known_keys(&self) -> Result<(Vec<Box<[u8]>>, Vec<(Arc<Part>, usize)>)> {
+    fn known_keys(&self) -> Result<(Vec<Key>, Groups)> {
         let (hold, mut keys) = (&self.hold, Vec::new());
         for rows in self.gathered.iter().flat_map(|gathered| &gathered.pieces) {
             keys.extend(hold.keys(&one_of(rows, SAMPLED)?)?);
@@ -296,7 +299,7 @@ impl Hold {
     }
 
     /// Some of the keys in row groups of a checkpoint.
-    async fn keys_in(&self, groups: Vec<(Arc<Part>, usize)>) -> Result<Vec<Box<[u8]>>> {
+    async fn keys_in(&self, groups: Groups) -> Result<Vec<Key>> {
         let mut keys = Vec::new();
         let each = groups.len().div_ceil(SAMPLED_GROUPS).max(1);
         let columns = AddColumns {
@@ -322,12 +325,12 @@ impl Hold {
         Ok(keys)
     }
 
-    fn keys_of(&self, adds: AddBatch) -> Result<Vec<Box<[u8]>>> {
+    fn keys_of(&self, adds: AddBatch) -> Result<Vec<Key>> {
         self.keys(&self.layout.held(&adds, self.needs_stats())?)
     }
 
     /// What files are sorted by.
-    fn keys(&self, rows: &RecordBatch) -> Result<Vec<Box<[u8]>>> {
+    fn keys(&self, rows: &RecordBatch) -> Result<Vec<Key>> {
         let keys = self.order.as_ref().map(|order| order.keys(rows)).transpose()?.flatten();
         Ok(keys.iter().flat_map(Rows::iter).map(|key| key.as_ref().into()).collect())
     }

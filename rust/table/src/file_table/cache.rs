@@ -1,18 +1,38 @@
-//! Decoded columns, kept up to a limit.
+//! Columns that were decoded, kept up to a limit; and packed, once nobody asks for any for a while.
 //!
 //! A column goes as a whole, the one unused for longest first: half a column would have to be decoded again by the next
-//! query anyway.
+//! query anyway. Packing costs more than most queries, so that none waits for it; rows of a packed column are unpacked
+//! for the query alone that wants them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hint::black_box;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use arrow_array::BooleanArray;
+use arrow_buffer::BooleanBuffer;
+use arrow_select::filter::filter;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::Column;
 use super::decode::Values;
+use super::packed::Packed;
+use crate::checkpoint::leaf;
+use crate::error::{Error, Result};
+use crate::storage::pool;
 
 /// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.
 pub const DEFAULT_LIMIT: usize = 512 * 1024 * 1024;
+/// How long nobody must have asked for a column before one is packed.
+const REST: Duration = Duration::from_millis(500);
 
-#[derive(Debug)]
-pub(super) struct Cache(Mutex<State>);
+/// Enough that an allocator does not have it lying about.
+const NUDGE_BYTES: usize = 4 * 1024 * 1024;
+const NUDGES: usize = 4;
+
+#[derive(Debug, Default)]
+pub(super) struct Cache(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -20,28 +40,74 @@ struct State {
     bytes: usize,
     /// Counts uses.
     clock: u64,
+    last_use: Instant,
     columns: Vec<Cached>,
+    /// Whether somebody will pack what is not packed yet.
+    is_tended: bool,
 }
 
 #[derive(Debug)]
 struct Cached {
     column: Column,
-    groups: Vec<Option<Values>>,
+    groups: Vec<Option<Held>>,
     bytes: usize,
     used: u64,
 }
 
-impl Default for Cache {
+/// A column of a row group, with all rows in their places.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each column of a row group")]
+pub(super) enum Held {
+    /// As it was decoded; values of rows that nobody asked for may be missing.
+    Plain(Values),
+    Packed(Arc<Packed>),
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(values) => values.bytes(),
+            Self::Packed(packed) => packed.bytes(),
+        }
+    }
+
+    /// Whether rows cost something to have.
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+
+    /// So many rows from `start` on.
+    pub(super) fn range(&self, start: usize, length: usize) -> Result<Values> {
+        match self {
+            Self::Plain(values) => Ok(values.slice(start, length)),
+            Self::Packed(packed) => packed.range(start, length),
+        }
+    }
+
+    /// Those of `rows`, which are as many as the row group has; of a column with one value a file.
+    pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
+        match self {
+            held if rows.count_set_bits() == rows.len() => held.range(0, rows.len()),
+            Self::Plain(Values::Array(array)) => {
+                Ok(Values::Array(filter(array, &BooleanArray::new(rows.clone(), None))?))
+            }
+            Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
+            Self::Packed(packed) => packed.chosen(rows),
+        }
+    }
+}
+
+impl Default for State {
     fn default() -> Self {
-        Self(Mutex::new(State { limit: DEFAULT_LIMIT, bytes: 0, clock: 0, columns: Vec::new() }))
+        let last_use = Instant::now();
+        Self { limit: DEFAULT_LIMIT, bytes: 0, clock: 0, last_use, columns: Vec::new(), is_tended: false }
     }
 }
 
 impl Cache {
-    pub(super) fn get(&self, column: &Column, group: usize) -> Option<Values> {
+    pub(super) fn get(&self, column: &Column, group: usize) -> Option<Held> {
         let mut state = self.state();
-        state.clock += 1;
-        let clock = state.clock;
+        let clock = state.tick();
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
         cached.used = clock;
         cached.groups.get(group).cloned().flatten()
@@ -58,8 +124,7 @@ impl Cache {
         if bytes > state.limit {
             return;
         }
-        state.clock += 1;
-        let clock = state.clock;
+        let clock = state.tick();
         let at = match state.columns.iter().position(|c| c.column == *column) {
             Some(at) => at,
             None => {
@@ -73,10 +138,14 @@ impl Cache {
             cached.groups.resize(group + 1, None);
         }
         let Some(slot) = cached.groups.get_mut(group).filter(|slot| slot.is_none()) else { return };
-        *slot = Some(values.clone());
+        *slot = Some(Held::Plain(values.clone()));
         cached.bytes += bytes;
         state.bytes += bytes;
         state.shrink();
+        if let (false, Ok(runtime)) = (state.is_tended, Handle::try_current()) {
+            state.is_tended = true;
+            runtime.spawn(tend(Arc::downgrade(&self.0)));
+        }
     }
 
     pub(super) fn limit(&self, bytes: usize) {
@@ -89,12 +158,107 @@ impl Cache {
         self.state().bytes
     }
 
+    /// Packs all that is not packed yet.
+    pub(super) fn pack(&self) {
+        loop {
+            // The lock is not held while a column is packed.
+            let Some((column, group, values)) = self.state().unpacked() else { return };
+            let packed = Packed::of(&values);
+            self.state().replace(&column, group, packed);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Packs what is not packed yet, one column of a row group after the other, whenever nobody asks for any.
+async fn tend(cache: Weak<Mutex<State>>) {
+    let mut rest = REST;
+    loop {
+        sleep(rest).await;
+        let Some(state) = cache.upgrade() else { return };
+        let due = locked(&state).due();
+        drop(state);
+        let (column, group, values) = match due {
+            Due::Rest(longer) => {
+                rest = longer;
+                continue;
+            }
+            Due::Nothing => return give_back().await,
+            Due::Pack(column, group, values) => (column, group, values),
+        };
+        rest = Duration::ZERO;
+        let Ok(packed) = spawn_blocking(move || Packed::of(&values)).await else { return };
+        let Some(state) = cache.upgrade() else { return };
+        locked(&state).replace(&column, group, packed);
+    }
+}
+
+/// Gives memory back that nobody uses at rest.
+async fn give_back() {
+    pool::clear();
+    leaf::clear_scratch();
+    // An allocator that keeps for a while what is freed looks for what is due only when more is freed, here and there.
+    for _ in 0..NUDGES {
+        sleep(REST / 2).await;
+        drop(black_box(vec![0_u8; NUDGE_BYTES]));
+    }
+}
+
+/// What there is to do for who packs columns.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
+enum Due {
+    Rest(Duration),
+    Nothing,
+    Pack(Column, usize, Values),
+}
+
 impl State {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.last_use = Instant::now();
+        self.clock
+    }
+
+    fn due(&mut self) -> Due {
+        let rest = REST.saturating_sub(self.last_use.elapsed());
+        if !rest.is_zero() {
+            return Due::Rest(rest);
+        }
+        match self.unpacked() {
+            Some((column, group, values)) => Due::Pack(column, group, values),
+            None => {
+                self.is_tended = false;
+                Due::Nothing
+            }
+        }
+    }
+
+    fn unpacked(&self) -> Option<(Column, usize, Values)> {
+        let columns = self.columns.iter().flat_map(|c| c.groups.iter().enumerate().map(move |held| (&c.column, held)));
+        columns.into_iter().find_map(|(column, (group, held))| match held {
+            Some(Held::Plain(values)) => Some((column.clone(), group, values.clone())),
+            _ => None,
+        })
+    }
+
+    /// Puts a packed column in the place of the plain one, unless that is gone.
+    fn replace(&mut self, column: &Column, group: usize, packed: Packed) {
+        let Some(cached) = self.columns.iter_mut().find(|c| c.column == *column) else { return };
+        let Some(slot @ Some(Held::Plain(_))) = cached.groups.get_mut(group) else { return };
+        let packed = Held::Packed(Arc::new(packed));
+        let (before, after) = (slot.as_ref().map(Held::bytes).unwrap_or_default(), packed.bytes());
+        *slot = Some(packed);
+        cached.bytes = (cached.bytes + after).saturating_sub(before);
+        self.bytes = (self.bytes + after).saturating_sub(before);
+    }
+
     fn shrink(&mut self) {
         while self.bytes > self.limit {
             let oldest = self.columns.iter().enumerate().min_by_key(|(_, c)| c.used).map(|(at, _)| at);
@@ -109,5 +273,51 @@ fn serves(cached: &Column, wanted: &Column) -> bool {
     match (cached, wanted) {
         (Column::Bounds { leaf, counted: true }, Column::Bounds { leaf: wanted, counted: false }) => leaf == wanted,
         (cached, wanted) => cached == wanted,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::{ArrayRef, Int64Array, cast::AsArray, types::Int64Type};
+
+    use super::*;
+
+    fn numbers(from: i64) -> Values {
+        Values::Array(Arc::new(Int64Array::from_iter_values(from..from + 10_000)) as ArrayRef)
+    }
+
+    fn value(held: &Held, row: usize) -> i64 {
+        match held.range(row, 1).unwrap() {
+            Values::Array(array) => array.as_primitive::<Int64Type>().value(0),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn columns_are_packed_when_nobody_asks_for_any() {
+        let cache = Cache::default();
+        for group in 0..3 {
+            cache.put(&Column::Size, group, &numbers(group as i64));
+        }
+        let plain = cache.bytes();
+        assert!(!cache.get(&Column::Size, 2).unwrap().is_packed());
+        let started = Instant::now();
+        while cache.state().is_tended && started.elapsed() < 100 * REST {
+            sleep(REST / 10).await;
+        }
+        assert!(cache.bytes() * 3 < plain, "{} of {plain}", cache.bytes());
+        for group in 0..3 {
+            let held = cache.get(&Column::Size, group).unwrap();
+            assert!(held.is_packed());
+            assert_eq!(value(&held, 7_777), group as i64 + 7_777);
+        }
+        // What comes later is packed, too, and what is packed goes like anything else.
+        cache.put(&Column::Size, 3, &numbers(3));
+        assert!(!cache.get(&Column::Size, 3).unwrap().is_packed());
+        cache.pack();
+        assert!(cache.get(&Column::Size, 3).unwrap().is_packed());
+        cache.limit(100);
+        assert_eq!((cache.bytes(), cache.get(&Column::Size, 0).is_none()), (0, true));
     }
 }

@@ -45,11 +45,26 @@ pub(super) enum Values {
 /// How many nulls and how many rows.
 #[derive(Debug, Clone)]
 pub(super) struct Counts {
-    nulls: Int64Array,
-    records: Int64Array,
+    pub(super) nulls: Int64Array,
+    pub(super) records: Int64Array,
 }
 
 impl Values {
+    /// Those of so many rows from `start` on.
+    pub(super) fn slice(&self, start: usize, length: usize) -> Self {
+        match self {
+            Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
+            Self::Array(array) => Self::Array(array.slice(start, length)),
+            Self::Bounds { min, max, counts } => {
+                let counts = counts.as_ref().map(|counts| Counts {
+                    nulls: counts.nulls.slice(start, length),
+                    records: counts.records.slice(start, length),
+                });
+                Self::Bounds { min: min.slice(start, length), max: max.slice(start, length), counts }
+            }
+        }
+    }
+
     /// Memory held.
     pub(super) fn bytes(&self) -> usize {
         match self {

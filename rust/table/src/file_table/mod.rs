@@ -1,8 +1,9 @@
 //! The file actions of a checkpoint in columns, filled on first use, column by column and row group by row group.
 //!
 //! Two phases: what a predicate needs is decoded and judged first; paths, and whatever else is wanted, only of the files
-//! that are left. Decoded columns are kept up to a limit, the ones unused for longest going first, and are shared by all
-//! snapshots that stand on the checkpoint. Rows keep their place in the row group, whatever action they hold.
+//! that are left. Columns are kept up to a limit, the ones unused for longest going first, packed once the table is at
+//! rest, and are shared by all snapshots that stand on the checkpoint. Rows keep their place in the row group, whatever
+//! action they hold.
 //!
 //! Knows nothing of the commits after the checkpoint: who asks takes out what they superseded.
 //!
@@ -15,6 +16,7 @@ pub(crate) mod claims;
 mod decode;
 mod direct;
 mod groups;
+mod packed;
 mod pieces;
 
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StructArray};
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::filter::filter;
 use deltic_protocol::action::batch::{AddBatch, Origin};
@@ -34,8 +36,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 use tokio::sync::OnceCell;
 
-use self::cache::Cache;
 pub use self::cache::DEFAULT_LIMIT;
+use self::cache::{Cache, Held};
 use self::claims::Claims;
 use self::decode::{KnownBounds, Values};
 use crate::checkpoint::part::{Decode, Part};
@@ -43,6 +45,8 @@ use crate::checkpoint::read::{OpenCheckpoint, action_rows};
 use crate::error::{Error, Result};
 use crate::tail::Tail;
 
+/// Rows judged at once: what is unpacked for them is read again while it is near.
+const JUDGED_ROWS: usize = 16 * 1024;
 /// Rows that one page of a column chunk may hold, roughly: whoever wants rows of most pages decodes all.
 const BLOCK_ROWS: usize = 4096;
 /// Files of a checkpoint opened at once.
@@ -170,14 +174,19 @@ impl FileTable {
         &self.checkpoint
     }
 
-    /// How many bytes of decoded columns to keep at most.
+    /// How many bytes of columns to keep at most.
     pub fn limit_cache(&self, bytes: usize) {
         self.cache.limit(bytes);
     }
 
-    /// Bytes of decoded columns that are kept.
+    /// Bytes of columns that are kept.
     pub fn cached_bytes(&self) -> usize {
         self.cache.bytes()
+    }
+
+    /// Packs the columns that are kept now, not when nobody has asked for any for a while.
+    pub fn pack(&self) {
+        self.cache.pack();
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -254,10 +263,7 @@ impl FileTable {
             if let Some(predicate) = predicate.as_ref().filter(|_| rows.count_set_bits() > 0) {
                 let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
                 let values = self.columns(group, &wanted, &rows).await?;
-                let known = columns.iter().zip(values).map(|((path, column), values)| {
-                    (path.clone(), matches!(column, Column::Bounds { counted: true, .. }), values)
-                });
-                rows = &rows & &prune::keep(predicate, &KnownBounds::new(&rows, known))?;
+                rows = judged(predicate, columns, &values, &rows)?;
             }
         }
         Ok(rows)
@@ -271,7 +277,7 @@ impl FileTable {
         }
         let all = BooleanBuffer::new_set(part.rows(*index));
         let values = self.columns(group, &[Column::Presence], &all).await?;
-        match values.into_iter().next() {
+        match values.first().map(|held| held.range(0, all.len())).transpose()? {
             Some(Values::Rows(rows)) => Ok(rows),
             _ => Err(Error::internal("presence was not decoded")),
         }
@@ -301,14 +307,11 @@ impl FileTable {
 
     /// Columns with one value a file, of the files at `rows`, in their order.
     pub(crate) async fn arrays(&self, group: usize, columns: &[Column], rows: &BooleanBuffer) -> Result<Vec<ArrayRef>> {
-        let values = self.columns(group, columns, rows).await?;
-        let chosen = (rows.count_set_bits() < rows.len()).then(|| BooleanArray::new(rows.clone(), None));
-        let of = |values| match (values, &chosen) {
-            (Values::Array(array), Some(chosen)) => Ok(filter(&array, chosen)?),
-            (Values::Array(array), None) => Ok(array),
+        let of = |held: &Held| match held.chosen(rows)? {
+            Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
         };
-        values.into_iter().map(of).collect()
+        self.columns(group, columns, rows).await?.iter().map(of).collect()
     }
 
     /// Members of the files at `rows`, without the path, in their order.
@@ -345,8 +348,8 @@ impl FileTable {
 
     /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
     /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
-    async fn columns(&self, group: usize, wanted: &[Column], rows: &BooleanBuffer) -> Result<Vec<Values>> {
-        let cached: Vec<Option<Values>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
+    async fn columns(&self, group: usize, wanted: &[Column], rows: &BooleanBuffer) -> Result<Vec<Held>> {
+        let cached: Vec<Option<Held>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
         let mut missing: Vec<Column> =
             wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect();
         if missing.is_empty() {
@@ -377,9 +380,35 @@ impl FileTable {
         }
         decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
         decoded.reverse();
-        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop())).collect::<Option<Vec<_>>>();
+        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(Held::Plain)));
+        let all = all.collect::<Option<Vec<_>>>();
         all.ok_or_else(|| Error::internal("a column was not decoded"))
     }
+}
+
+/// The files at `rows` that may have a matching row.
+fn judged(
+    predicate: &BoundPredicate,
+    columns: &[(Vec<String>, Column)],
+    held: &[Held],
+    rows: &BooleanBuffer,
+) -> Result<BooleanBuffer> {
+    let block = if held.iter().any(Held::is_packed) { JUDGED_ROWS } else { rows.len() };
+    let mut judged = BooleanBufferBuilder::new(rows.len());
+    for start in (0..rows.len()).step_by(block.max(1)) {
+        let rows = rows.slice(start, block.min(rows.len() - start));
+        if rows.count_set_bits() == 0 {
+            judged.append_n(rows.len(), false);
+            continue;
+        }
+        let mut known = Vec::with_capacity(columns.len());
+        for ((path, column), held) in columns.iter().zip(held) {
+            let counted = matches!(column, Column::Bounds { counted: true, .. });
+            known.push((path.clone(), counted, held.range(start, rows.len())?));
+        }
+        judged.append_buffer(&(&rows & &prune::keep(predicate, &KnownBounds::new(&rows, known.into_iter()))?));
+    }
+    Ok(judged.finish())
 }
 
 impl Keys {
@@ -427,7 +456,7 @@ fn is_dense(rows: &BooleanBuffer) -> bool {
 
 /// Bits for the set rows, back in their places.
 pub(crate) fn scatter(rows: &BooleanBuffer, bits: &BooleanBuffer) -> BooleanBuffer {
-    let mut builder = arrow_buffer::BooleanBufferBuilder::new(rows.len());
+    let mut builder = BooleanBufferBuilder::new(rows.len());
     builder.append_n(rows.len(), false);
     rows.set_indices().enumerate().filter(|(at, _)| bits.value(*at)).for_each(|(_, row)| builder.set_bit(row, true));
     builder.finish()

@@ -28,7 +28,7 @@ mod dynamodb;
 mod local;
 mod location;
 mod options;
-mod pool;
+pub(crate) mod pool;
 mod ranges;
 mod remote;
 mod syncing;

@@ -26,6 +26,13 @@ pub(super) fn buffer(room: usize) -> Vec<u8> {
     }
 }
 
+/// Forgets those that wait.
+pub(crate) fn clear() {
+    if let Ok(mut waiting) = BUFFERS.try_lock() {
+        waiting.clear();
+    }
+}
+
 /// The content of a buffer, which is used again when nobody reads it any more.
 pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
     match buffer.capacity() {

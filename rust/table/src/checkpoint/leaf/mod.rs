@@ -73,6 +73,13 @@ struct Scratch {
 static WAITING: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 const MOST_WAITING: usize = 4;
 
+/// Forgets memory that waits to be used.
+pub(crate) fn clear_scratch() {
+    if let Ok(mut waiting) = WAITING.try_lock() {
+        waiting.clear();
+    }
+}
+
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     // Never waits: a lock that was held when the process forked stays held in the child.
     let mut scratch = WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default();
