@@ -1,6 +1,4 @@
-"""Real servers on this machine for tests: S3, Azure and DynamoDB.
-
-None for Google Cloud Storage: its emulators lack the XML interface by which the client writes.
+"""Real servers on this machine for tests: S3, Azure, Google Cloud Storage and DynamoDB.
 
 Each function is a context manager. It starts a server of its own on a free port of the loopback interface, over an
 empty temporary folder, and stops it when the block is left, however that happens. What is not installed yet is
@@ -39,6 +37,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delt
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 # The newest that runs on Node 20.
 AZURITE = "azurite@3.35.0"
+FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 MOTO = "moto-5.2.5"
 MOTO_PACKAGES = ["moto[dynamodb,s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"]
 BUCKET = "tables"
@@ -114,6 +113,30 @@ def azure() -> Iterator[Server]:
             }
             # A backslash becomes a slash, as in the real store.
             yield Server(endpoint, f"az://{BUCKET}", options, place, without="\\")
+
+
+@contextmanager
+def gcs() -> Iterator[Server]:
+    """Google Cloud Storage, as fake-gcs-server has it, behind the interface that it lacks (`google_storage.py`)."""
+    binary = go_program(FAKE_GCS)
+    with folder() as place:
+
+        def behind(port: int) -> list[str]:
+            # In memory, where a file may be named as if it were in another.
+            where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+            return [str(binary), *where, "-log-level", "warn"]
+
+        def command(port: int) -> list[str]:
+            return [sys.executable, str(Path(__file__).with_name("google_storage.py")), str(port), server]
+
+        with running(behind, place, {}) as server:
+            bucket = json.dumps({"name": BUCKET}).encode()
+            send("POST", f"{server}/storage/v1/b", bucket, {"Content-Type": "application/json"})
+            with running(command, place, {}, "interface.log") as endpoint:
+                account = {"gcs_base_url": endpoint, "disable_oauth": True}
+                account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+                options = {"google_service_account_key": json.dumps(account), "allow_http": "true"}
+                yield Server(endpoint, f"gs://{BUCKET}", options, place)
 
 
 @contextmanager
@@ -230,9 +253,11 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def running(command: Callable[[int], list[str]], place: Path, environment: dict[str, str]) -> Iterator[str]:
+def running(
+    command: Callable[[int], list[str]], place: Path, environment: dict[str, str], log_name: str = "server.log"
+) -> Iterator[str]:
     """Starts a server; yields its URL once it accepts connections."""
-    log = place / "server.log"
+    log = place / log_name
     for _ in range(3):
         # Somebody else may take the port before the server does; then the server ends, and another port is tried.
         port = free_port()

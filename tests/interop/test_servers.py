@@ -20,7 +20,7 @@ import servers
 import deltic
 
 ROOT = Path(__file__).resolve().parents[2]
-STARTERS = {"s3": servers.s3, "azure": servers.azure, "dynamodb": servers.dynamodb}
+STARTERS = {"s3": servers.s3, "azure": servers.azure, "gcs": servers.gcs, "dynamodb": servers.dynamodb}
 
 
 class Store:

@@ -1,8 +1,11 @@
 """Many processes append to one table at once: nothing is lost, nothing is doubled, nobody fails."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
+import pytest
 import servers
 from conftest import APPENDS, WRITERS, report
 from proof import check_appends, rates, read_log
@@ -35,6 +38,7 @@ def test_processes_append_on_the_local_disk(uri: str) -> None:
     assert len(read_log(uri)) == WRITERS * APPENDS + 1
 
 
-def test_processes_append_on_an_s3_server() -> None:
-    with servers.s3() as server:
-        check_all_append(server.uri("appends"), server.storage_options, "S3 server")
+@pytest.mark.parametrize(("start", "where"), [(servers.s3, "S3 server"), (servers.gcs, "Google's interface")])
+def test_processes_append_on_a_server(start: Callable[[], AbstractContextManager[servers.Server]], where: str) -> None:
+    with start() as server:
+        check_all_append(server.uri("appends"), server.storage_options, where)
