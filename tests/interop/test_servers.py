@@ -176,6 +176,21 @@ def test_delta_rs_writes_to_the_same_table() -> None:
         assert theirs_now() == expected
 
 
+def unfinish(server: servers.Server, uri: str, version: int) -> dict[str, str]:
+    """As if the writer of the version had died: its text is in a temporary file, and its item is not complete."""
+    name = f"{version:020}.json"
+    log = f"{server.endpoint}/{uri.removeprefix('s3://')}/_delta_log"
+    # Without a type of its own the body would be taken for a form.
+    authorized = {"Authorization": servers.scope("s3"), "Content-Type": "application/json"}
+    text = servers.send("GET", f"{log}/{name}", b"", authorized)
+    servers.send("PUT", f"{log}/.tmp/{name}.died", text, authorized)
+    servers.send("DELETE", f"{log}/{name}", b"", authorized)
+    item = {"tablePath": uri, "fileName": name, "tempPath": f".tmp/{name}.died", "complete": "false"}
+    put = {"TableName": "delta_log", "Item": {key: {"S": value} for key, value in item.items()}}
+    servers.aws_json(server.endpoint, "PutItem", put)
+    return item
+
+
 def test_a_writer_that_died_after_its_claim_has_committed() -> None:
     with servers.dynamodb() as server:
         options = {**server.storage_options, **server.log_store}
@@ -185,18 +200,7 @@ def test_a_writer_that_died_after_its_claim_has_committed() -> None:
         reader = deltic.Table(uri, storage_options=options)
         assert ids(reader) == [0, 1]
 
-        # As if the writer of version 1 had died: its text is in a temporary file, and its item is not complete.
-        name = f"{1:020}.json"
-        log = f"{server.endpoint}/{servers.BUCKET}/recovered/_delta_log"
-        # Without a type of its own the body would be taken for a form.
-        authorized = {"Authorization": servers.scope("s3"), "Content-Type": "application/json"}
-        text = servers.send("GET", f"{log}/{name}", b"", authorized)
-        servers.send("PUT", f"{log}/.tmp/{name}.died", text, authorized)
-        servers.send("DELETE", f"{log}/{name}", b"", authorized)
-        item = {"tablePath": uri, "fileName": name, "tempPath": f".tmp/{name}.died", "complete": "false"}
-        put = {"TableName": "delta_log", "Item": {key: {"S": value} for key, value in item.items()}}
-        servers.aws_json(server.endpoint, "PutItem", put)
-
+        item = unfinish(server, uri, 1)
         assert ids(deltic.Table(uri, storage_options=options)) == [0, 1]
         key = {key: {"S": item[key]} for key in ("tablePath", "fileName")}
         found = servers.aws_json(server.endpoint, "GetItem", {"TableName": "delta_log", "Key": key})["Item"]
@@ -205,3 +209,96 @@ def test_a_writer_that_died_after_its_claim_has_committed() -> None:
         assert int(found["expireTime"]["N"]) > 1_700_000_000
         assert deltic.write(uri, rows(2, 3), storage_options=options).version == 2
         assert ids(reader) == [0, 1, 2]
+
+
+TAKE_TURNS = """
+import json, os, sys
+import deltalake
+import pyarrow as pa
+
+uri, options, first, count = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+for i in range(first, first + count):
+    data = pa.table({"id": pa.array([i], pa.int64()), "part": ["x"]})
+    deltalake.write_deltalake(uri, data, mode="append", storage_options=options)
+read = deltalake.DeltaTable(uri, storage_options=options).to_pyarrow_table()
+print(json.dumps([deltalake.__version__, sorted(read["id"].to_pylist())]), flush=True)
+# What its threads do when the interpreter ends is not the matter here.
+os._exit(0)
+"""
+
+
+class OtherWriter:
+    """A delta-rs that takes turns in delta-spark's format, as newer ones do not; delta-spark's own is not to be had."""
+
+    PACKAGE = "deltalake==1.2.1"
+
+    def __init__(self, server: servers.Server, uri: str) -> None:
+        site = servers.pip_folder(self.PACKAGE.replace("==", "-"), [self.PACKAGE])
+        self.environment = {**os.environ, "PYTHONPATH": str(site), "AWS_EC2_METADATA_DISABLED": "true"}
+        lock = {"aws_s3_locking_provider": "dynamodb", "delta_dynamo_table_name": "delta_log"}
+        lock |= {"aws_endpoint_url": server.endpoint, "aws_endpoint_url_dynamodb": server.endpoint}
+        self.command = [sys.executable, "-c", TAKE_TURNS, uri, json.dumps({**server.storage_options, **lock})]
+
+    def start(self, first: int, count: int) -> subprocess.Popen[str]:
+        command = [*self.command, str(first), str(count)]
+        return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
+
+    def append(self, first: int, count: int) -> list[int]:
+        """Appends rows one by one, and returns the ids that it reads then."""
+        return self.heard(self.start(first, count))
+
+    def heard(self, process: subprocess.Popen[str]) -> list[int]:
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        version, read = json.loads(said)
+        assert version == self.PACKAGE.split("==")[1]
+        return list(read)
+
+
+def items(server: servers.Server, uri: str) -> dict[str, dict[str, dict[str, str]]]:
+    """What the DynamoDB table says of each commit."""
+    found = servers.aws_json(server.endpoint, "Scan", {"TableName": "delta_log"})["Items"]
+    assert isinstance(found, list)
+    own = {item["fileName"]["S"]: item for item in found if item["tablePath"] == {"S": uri}}
+    return {name: item for name, item in own.items() if name.endswith(".json")}
+
+
+def test_another_writer_takes_turns_through_dynamodb(started: Started) -> None:
+    store = started.store("dynamodb")
+    uri = store.server.uri("turns")
+    other = OtherWriter(store.server, uri)
+    expected = []
+    for turn in range(3):
+        deltic.write(uri, rows(2 * turn, 2 * turn + 1), storage_options=store.options)
+        expected += [2 * turn, 2 * turn + 1]
+        assert other.append(2 * turn + 1, 1) == expected
+    assert ids(deltic.Table(uri, storage_options=store.options)) == expected
+
+    command = [sys.executable, "-c", APPEND, uri, json.dumps(store.options)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    ours = [subprocess.Popen([*command, str(first)], env=environment) for first in (100, 200)]
+    theirs = [other.start(first, 5) for first in (300, 400)]
+    assert [writer.wait(300) for writer in ours] == [0, 0]
+    for process in theirs:
+        other.heard(process)
+    expected += [first + i for first in (100, 200, 300, 400) for i in range(5)]
+    table = deltic.Table(uri, storage_options=store.options)
+    assert table.snapshot().version == 25
+    assert ids(table) == expected == other.append(0, 0)
+    claimed = items(store.server, uri)
+    assert sorted(claimed) == [f"{version:020}.json" for version in range(26)]
+    assert {item["complete"]["S"] for item in claimed.values()} == {"true"}
+    assert {frozenset(item) for item in claimed.values()} == {
+        frozenset({"tablePath", "fileName", "tempPath", "complete", "expireTime"})
+    }
+
+
+def test_another_writer_finishes_what_deltic_claimed(started: Started) -> None:
+    store = started.store("dynamodb")
+    uri = store.server.uri("finished")
+    for i in range(2):
+        deltic.write(uri, rows(i, i + 1), storage_options=store.options)
+    unfinish(store.server, uri, 1)
+    assert OtherWriter(store.server, uri).append(2, 1) == [0, 1, 2]
+    assert items(store.server, uri)[f"{1:020}.json"]["complete"] == {"S": "true"}
+    assert ids(deltic.Table(uri, storage_options=store.options)) == [0, 1, 2]
