@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import servers
 
 import deltic
 from deltic import Table
@@ -16,7 +17,7 @@ SCHEMA = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable":
 
 # The peak is the whole process's, so each measurement has a process of its own.
 PEAK = """
-import sys
+import json, sys
 import deltic
 from deltic import _deltic
 
@@ -27,11 +28,11 @@ def peak(begin=False):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
-uri = sys.argv[1]
+uri, options = sys.argv[1], json.loads(sys.argv[2])
 """
 
 REMOVE = """
-table = deltic.Table(uri)
+table = deltic.Table(uri, options)
 # What reading the log holds is not the commit's.
 sum(batch.num_rows for batch in table.files())
 before = peak(begin=True)
@@ -41,17 +42,16 @@ print(peak() - before)
 """
 
 WRITE = """
-import json
 import pyarrow as pa
-job = _deltic.write_spec(uri, None, pa.schema([("x", pa.int64())]), "append", None, "{}")
-[written] = _deltic.write_files(job, None, pa.table({"x": [1]}))
+job = _deltic.write_spec(uri, options, pa.schema([("x", pa.int64())]), "append", None, "{}")
+[written] = _deltic.write_files(job, options, pa.table({"x": [1]}))
 written = json.loads(written)
 files = []
 for n in range(FILES):
     written["body"]["add"]["path"] = f"new-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet"
     files.append(json.dumps(written).encode())
 before = peak(begin=True)
-_deltic.commit_files(job, None, files)
+_deltic.commit_files(job, options, files)
 print(peak() - before)
 """
 
@@ -79,10 +79,11 @@ def row(x: int) -> pa.Table:
     return pa.table({"x": [x]})
 
 
-def measure(program: str, uri: str) -> int:
+def measure(program: str, uri: str, files: int = FILES, options: dict[str, str] | None = None) -> int:
     """The bytes that the process's memory grew by at its peak."""
-    program = PEAK + program.replace("FILES", str(FILES))
-    ran = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, check=False)
+    program = PEAK + program.replace("FILES", str(files))
+    command = [sys.executable, "-c", program, uri, json.dumps(options)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return int(ran.stdout)
 
@@ -97,6 +98,24 @@ def test_many_files_are_committed_in_little_memory(large: str, program: str) -> 
     snapshot = Table(large).snapshot()
     assert snapshot.version == 1
     assert snapshot.num_files == (0 if program is REMOVE else 2 * FILES)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+def test_many_files_are_committed_to_a_bucket_with_their_text_in_memory_once() -> None:
+    files = 100_000
+    with servers.s3() as server:
+        uri, options = server.uri("large"), server.storage_options
+        deltic.create(uri, pa.schema([("x", pa.int64())]), storage_options=options)
+        log = server.folder / "data" / servers.BUCKET / "large" / "_delta_log"
+        for version, (program, action) in enumerate([(WRITE, b'{"add"'), (REMOVE, b'{"remove"')], 1):
+            grown = measure(program, uri, files, options)
+            # As the server has it, which nothing of ours reads here.
+            text = (log / f"{version:020}.json").read_bytes()
+            assert sum(line.startswith(action) for line in text.splitlines()) == files
+            # A second copy would be 170 bytes more for each, or 260.
+            assert grown < len(text) + files * 150, f"{grown} bytes for {len(text)} bytes of JSON"
+        assert Table(uri, options).snapshot().num_files == 0
+        assert [entry["version"] for entry in Table(uri, options).history()] == [2, 1, 0]
 
 
 def test_a_compacted_log_reads_the_same(uri: str) -> None:
