@@ -3,12 +3,15 @@
 Where its jars cannot be had these tests are skipped.
 """
 
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from conftest import FILTERS, with_reused_sidecars
-from delta_spark import check_checksum
+from delta_spark import VALIDATING, check_checksum
 from sample import rows
 
 import deltic
@@ -17,10 +20,27 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
 
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session of the suite, as one that validates checksums."""
+    before = {name: spark.conf.get(name, None) for name in VALIDATING}
+    for name, value in VALIDATING.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
 def theirs(spark: SparkSession, uri: str, version: int | None = None) -> pa.Table:
+    """What delta-spark reads; the checksum of the newest version, if there is one, agrees."""
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)
+    else:
+        check_checksum(spark, uri, needed=False)
     return reader.load(uri).toArrow()
 
 
@@ -166,6 +186,40 @@ def test_delta_spark_accepts_our_checksums(spark: SparkSession, uri: str, flight
         check_checksum(spark, uri)
     assert table.check().ok
     assert rows(theirs(spark, uri)) == rows(table.scan().to_arrow())
+
+
+SPOILED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "numFiles": (lambda number: number + 1, "Number of files - Expected: 3 Computed: 2"),
+    "tableSizeBytes": (lambda size: size - 1, "Table size"),
+    "setTransactions": (lambda _: [], "SetTransaction mismatch"),
+    "domainMetadata": (lambda _: [], "(?i)domain ?metadata mismatch"),
+    "metadata": (lambda metadata: {**metadata, "name": "another"}, "metadata .* could not be recovered"),
+}
+
+
+@pytest.mark.parametrize("member", SPOILED)
+def test_delta_spark_refuses_a_checksum_that_is_wrong(spark: SparkSession, uri: str, member: str) -> None:
+    """So its silence about ours says something: where it reads, where it commits, and that nothing is wrong before."""
+    row = pa.table({"id": [1]})
+    deltic.write(uri, row)
+    with deltic.Table(uri).transaction(app_id="job", app_version=7) as tx:
+        tx.add_feature("domainMetadata")
+        tx.set_domain("app.x", "text")
+        tx.append(row)
+    check_checksum(spark, uri)
+    spoil, complaint = SPOILED[member]
+    path = Path(uri, "_delta_log", f"{1:020}.crc")
+    checksum = json.loads(path.read_text())
+    path.write_text(json.dumps({**checksum, member: spoil(checksum[member])}))
+    with pytest.raises(Exception, match=complaint):
+        check_checksum(spark, uri)
+    with pytest.raises(Exception, match=complaint):
+        append(spark, uri, row)
+    assert not Path(uri, "_delta_log", f"{2:020}.json").exists()
+    path.write_text(json.dumps(checksum))
+    check_checksum(spark, uri)
+    append(spark, uri, row)
+    check_checksum(spark, uri)
 
 
 def test_row_ids_and_times_go_on_both_ways(spark: SparkSession, uri: str, flights: pa.Table) -> None:

@@ -45,12 +45,7 @@ def uri(tmp_path: Path) -> str:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with delta-spark that compares checksums with the state before and after each of its commits."""
     store = build(tmp_path_factory.mktemp("store"), delta_spark.jars())
-    settings = {
-        "spark.delta.logStore.file.impl": STORE,
-        "spark.databricks.delta.incremental.commit.verify": "true",
-        "spark.databricks.delta.checksum.mismatch.fatal": "true",
-        "spark.databricks.delta.versionChecksum.forcedValidationInterval": "0",
-    }
+    settings = {"spark.delta.logStore.file.impl": STORE, **delta_spark.VALIDATING}
     made = delta_spark.session(tmp_path_factory.mktemp("warehouse"), settings, cores=1, more_jars=(store,))
     yield made
     made.stop()
