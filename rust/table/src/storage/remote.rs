@@ -241,27 +241,28 @@ impl Remote {
         Ok(entry(String::new(), &meta))
     }
 
-    pub(super) async fn put(&self, path: &str, data: Bytes) -> Result<()> {
-        let clients = self.clients()?;
-        self.inner.tally.put(data.len() as u64);
-        clients.store.put(&key(path)?, data.into()).await.map_err(|e| self.fail("write", e))?;
+    pub(super) async fn put(&self, path: &str, data: impl Into<PutPayload>) -> Result<()> {
+        let (clients, data) = (self.clients()?, data.into());
+        self.inner.tally.put(data.content_length() as u64);
+        clients.store.put(&key(path)?, data).await.map_err(|e| self.fail("write", e))?;
         Ok(())
     }
 
     pub(super) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
-        let pieces = body.pieces.collect::<Result<Vec<Bytes>>>()?;
+        // The condition is on one request, which has all of them.
+        let payload = PutPayload::from_iter(body.pieces.collect::<Result<Vec<Bytes>>>()?);
         if let (Some(turns), Some(locks)) = (&self.turns, &clients.locks)
             && let Some(name) = turns.name(path)
         {
-            return turns.put_if_absent(self, locks, name, pieces.concat().into()).await;
+            return turns.put_if_absent(self, locks, name, payload).await;
         }
         let path = key(path)?;
         if let Some(server) = &clients.stranger {
             self.prove(&clients, server, &path).await?;
         }
         self.inner.tally.put(body.length);
-        self.create(&clients, &path, PutPayload::from_iter(pieces)).await
+        self.create(&clients, &path, payload).await
     }
 
     /// Sees a server refuse to overwrite a file: one that ignored the condition would lose commits without a word. Done

@@ -9,8 +9,8 @@
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
 //! `tests/rust/table/storage/turns.rs`, with a scripted DynamoDB and with a real one.
 
-use bytes::Bytes;
 use deltic_protocol::log::name::{LOG_DIR, LogName, commit_name};
+use object_store::PutPayload;
 
 use super::Put;
 use super::dynamodb::{Claim, Item, LockTable, now_seconds};
@@ -117,7 +117,7 @@ impl Turns {
         bucket: &Remote,
         locks: &LockTable,
         name: &str,
-        data: Bytes,
+        data: PutPayload,
     ) -> Result<Put> {
         let key = self.key(name);
         // Items go after a day, files do not.
