@@ -8,7 +8,7 @@ use bytes::Bytes;
 use deltic_protocol::log::name::commit_name;
 use deltic_table::error::{Error, Kind};
 use deltic_table::log_reader::{self, log_path};
-use deltic_table::storage::{Put, Storage, Syncing, decode_path};
+use deltic_table::storage::{Body, Put, Storage, Syncing, decode_path};
 use proptest::prelude::*;
 
 mod bucket;
@@ -185,7 +185,19 @@ async fn writing(storage: &Storage) {
     storage.put_hint("w/hint", Bytes::from_static(b"3")).await.unwrap();
     assert_eq!(storage.get("w/hint").await.unwrap(), "3");
 
+    // More than is sent in one request, where there is another way.
     let piece = Bytes::from(vec![7u8; 3 << 20]);
+    for expected in ["Created", "Exists"] {
+        let put = storage.put_if_absent("w/many", large(&piece)).await.unwrap();
+        assert_eq!(format!("{put:?}"), expected);
+    }
+    assert_eq!(storage.head("w/many").await.unwrap().size, 36 << 20);
+    assert_eq!(storage.get_suffix("w/many", 1).await.unwrap(), (Bytes::from_static(&[7]), 36 << 20));
+    assert!(list(storage, "w/.tmp", "").await.is_empty());
+    let broken = Body::of(36 << 20, pieces(&piece, 6).chain([Err(Error::invalid("cut off"))]));
+    assert!(storage.put_if_absent("w/broken", broken).await.unwrap_err().to_string().contains("cut off"));
+    assert!(storage.head("w/broken").await.unwrap_err().is_not_found());
+
     let mut writer = storage.create_file("w/new/large").await.unwrap();
     for _ in 0..7 {
         writer.write(piece.clone()).await.unwrap();
@@ -496,6 +508,57 @@ async fn a_commit_that_a_listing_missed_is_found_by_another() {
     }
     storage.delete(&path(1)).await.unwrap();
     assert_eq!(versions().await, [0, 2, 3], "what is gone stays gone");
+}
+
+/// Twelve times a piece.
+fn large(piece: &Bytes) -> Body {
+    Body::of(12 * piece.len() as u64, pieces(piece, 12))
+}
+
+fn pieces(piece: &Bytes, count: usize) -> impl Iterator<Item = Result<Bytes, Error>> + Send + use<> {
+    std::iter::repeat_n(piece.clone(), count).map(Ok)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_of_large_conditional_puts() {
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    let piece = Bytes::from(vec![7u8; 3 << 20]);
+    assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Created)));
+    assert_eq!(bucket.requests("PUT", "t/a"), 1, "it comes into place by a copy");
+
+    for (number, (status, done)) in [(500, true), (503, false), (409, false), (404, true)].into_iter().enumerate() {
+        bucket.complete_with(Some((status, done)));
+        let key = format!("b{number}");
+        let put = storage.put_if_absent(&key, large(&piece)).await;
+        assert!(matches!(put, Ok(Put::Unknown(_))), "{status}: {put:?}");
+        assert_eq!(bucket.keys().contains(&format!("t/{key}")), done);
+        assert_eq!(bucket.requests("POST", &format!("t/{key}")), 2, "begun and completed once");
+    }
+    bucket.complete_with(Some((403, false)));
+    let error = storage.put_if_absent("c", large(&piece)).await.unwrap_err();
+    assert!(is_storage(&error, false), "{error}");
+    bucket.complete_with(None);
+    assert!(!bucket.keys().iter().any(|key| key.contains(".tmp")), "{:?}", bucket.keys());
+    let racers: Vec<_> = (0..4_u8)
+        .map(|racer| {
+            let storage = storage.clone();
+            tokio::spawn(async move { storage.put_if_absent("d", large(&Bytes::from(vec![racer; 3 << 20]))).await })
+        })
+        .collect();
+    let mut created = 0;
+    for racer in racers {
+        created += usize::from(matches!(racer.await.unwrap().unwrap(), Put::Created));
+    }
+    assert_eq!(created, 1);
+
+    // A server that cannot copy so gets the file in one request.
+    let other = Bucket::start(1000);
+    other.complete_with(Some((501, false)));
+    let storage = Storage::open("s3://bucket/t", &other.options()).unwrap();
+    assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Created)));
+    assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Exists)));
+    assert_eq!(other.requests("PUT", "t/a"), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

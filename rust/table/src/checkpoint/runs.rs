@@ -291,11 +291,11 @@ impl Hold {
             }
         }
         let rows = self.layout.held(&adds, self.needs_stats())?;
-        match &self.ranges {
-            _ if rows.num_rows() == 0 => Ok(Vec::new()),
-            Some(ranges) => ranges.split(&rows),
-            None => Ok(vec![(0, without_pages(rows)?)]),
+        if rows.num_rows() == 0 {
+            return Ok(Vec::new());
         }
+        let rows = without_pages(rows)?;
+        self.ranges.as_ref().map_or_else(|| Ok(vec![(0, rows.clone())]), |ranges| ranges.split(&rows))
     }
 
     /// Some of the keys in row groups of a checkpoint.

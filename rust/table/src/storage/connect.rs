@@ -12,7 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, TryLockError};
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider, S3CopyIfNotExists};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -160,6 +160,8 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         let credentials = store.credentials().clone();
         let once = builder
             .with_credentials(credentials.clone())
+            // Each of its requests is sent once, too, and only the last has the condition.
+            .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .with_http_connector(Connector { every_failure: true })
             .with_retry(no_retries())
             .build()?;

@@ -37,6 +37,8 @@ const GAP: u64 = 1024 * 1024;
 const CONCURRENT_RANGES: usize = 16;
 /// Size of the parts of an upload. Files that fit in one are sent whole.
 const PART: usize = 8 * 1024 * 1024;
+/// Conditional puts from this size on are not held in memory, where the store has a way.
+const LARGE: u64 = 32 * 1024 * 1024;
 /// Parts of one upload under way at a time.
 const CONCURRENT_PARTS: usize = 8;
 
@@ -48,7 +50,7 @@ pub(super) struct Remote {
     turns: Option<Arc<Turns>>,
 }
 
-/// Servers that were seen to refuse a conditional put of a file that exists, by address and bucket.
+/// Servers that were seen to refuse a conditional put of a file that exists, or a copy, by address and bucket.
 static HONEST: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 struct Inner {
@@ -250,45 +252,90 @@ impl Remote {
 
     pub(super) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
-        // The condition is on one request, which has all of them.
-        let payload = PutPayload::from_iter(body.pieces.collect::<Result<Vec<Bytes>>>()?);
         if let (Some(turns), Some(locks)) = (&self.turns, &clients.locks)
             && let Some(name) = turns.name(path)
         {
-            return turns.put_if_absent(self, locks, name, payload).await;
+            return turns.put_if_absent(self, locks, name, whole(body)?).await;
         }
         let path = key(path)?;
         if let Some(server) = &clients.stranger {
             self.prove(&clients, server, &path).await?;
         }
+        if body.length >= LARGE && self.copies_if_absent(&clients, &path).await? {
+            return self.put_by_copy(&clients, &path, body).await;
+        }
         self.inner.tally.put(body.length);
-        self.create(&clients, &path, payload).await
+        self.create(&clients, &path, whole(body)?).await
     }
 
     /// Sees a server refuse to overwrite a file: one that ignored the condition would lose commits without a word. Done
     /// once per process and bucket.
     async fn prove(&self, clients: &Clients, server: &str, path: &Path) -> Result<()> {
-        // Never waits: a lock that was held when the process forked stays held in the child.
-        if HONEST.try_lock().is_ok_and(|servers| servers.contains(server)) {
+        if is_honest(server) {
             return Ok(());
         }
-        let folder = path.as_ref().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
-        let probe = key(&format!("{folder}.tmp/probe.{}", uuid::Uuid::new_v4()))?;
-        let text = Bytes::from_static(b"{}");
+        let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
         clients.once.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
         let again = self.create(clients, &probe, text.into()).await;
         // A file that stays behind is in nobody's way.
         let _ = clients.once.delete(&probe).await;
         match again? {
             Put::Exists => {
-                if let Ok(mut servers) = HONEST.try_lock() {
-                    servers.insert(server.to_owned());
-                }
+                trust(server);
                 Ok(())
             }
             Put::Created => Err(self.cannot_exclude(None)),
             // Nothing was written to the file that was meant.
             Put::Unknown(error) => Err(error),
+        }
+    }
+
+    /// Whether the store copies a file on the condition that there is none yet. Amazon's does; another server of S3's
+    /// interface is seen to refuse it, once per process and bucket.
+    async fn copies_if_absent(&self, clients: &Clients, path: &Path) -> Result<bool> {
+        let server = match &clients.stranger {
+            _ if self.inner.location.scheme != Scheme::S3 => return Ok(false),
+            None => return Ok(true),
+            Some(server) => format!("{server} copies"),
+        };
+        if is_honest(&server) {
+            return Ok(true);
+        }
+        let probe = beside(path, "probe")?;
+        clients.once.put(&probe, Bytes::from_static(b"{}").into()).await.map_err(|e| self.fail("write", e))?;
+        let copied = clients.once.copy_if_not_exists(&probe, &probe).await;
+        let _ = clients.once.delete(&probe).await;
+        let refuses = copied.is_err_and(|error| finding(&error) == Finding::Taken && is_precondition(&error));
+        if refuses {
+            trust(&server);
+        }
+        Ok(refuses)
+    }
+
+    /// A conditional put that holds no more than a few parts in memory: they go beside, and the store copies the whole into
+    /// place if nothing is there.
+    async fn put_by_copy(&self, clients: &Clients, path: &Path, body: Body) -> Result<Put> {
+        let temporary = beside(path, path.filename().unwrap_or_default())?;
+        let mut writer = self.writer(temporary.clone());
+        for piece in body.pieces {
+            let written = match piece {
+                Ok(piece) => writer.write(piece).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                let _ = writer.abort().await;
+                return Err(error);
+            }
+        }
+        writer.finish().await?;
+        self.inner.tally.put(0);
+        let copied = clients.once.copy_if_not_exists(&temporary, path).await;
+        let _ = clients.store.delete(&temporary).await;
+        match copied {
+            Ok(()) => Ok(Put::Created),
+            // An upload that was completed by a request whose answer was lost is there no more, either.
+            Err(error) if finding(&error) == Finding::Missing => Ok(Put::Unknown(self.fail("write", error))),
+            Err(error) => self.outcome(error),
         }
     }
 
@@ -310,7 +357,14 @@ impl Remote {
 
     async fn create(&self, clients: &Clients, path: &Path, data: PutPayload) -> Result<Put> {
         let options = PutOptions { mode: PutMode::Create, ..Default::default() };
-        let Err(error) = clients.once.put_opts(path, data, options).await else { return Ok(Put::Created) };
+        match clients.once.put_opts(path, data, options).await {
+            Ok(_) => Ok(Put::Created),
+            Err(error) => self.outcome(error),
+        }
+    }
+
+    /// What a conditional put came to that ended in an error.
+    fn outcome(&self, error: StoreError) -> Result<Put> {
         match finding(&error) {
             // S3 answers 409 when two conditional writes met, which need not mean that either landed.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
@@ -338,8 +392,11 @@ impl Remote {
     }
 
     pub(super) fn create_file(&self, path: &str) -> Result<RemoteWriter> {
-        let path = key(path)?;
-        Ok(RemoteWriter { remote: self.clone(), path, pending: Vec::new(), pending_bytes: 0, upload: None, size: 0 })
+        Ok(self.writer(key(path)?))
+    }
+
+    fn writer(&self, path: Path) -> RemoteWriter {
+        RemoteWriter { remote: self.clone(), path, pending: Vec::new(), pending_bytes: 0, upload: None, size: 0 }
     }
 
     fn fail(&self, action: &str, error: StoreError) -> Error {
@@ -457,6 +514,28 @@ fn before(start_at: &str) -> Option<String> {
         name.push('~');
     }
     (!name.is_empty()).then_some(name)
+}
+
+/// All of a body in memory, for a condition on a request is on one request.
+fn whole(body: Body) -> Result<PutPayload> {
+    Ok(PutPayload::from_iter(body.pieces.collect::<Result<Vec<Bytes>>>()?))
+}
+
+/// A key of its own, where readers of the log do not look.
+fn beside(path: &Path, name: &str) -> Result<Path> {
+    let folder = path.as_ref().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+    key(&format!("{folder}.tmp/{name}.{}", uuid::Uuid::new_v4()))
+}
+
+// Never waits: a lock that was held when the process forked stays held in the child.
+fn is_honest(server: &str) -> bool {
+    HONEST.try_lock().is_ok_and(|servers| servers.contains(server))
+}
+
+fn trust(server: &str) {
+    if let Ok(mut servers) = HONEST.try_lock() {
+        servers.insert(server.to_owned());
+    }
 }
 
 /// Whether S3 named the condition as the reason, which it does only when the object exists.

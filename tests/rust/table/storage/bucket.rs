@@ -19,6 +19,8 @@ struct State {
     page: usize,
     /// Takes no notice of conditions.
     careless: bool,
+    /// What completing an upload under a condition is answered with, and whether it is carried out.
+    completing: Option<(u16, bool)>,
     /// A key that the next listing misses.
     missed: Option<String>,
 }
@@ -102,6 +104,11 @@ impl Bucket {
         self.state.lock().unwrap().missed = Some(key.to_owned());
     }
 
+    /// Answers the completion of conditional uploads so, whether `done` or not.
+    pub(crate) fn complete_with(&self, answer: Option<(u16, bool)>) {
+        self.state.lock().unwrap().completing = answer;
+    }
+
     pub(crate) fn keys(&self) -> Vec<String> {
         self.state.lock().unwrap().objects.keys().cloned().collect()
     }
@@ -180,19 +187,40 @@ fn answer(
     let etag = ("ETag", "\"tag\"".to_owned());
     match (method, query.get("uploadId")) {
         ("POST", None) => {
-            let id = format!("upload{}", state.uploads.len());
+            let id = format!("upload{}", state.log.len());
             state.uploads.insert(id.clone(), (key.into(), BTreeMap::new()));
             let result = "InitiateMultipartUploadResult";
             Answer::new(200, format!("<{result}><UploadId>{id}</UploadId></{result}>"))
         }
         ("POST", Some(id)) => {
-            let (key, parts) = state.uploads.remove(id).unwrap();
+            let is_conditional = headers.contains_key("if-none-match");
+            let refusal = state.completing.filter(|_| is_conditional);
+            if let Some((status, false)) = refusal {
+                return Answer::error(status, "Asked");
+            }
+            if is_conditional && !state.careless && state.objects.contains_key(key) {
+                return Answer::error(412, "PreconditionFailed");
+            }
+            let Some((key, parts)) = state.uploads.remove(id) else { return Answer::error(404, "NoSuchUpload") };
             state.objects.insert(key, parts.into_values().flatten().collect());
+            if let Some((status, _)) = refusal {
+                return Answer::error(status, "Asked");
+            }
             let result = "CompleteMultipartUploadResult";
             Answer::new(200, format!("<{result}><ETag>tag</ETag></{result}>"))
         }
         ("PUT", Some(id)) => {
             let number = query.get("partNumber").unwrap().parse().unwrap();
+            if let Some(source) = headers.get("x-amz-copy-source") {
+                let source = percent_decode_str(source).decode_utf8().unwrap();
+                let Some(object) = state.objects.get(source.trim_start_matches('/').strip_prefix("bucket/").unwrap())
+                else {
+                    return Answer::error(404, "NoSuchKey");
+                };
+                let (object, result) = (object.clone(), "CopyPartResult");
+                state.uploads.get_mut(id).unwrap().1.insert(number, object);
+                return Answer::new(200, format!("<{result}><ETag>tag</ETag></{result}>"));
+            }
             match state.uploads.get_mut(id) {
                 Some((_, parts)) => parts.insert(number, body),
                 // A part that was on its way when its upload was given up.
