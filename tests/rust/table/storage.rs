@@ -283,6 +283,32 @@ async fn race(storage: Storage) {
         assert_eq!(created.len(), 1);
         assert_eq!(storage.get(&path).await.unwrap(), vec![created[0]; 100]);
     }
+    // Those that go in parts are in the same race.
+    let path = "_delta_log/large.json";
+    let tasks: Vec<_> = (0..6_u8)
+        .map(|i| {
+            let (storage, piece) = (storage.clone(), Bytes::from(vec![i; 3 << 20]));
+            let body = if i < 3 { large(&piece) } else { Body::from(piece.slice(..100)) };
+            tokio::spawn(async move {
+                // Small ones wait until large ones may have come.
+                tokio::time::sleep(std::time::Duration::from_millis(u64::from(i) * 40)).await;
+                (i, storage.put_if_absent(path, body).await.unwrap())
+            })
+        })
+        .collect();
+    let mut created = Vec::new();
+    for task in tasks {
+        match task.await.unwrap() {
+            (i, Put::Created) => created.push(i),
+            (_, Put::Exists) => {}
+            (_, Put::Unknown(e)) => panic!("{e}"),
+        }
+    }
+    let [winner] = created[..] else { panic!("{created:?}") };
+    let size = if winner < 3 { 36 << 20 } else { 100 };
+    assert_eq!(storage.head(path).await.unwrap().size, size);
+    assert_eq!(storage.get_suffix(path, 1).await.unwrap().0, vec![winner]);
+    storage.delete(path).await.unwrap();
 }
 
 #[tokio::test]
