@@ -47,6 +47,14 @@ class Handler(BaseHTTPRequestHandler):
             self.upload(bucket, unquote(rest[0]), query, body)
         elif self.command in ("GET", "HEAD"):
             self.read(f"/download/storage/v1/b/{bucket}/o/{quote(unquote(rest[0]), safe='')}?alt=media")
+        elif "x-goog-copy-source" in self.headers:
+            # The server's own copies know no condition.
+            source = unquote(self.headers["x-goog-copy-source"]).removeprefix(f"{bucket}/")
+            answer, body = self.ask("GET", f"/download/storage/v1/b/{bucket}/o/{quote(source, safe='')}?alt=media")
+            if answer.status == 200:
+                self.answer_put(bucket, unquote(rest[0]), body, "CopyObjectResult")
+            else:
+                self.answer(answer.status)
         elif self.command == "PUT":
             self.answer_put(bucket, unquote(rest[0]), body, "")
         else:

@@ -578,6 +578,14 @@ async fn outcomes_of_large_conditional_puts() {
     }
     assert_eq!(created, 1);
 
+    // Google's copy is one request.
+    let storage = Storage::open("gs://bucket/t", &google(&bucket)).unwrap();
+    for expected in ["Created", "Exists"] {
+        assert_eq!(format!("{:?}", storage.put_if_absent("g", large(&piece)).await.unwrap()), expected);
+    }
+    assert_eq!(bucket.requests("PUT", "t/g"), 2);
+    assert!(!bucket.keys().iter().any(|key| key.contains(".tmp")), "{:?}", bucket.keys());
+
     // A server that cannot copy so gets the file in one request.
     let other = Bucket::start(1000);
     other.complete_with(Some((501, false)));

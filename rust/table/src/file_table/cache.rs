@@ -29,7 +29,9 @@ const REST: Duration = Duration::from_millis(500);
 
 /// Enough that an allocator does not have it lying about.
 const NUDGE_BYTES: usize = 4 * 1024 * 1024;
-const NUDGES: usize = 4;
+/// When threads that decoded columns have ended, and with them their claims to memory: a little after the runtime's ten
+/// seconds.
+const THREADS_END: Duration = Duration::from_secs(11);
 
 #[derive(Debug, Default)]
 pub(super) struct Cache(Arc<Mutex<State>>);
@@ -205,8 +207,8 @@ async fn give_back() {
     pool::clear();
     leaf::clear_scratch();
     // An allocator that keeps for a while what is freed looks for what is due only when more is freed, here and there.
-    for _ in 0..NUDGES {
-        sleep(REST / 2).await;
+    for pause in [REST / 2, REST / 2, REST / 2, REST / 2, THREADS_END] {
+        sleep(pause).await;
         drop(black_box(vec![0_u8; NUDGE_BYTES]));
     }
 }

@@ -290,13 +290,13 @@ impl Remote {
         }
     }
 
-    /// Whether the store copies a file on the condition that there is none yet. Amazon's does; another server of S3's
-    /// interface is seen to refuse it, once per process and bucket.
+    /// Whether the store copies a file at once on the condition that there is none yet. Google's and Amazon's do; another
+    /// server of S3's interface is seen to refuse it, once per process and bucket. Azure's may copy while readers look.
     async fn copies_if_absent(&self, clients: &Clients, path: &Path) -> Result<bool> {
-        let server = match &clients.stranger {
-            _ if self.inner.location.scheme != Scheme::S3 => return Ok(false),
-            None => return Ok(true),
-            Some(server) => format!("{server} copies"),
+        let server = match (self.inner.location.scheme, &clients.stranger) {
+            (Scheme::S3, Some(server)) => format!("{server} copies"),
+            (Scheme::S3 | Scheme::Gcs, None) => return Ok(true),
+            _ => return Ok(false),
         };
         if is_honest(&server) {
             return Ok(true);

@@ -237,6 +237,16 @@ fn answer(
             if (google || headers.contains_key("if-none-match")) && !state.careless && state.objects.contains_key(key) {
                 return Answer::error(412, "PreconditionFailed");
             }
+            let body = match headers.get("x-goog-copy-source") {
+                Some(source) => {
+                    let source = percent_decode_str(source).decode_utf8().unwrap();
+                    let Some(object) = state.objects.get(source.strip_prefix("bucket/").unwrap()) else {
+                        return Answer::error(404, "NoSuchKey");
+                    };
+                    object.clone()
+                }
+                None => body,
+            };
             state.objects.insert(key.into(), body);
             Answer { headers: vec![etag], ..Answer::new(200, "") }
         }
