@@ -105,7 +105,7 @@ def test_many_files_are_committed_in_little_memory(large: str, program: str) -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-@pytest.mark.parametrize("store", [servers.s3, servers.azure], ids=["s3", "azure"])
+@pytest.mark.parametrize("store", [servers.s3, servers.azure, servers.gcs], ids=["s3", "azure", "gcs"])
 def test_many_files_are_committed_to_a_bucket_with_their_text_in_memory_once(
     store: Callable[[], AbstractContextManager[servers.Server]],
 ) -> None:
