@@ -272,16 +272,8 @@ async fn race(storage: Storage) {
                 tokio::spawn(async move { (i, storage.put_if_absent(&path, Bytes::from(vec![i; 100])).await.unwrap()) })
             })
             .collect();
-        let mut created = Vec::new();
-        for task in tasks {
-            match task.await.unwrap() {
-                (i, Put::Created) => created.push(i),
-                (_, Put::Exists) => {}
-                (_, Put::Unknown(e)) => panic!("{e}"),
-            }
-        }
-        assert_eq!(created.len(), 1);
-        assert_eq!(storage.get(&path).await.unwrap(), vec![created[0]; 100]);
+        let winner = winner(tasks).await;
+        assert_eq!(storage.get(&path).await.unwrap(), vec![winner; 100]);
     }
     // Those that go in parts are in the same race.
     let path = "_delta_log/large.json";
@@ -296,19 +288,25 @@ async fn race(storage: Storage) {
             })
         })
         .collect();
+    let winner = winner(tasks).await;
+    let size = if winner < 3 { 36 << 20 } else { 100 };
+    assert_eq!(storage.head(path).await.unwrap().size, size);
+    assert_eq!(storage.get_suffix(path, 1).await.unwrap().0, vec![winner]);
+    storage.delete(path).await.unwrap();
+}
+
+/// The one of several that made the file.
+async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
     let mut created = Vec::new();
-    for task in tasks {
-        match task.await.unwrap() {
+    for racer in racers {
+        match racer.await.unwrap() {
             (i, Put::Created) => created.push(i),
             (_, Put::Exists) => {}
             (_, Put::Unknown(e)) => panic!("{e}"),
         }
     }
     let [winner] = created[..] else { panic!("{created:?}") };
-    let size = if winner < 3 { 36 << 20 } else { 100 };
-    assert_eq!(storage.head(path).await.unwrap().size, size);
-    assert_eq!(storage.get_suffix(path, 1).await.unwrap().0, vec![winner]);
-    storage.delete(path).await.unwrap();
+    winner
 }
 
 #[tokio::test]
