@@ -5,7 +5,7 @@
 //! for the query alone that wants them.
 
 use std::hint::black_box;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::BooleanArray;
@@ -33,8 +33,13 @@ const NUDGE_BYTES: usize = 4 * 1024 * 1024;
 /// seconds.
 const THREADS_END: Duration = Duration::from_secs(11);
 
-#[derive(Debug, Default)]
-pub(super) struct Cache(Arc<Mutex<State>>);
+#[derive(Debug)]
+pub(super) struct Cache {
+    state: Arc<Mutex<State>>,
+    /// The process that made it. In a child the lock may be held for ever, by a thread that `fork` did not take along: who
+    /// packs takes it when nobody else is about.
+    pid: u32,
+}
 
 #[derive(Debug)]
 struct State {
@@ -99,16 +104,17 @@ impl Held {
     }
 }
 
-impl Default for State {
+impl Default for Cache {
     fn default() -> Self {
         let last_use = Instant::now();
-        Self { limit: DEFAULT_LIMIT, bytes: 0, clock: 0, last_use, columns: Vec::new(), is_tended: false }
+        let state = State { limit: DEFAULT_LIMIT, bytes: 0, clock: 0, last_use, columns: Vec::new(), is_tended: false };
+        Self { state: Arc::new(Mutex::new(state)), pid: std::process::id() }
     }
 }
 
 impl Cache {
     pub(super) fn get(&self, column: &Column, group: usize) -> Option<Held> {
-        let mut state = self.state();
+        let mut state = self.state()?;
         let clock = state.tick();
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
         cached.used = clock;
@@ -117,11 +123,11 @@ impl Cache {
 
     /// Whether what comes from so many fetched bytes is likely to be kept.
     pub(super) fn takes(&self, bytes: usize) -> bool {
-        bytes <= self.state().limit
+        self.state().is_some_and(|state| bytes <= state.limit)
     }
 
     pub(super) fn put(&self, column: &Column, group: usize, values: &Values) {
-        let mut state = self.state();
+        let Some(mut state) = self.state() else { return };
         let bytes = values.bytes();
         if bytes > state.limit {
             return;
@@ -146,32 +152,37 @@ impl Cache {
         state.shrink();
         if let (false, Ok(runtime)) = (state.is_tended, Handle::try_current()) {
             state.is_tended = true;
-            runtime.spawn(tend(Arc::downgrade(&self.0)));
+            runtime.spawn(tend(Arc::downgrade(&self.state)));
         }
     }
 
     pub(super) fn limit(&self, bytes: usize) {
-        let mut state = self.state();
-        state.limit = bytes;
-        state.shrink();
+        if let Some(mut state) = self.state() {
+            state.limit = bytes;
+            state.shrink();
+        }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.state().bytes
+        self.state().map_or(0, |state| state.bytes)
     }
 
     /// Packs all that is not packed yet.
     pub(super) fn pack(&self) {
-        loop {
-            // The lock is not held while a column is packed.
-            let Some((column, group, values)) = self.state().unpacked() else { return };
+        // The lock is not held while a column is packed.
+        while let Some((column, group, values)) = self.state().and_then(|state| state.unpacked()) {
             let packed = Packed::of(&values);
-            self.state().replace(&column, group, packed);
+            let _plain = self.state().and_then(|mut state| state.replace(&column, group, packed));
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.0)
+    /// `None` where waiting for the lock might never end: nothing is cached then.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => (std::process::id() == self.pid).then(|| locked(&self.state)),
+        }
     }
 }
 
@@ -198,7 +209,7 @@ async fn tend(cache: Weak<Mutex<State>>) {
         rest = Duration::ZERO;
         let Ok(packed) = spawn_blocking(move || Packed::of(&values)).await else { return };
         let Some(state) = cache.upgrade() else { return };
-        locked(&state).replace(&column, group, packed);
+        let _plain = locked(&state).replace(&column, group, packed);
     }
 }
 
@@ -242,23 +253,24 @@ impl State {
         }
     }
 
-    fn unpacked(&self) -> Option<(Column, usize, Values)> {
-        let columns = self.columns.iter().flat_map(|c| c.groups.iter().enumerate().map(move |held| (&c.column, held)));
-        columns.into_iter().find_map(|(column, (group, held))| match held {
+    fn unpacked<'s>(&'s self) -> Option<(Column, usize, Values)> {
+        let groups = |cached: &'s Cached| cached.groups.iter().enumerate().map(|held| (&cached.column, held));
+        self.columns.iter().flat_map(groups).find_map(|(column, (group, held))| match held {
             Some(Held::Plain(values)) => Some((column.clone(), group, values.clone())),
             _ => None,
         })
     }
 
-    /// Puts a packed column in the place of the plain one, unless that is gone.
-    fn replace(&mut self, column: &Column, group: usize, packed: Packed) {
-        let Some(cached) = self.columns.iter_mut().find(|c| c.column == *column) else { return };
-        let Some(slot @ Some(Held::Plain(_))) = cached.groups.get_mut(group) else { return };
-        let packed = Held::Packed(Arc::new(packed));
-        let (before, after) = (slot.as_ref().map(Held::bytes).unwrap_or_default(), packed.bytes());
-        *slot = Some(packed);
+    /// Puts a packed column in the place of the plain one, which is returned to be freed without the lock; unless that is
+    /// gone.
+    fn replace(&mut self, column: &Column, group: usize, packed: Packed) -> Option<Held> {
+        let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
+        let slot = cached.groups.get_mut(group)?.as_mut().filter(|held| !held.is_packed())?;
+        let plain = std::mem::replace(slot, Held::Packed(Arc::new(packed)));
+        let (before, after) = (plain.bytes(), slot.bytes());
         cached.bytes = (cached.bytes + after).saturating_sub(before);
         self.bytes = (self.bytes + after).saturating_sub(before);
+        Some(plain)
     }
 
     fn shrink(&mut self) {
@@ -305,7 +317,7 @@ mod tests {
         let plain = cache.bytes();
         assert!(!cache.get(&Column::Size, 2).unwrap().is_packed());
         let started = Instant::now();
-        while cache.state().is_tended && started.elapsed() < 100 * REST {
+        while cache.state().unwrap().is_tended && started.elapsed() < 100 * REST {
             sleep(REST / 10).await;
         }
         assert!(cache.bytes() * 3 < plain, "{} of {plain}", cache.bytes());
@@ -321,5 +333,20 @@ mod tests {
         assert!(cache.get(&Column::Size, 3).unwrap().is_packed());
         cache.limit(100);
         assert_eq!((cache.bytes(), cache.get(&Column::Size, 0).is_none()), (0, true));
+    }
+
+    /// As in a child that was forked while a thread had the lock: nothing is cached, and nobody waits.
+    #[test]
+    fn a_lock_that_another_process_holds_is_not_waited_for() {
+        let cache = Cache { pid: std::process::id() + 1, ..Cache::default() };
+        cache.put(&Column::Size, 0, &numbers(0));
+        assert!(cache.get(&Column::Size, 0).is_some());
+        let held = cache.state.lock().unwrap();
+        cache.put(&Column::Size, 1, &numbers(1));
+        cache.limit(7);
+        cache.pack();
+        assert!(cache.get(&Column::Size, 0).is_none() && !cache.takes(0) && cache.bytes() == 0);
+        drop(held);
+        assert!(cache.get(&Column::Size, 0).is_some() && cache.get(&Column::Size, 1).is_none());
     }
 }
