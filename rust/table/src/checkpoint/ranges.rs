@@ -29,7 +29,7 @@ impl Ranges {
     pub(super) fn new(order: &Order, mut sample: Vec<Key>, outputs: usize) -> Self {
         sample.sort_unstable();
         let outputs = outputs.max(1);
-        let count = LEAST_RANGES.next_multiple_of(outputs).max(outputs);
+        let count = LEAST_RANGES.next_multiple_of(outputs);
         let mut ranges = Self { order: order.clone(), starts: Vec::new(), outputs: vec![0] };
         for range in 1..count {
             let Some(start) = sample.get(range * sample.len() / count) else { break };

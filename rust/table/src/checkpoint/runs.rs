@@ -135,13 +135,14 @@ impl Reader {
         while !self.given.is_empty() || self.lanes.iter().any(|lane| !lane.is_done()) {
             let room = match self.room.clone().try_acquire_many_owned(step) {
                 Ok(room) => room,
-                Err(_) => match self.fullest().await? {
-                    Some(full) => return cut(&self.hold, vec![full], false, schema).await,
-                    None => {
-                        let room = self.room.clone().acquire_many_owned(step).await;
-                        room.map_err(|e| Error::internal("a checkpoint has no room for files").caused_by(e))?
+                Err(_) => {
+                    self.tell_apart().await?;
+                    if let Some(full) = self.fullest() {
+                        return cut(&self.hold, vec![full], false, schema).await;
                     }
-                },
+                    let room = self.room.clone().acquire_many_owned(step).await;
+                    room.map_err(|e| Error::internal("a checkpoint has no room for files").caused_by(e))?
+                }
             };
             self.read(room).await?;
             if self.hold.order.is_none()
@@ -161,21 +162,25 @@ impl Reader {
         cut(&self.hold, rest, true, schema).await
     }
 
+    /// Files by ranges of their keys from now on, if they have an order.
+    async fn tell_apart(&mut self) -> Result<()> {
+        let (Some(order), None) = (self.hold.order.clone(), &self.hold.ranges) else { return Ok(()) };
+        let (mut sample, groups) = self.known_keys()?;
+        sample.extend(self.hold.keys_in(groups).await?);
+        let ranges = Arc::new(Ranges::new(&order, sample, self.outputs));
+        self.hold.ranges = Some(ranges.clone());
+        let all = std::mem::take(&mut self.gathered);
+        self.gathered = blocking(move || Gathered::split(all, &ranges)).await?;
+        Ok(())
+    }
+
     /// The range that has most, unless most of what is held is being encoded and will soon make room.
-    async fn fullest(&mut self) -> Result<Option<Gathered>> {
-        if let (Some(order), None) = (self.hold.order.clone(), &self.hold.ranges) {
-            let (mut sample, groups) = self.known_keys()?;
-            sample.extend(self.hold.keys_in(groups).await?);
-            let ranges = Arc::new(Ranges::new(&order, sample, self.outputs));
-            self.hold.ranges = Some(ranges.clone());
-            let all = std::mem::take(&mut self.gathered);
-            self.gathered = blocking(move || Gathered::split(all, &ranges)).await?;
-        }
+    fn fullest(&mut self) -> Option<Gathered> {
         // All other room is that of rows being encoded, or nobody would ever make any.
         let room = |gathered: &Gathered| gathered.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let held: usize = self.gathered.iter().map(room).sum();
         let fullest = self.gathered.iter_mut().max_by_key(|gathered| gathered.bytes);
-        Ok(fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Gathered::take))
+        fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Gathered::take)
     }
 
     /// Some of the keys of what is in memory, and the row groups that are not yet.

@@ -527,8 +527,9 @@ fn beside(path: &Path, name: &str) -> Result<Path> {
     key(&format!("{folder}.tmp/{name}.{}", uuid::Uuid::new_v4()))
 }
 
-// Never waits: a lock that was held when the process forked stays held in the child.
+/// Whether that was seen before.
 fn is_honest(server: &str) -> bool {
+    // Never waits: a lock that was held when the process forked stays held in the child.
     HONEST.try_lock().is_ok_and(|servers| servers.contains(server))
 }
 
