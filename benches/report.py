@@ -26,7 +26,7 @@ HOW = """\
 Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. A cell is
 the median of RUNS or more runs after a warm-up, least and greatest in brackets, then the peak memory of the process
 above what it had after its imports. Memory for each file of a table that is kept is what the process holds at rest,
-when it has held no less for three seconds. deltic runs at most three times on 5,000,000 files, the floor three times
+when it has held no less for fifteen seconds. deltic runs at most three times on 5,000,000 files, the floor three times
 always, the peers once on 5,000,000 files and three times where there is no target. A peer whose first run takes more
 than 4 s has three, one that takes more than 20 s has that one, and who needs more than a minute is cut off; the plain
 replay runs once from 100,000 files on, and not on 5,000,000. What a run writes stays until the bench ends, if it is

@@ -80,7 +80,7 @@ pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<Com
     let mut rest = Rest::default();
     let mut scratch = Scratch::default();
     // Once for all lines: most commits have nothing but UTF-8.
-    let text = simdutf8::basic::from_utf8(bytes).ok().filter(|_| wanted == Wanted::All);
+    let text = (wanted == Wanted::All).then(|| simdutf8::basic::from_utf8(bytes).ok()).flatten();
     for (index, line) in lines(bytes).enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || (wanted == Wanted::NoFiles && is_file_action(line)) {

@@ -39,6 +39,9 @@ const SMALL_GROUP_BYTES: usize = 8 * 1024 * 1024;
 const BOUND_BYTES: usize = 256;
 /// Bytes of distinct values of a column chunk beyond which they do not repeat enough to be worth a dictionary.
 const DICTIONARY_BYTES: usize = 32 * 1024;
+/// Bytes of a page, about: in a row group that spans many keys, each has few rows, and most pages of paths are skipped.
+/// What compresses them looks back no further.
+const PAGE_BYTES: usize = 64 * 1024;
 /// Bytes of a footer, as a rule.
 const FOOTER_BYTES: usize = 16 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
@@ -95,6 +98,7 @@ impl Encoding {
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_statistics_truncate_length(Some(BOUND_BYTES))
             .set_offset_index_disabled(true)
+            .set_data_page_size_limit(PAGE_BYTES)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES)
             .set_column_dictionary_enabled(unique("add", "path"), false)
             .set_column_dictionary_enabled(unique("add", "stats"), false)

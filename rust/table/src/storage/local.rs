@@ -11,7 +11,7 @@
 //! `.tmp-<uuid>`, which listings leave out. Proved by `conformance` and `race` in the storage tests; that the data
 //! reaches the platter is the operating system's word for `fsync`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -430,10 +430,13 @@ fn list(dir: &Path, start_at: &str) -> Result<Vec<Entry>> {
         if name.as_str() < start_at || name.starts_with(TEMPORARY) {
             continue;
         }
-        if item.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let kind = item.file_type();
+        if kind.as_ref().is_ok_and(FileType::is_dir) {
             continue;
         }
-        match fs::metadata(item.path()) {
+        // What is no link is looked up in the folder that is open, not along the whole path.
+        let is_file = kind.is_ok_and(|kind| kind.is_file());
+        match if is_file { item.metadata() } else { fs::metadata(item.path()) } {
             Ok(metadata) if metadata.is_file() => found.push(entry(name, &metadata)),
             Ok(_) => {}
             // Deleted since, or a link to nothing.
