@@ -17,6 +17,7 @@ use deltic_protocol::stats::typed::StatsLayout;
 use deltic_table::checkpoint::read::AddColumns;
 use deltic_table::checkpoint::write::{Written, checkpoint, is_due, of_snapshot};
 use deltic_table::error::Result;
+use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
 use futures::TryStreamExt;
@@ -940,9 +941,37 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
         }
         seen.sort_unstable();
         assert!(seen == expected, "{} files instead of {}", seen.len(), expected.len());
+        // Whether a few pages are read for a filter, or all, and which of them are kept: the files are the same.
+        let snapshot = log.snapshot();
+        // Of the odd ones all values are null.
+        let filters: [(&str, &dyn Fn(i64) -> bool); 3] = [
+            ("p = 42", &|i| partition(i) == 42),
+            ("p >= 40 and p <= 43 and x < 9000", &|i| (40..=43).contains(&partition(i)) && i < 9_000 && i % 2 == 0),
+            ("x < 200", &|i| i < 200 && i % 2 == 0),
+        ];
+        for (filter, holds) in filters.iter().chain(&filters) {
+            check_kept(&snapshot, filter, expected.iter().filter(|i| holds(**i)).map(|i| path(*i)));
+        }
         log.commit(&(0..files).step_by(7).map(|i| remove(&path(i), 1)).collect::<Vec<_>>());
         expected.retain(|i| i % 7 != 0);
     }
+}
+
+/// A plan keeps these files alone, as tasks and as columns.
+fn check_kept(snapshot: &Snapshot, filter: &str, expected: impl Iterator<Item = String>) {
+    let plan = block_on(ScanPlan::new(snapshot, None, Some(filter))).unwrap();
+    let mut tasks: Vec<String> = block_on(plan.tasks()).unwrap().into_iter().map(|task| task.path).collect();
+    let (_, batches) = block_on(plan.to_batches()).unwrap();
+    let mut rows: Vec<String> = Vec::new();
+    for batch in &batches {
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert!(column("size").as_primitive::<Int64Type>().values().iter().all(|size| *size > 0));
+        rows.extend(column("path").as_string::<i32>().iter().map(|path| path.unwrap().to_owned()));
+    }
+    let mut expected: Vec<String> = expected.collect();
+    (tasks.sort(), rows.sort(), expected.sort());
+    assert!(!expected.is_empty() && tasks == expected, "{filter}: {} files, not {}", tasks.len(), expected.len());
+    assert!(rows == expected, "{filter}: {} rows, not {}", rows.len(), expected.len());
 }
 
 /// The one value of each map.

@@ -47,7 +47,7 @@ const FOOTER_BYTES: usize = 16 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
-const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
+pub(super) const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 
 /// Rows that are made when their turn comes.
 pub(super) type Piece = Box<dyn FnOnce() -> Result<RecordBatch> + Send>;

@@ -19,6 +19,7 @@ use parquet::basic::Repetition;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
+use super::encode::CREATED_BY;
 use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
 use crate::error::{Error, Result, corrupt_parquet};
@@ -174,6 +175,11 @@ impl Part {
         };
         let groups = self.metadata.metadata().row_groups().iter().enumerate();
         groups.filter(|(_, group)| group.num_rows() > 0 && may_hold(group, leaf)).map(|(index, _)| index).collect()
+    }
+
+    /// Whether it was written here, in small pages.
+    pub(crate) fn is_our_own(&self) -> bool {
+        self.metadata.metadata().file_metadata().created_by() == Some(CREATED_BY)
     }
 
     /// The footer.

@@ -47,8 +47,10 @@ use crate::tail::Tail;
 
 /// Rows judged at once: what is unpacked for them is read again while it is near.
 const JUDGED_ROWS: usize = 16 * 1024;
-/// Rows that one page of a column chunk may hold, roughly: whoever wants rows of most pages decodes all.
-const BLOCK_ROWS: usize = 4096;
+/// Rows that one page of paths may hold, roughly, in files of others and in our own: whoever wants rows of most pages
+/// decodes all.
+const PAGE_ROWS: usize = 4096;
+const OWN_PAGE_ROWS: usize = 1024;
 /// Files of a checkpoint opened at once.
 const CONCURRENT_FILES: usize = 16;
 
@@ -356,7 +358,8 @@ impl FileTable {
             return Ok(cached.into_iter().flatten().collect());
         }
         let (part, index) = self.group(group).await?;
-        let mut is_kept = is_dense(rows) && self.cache.takes(1);
+        let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
+        let mut is_kept = is_dense(rows, page_rows) && self.cache.takes(1);
         // Who asks for paths asks for these next, and in the file they stand beside them: one request, and one task.
         if is_kept && missing.contains(&Column::Path) {
             let beside = [Column::Size, Column::ModificationTime];
@@ -443,15 +446,15 @@ impl Keys {
 }
 
 /// Whether the set rows are spread over so many pages that decoding them all costs the same.
-fn is_dense(rows: &BooleanBuffer) -> bool {
-    let blocks = rows.len().div_ceil(BLOCK_ROWS);
-    let touched = (0..blocks).filter(|block| {
-        let start = block * BLOCK_ROWS;
-        rows.slice(start, BLOCK_ROWS.min(rows.len() - start)).count_set_bits() > 0
+fn is_dense(rows: &BooleanBuffer, page_rows: usize) -> bool {
+    let pages = rows.len().div_ceil(page_rows);
+    let touched = (0..pages).filter(|page| {
+        let start = page * page_rows;
+        rows.slice(start, page_rows.min(rows.len() - start)).count_set_bits() > 0
     });
     let touched = touched.count();
     // Of no row at all nothing can be decoded; what is cached can be asked for it.
-    touched == 0 || touched * 4 > blocks
+    touched == 0 || touched * 4 > pages
 }
 
 /// Bits for the set rows, back in their places.
