@@ -185,18 +185,9 @@ async fn writing(storage: &Storage) {
     storage.put_hint("w/hint", Bytes::from_static(b"3")).await.unwrap();
     assert_eq!(storage.get("w/hint").await.unwrap(), "3");
 
-    // More than is sent in one request, where there is another way.
     let piece = Bytes::from(vec![7u8; 3 << 20]);
-    for expected in ["Created", "Exists"] {
-        let put = storage.put_if_absent("w/many", large(&piece)).await.unwrap();
-        assert_eq!(format!("{put:?}"), expected);
-    }
-    assert_eq!(storage.head("w/many").await.unwrap().size, 36 << 20);
-    assert_eq!(storage.get_suffix("w/many", 1).await.unwrap(), (Bytes::from_static(&[7]), 36 << 20));
+    writing_large(storage, &piece).await;
     assert!(list(storage, "w/.tmp", "").await.is_empty());
-    let broken = Body::of(36 << 20, pieces(&piece, 6).chain([Err(Error::invalid("cut off"))]));
-    assert!(storage.put_if_absent("w/broken", broken).await.unwrap_err().to_string().contains("cut off"));
-    assert!(storage.head("w/broken").await.unwrap_err().is_not_found());
 
     let mut writer = storage.create_file("w/new/large").await.unwrap();
     for _ in 0..7 {
@@ -220,6 +211,22 @@ async fn writing(storage: &Storage) {
     dropped.write(piece).await.unwrap();
     drop(dropped);
     assert!(list(storage, "w/gone", "").await.is_empty());
+}
+
+/// More than is sent in one request, where there is another way.
+async fn writing_large(storage: &Storage, piece: &Bytes) {
+    for expected in ["Created", "Exists"] {
+        let put = storage.put_if_absent("w/many", large(piece)).await.unwrap();
+        assert_eq!(format!("{put:?}"), expected);
+    }
+    assert_eq!(storage.head("w/many").await.unwrap().size, 36 << 20);
+    assert_eq!(storage.get_suffix("w/many", 1).await.unwrap(), (Bytes::from_static(&[7]), 36 << 20));
+    let broken = Body::of(36 << 20, pieces(piece, 6).chain([Err(Error::invalid("cut off"))]));
+    assert!(storage.put_if_absent("w/broken", broken).await.unwrap_err().to_string().contains("cut off"));
+    assert!(storage.head("w/broken").await.unwrap_err().is_not_found());
+    // What a writer that gave up has left there is in nobody's way.
+    assert!(matches!(storage.put_if_absent("w/broken", Bytes::from_static(b"mended")).await, Ok(Put::Created)));
+    assert_eq!(storage.get("w/broken").await.unwrap(), "mended");
 }
 
 async fn escaping(storage: &Storage) {
@@ -262,6 +269,13 @@ fn google(bucket: &Bucket) -> HashMap<String, String> {
     options([("google_service_account_key", &account), ("allow_http", "true")])
 }
 
+fn azure(bucket: &Bucket, credential: (&str, &str)) -> HashMap<String, String> {
+    let server = [("azure_storage_endpoint", bucket.endpoint.as_str()), ("azure_allow_http", "true")];
+    options([server[0], server[1], ("azure_storage_account_name", "account"), credential])
+}
+
+const ACCOUNT_KEY: (&str, &str) = ("azure_storage_account_key", "bm90IGEga2V5IG9mIGFueW9uZQ==");
+
 /// Of many writers of one name, one creates, and its bytes stay.
 async fn race(storage: Storage) {
     for round in 0..3 {
@@ -292,6 +306,24 @@ async fn race(storage: Storage) {
     let size = if winner < 3 { 36 << 20 } else { 100 };
     assert_eq!(storage.head(path).await.unwrap().size, size);
     assert_eq!(storage.get_suffix(path, 1).await.unwrap().0, vec![winner]);
+    storage.delete(path).await.unwrap();
+
+    overtaken(&storage).await;
+}
+
+/// One that has sent nearly all of its parts when another comes is refused.
+async fn overtaken(storage: &Storage) {
+    let (path, piece, other) = ("_delta_log/overtaken.json", Bytes::from(vec![7; 3 << 20]), storage.clone());
+    let last = piece.clone();
+    let overtaken = std::iter::once_with(move || {
+        let put = other.put_if_absent(path, Bytes::from_static(b"theirs"));
+        let put = tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(put));
+        assert!(matches!(put, Ok(Put::Created)), "{put:?}");
+        Ok(last)
+    });
+    let put = storage.put_if_absent(path, Body::of(36 << 20, pieces(&piece, 11).chain(overtaken))).await;
+    assert!(matches!(put, Ok(Put::Exists)), "{put:?}");
+    assert_eq!(storage.get(path).await.unwrap(), "theirs");
     storage.delete(path).await.unwrap();
 }
 
@@ -591,6 +623,109 @@ async fn outcomes_of_large_conditional_puts() {
     assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Created)));
     assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Exists)));
     assert_eq!(other.requests("PUT", "t/a"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_conditional_puts_to_azure() {
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("az://bucket/t", &azure(&bucket, ACCOUNT_KEY)).unwrap();
+    let piece = Bytes::from(vec![7u8; 3 << 20]);
+    let sent = |key: &str| ["PUT", "block", "blocklist"].map(|what| bucket.requests(what, &format!("t/{key}")));
+    let numbered: Vec<_> = (0..12_u8).map(|i| Bytes::from(vec![i; 3 << 20])).collect();
+    for expected in ["Created", "Exists"] {
+        let body = Body::of(36 << 20, numbered.clone().into_iter().map(Ok));
+        assert_eq!(format!("{:?}", storage.put_if_absent("a", body).await.unwrap()), expected);
+    }
+    assert_eq!(sent("a"), [0, 8, 2]);
+    assert!(bucket.object("t/a") == numbered.concat(), "the blocks are in order");
+    assert_eq!(sent(".tmp/"), [1, 2, 1], "that the condition is honoured is seen once");
+
+    for (number, (status, done)) in [(500, true), (503, false), (408, false), (0, true)].into_iter().enumerate() {
+        bucket.complete_with(Some((status, done)));
+        let key = format!("b{number}");
+        let put = storage.put_if_absent(&key, large(&piece)).await;
+        assert!(matches!(put, Ok(Put::Unknown(_))), "{status}: {put:?}");
+        assert_eq!(bucket.keys().contains(&format!("t/{key}")), done);
+        assert_eq!(sent(&key), [0, 4, 1], "a list is sent once");
+    }
+    bucket.complete_with(Some((403, false)));
+    let error = storage.put_if_absent("c", large(&piece)).await.unwrap_err();
+    assert!(is_storage(&error, false), "{error}");
+    bucket.complete_with(None);
+
+    // Blocks are sent again.
+    bucket.is_busy(2);
+    assert!(matches!(storage.put_if_absent("d", large(&piece)).await, Ok(Put::Created)));
+    assert_eq!(sent("d"), [0, 6, 1]);
+
+    // Blocks of another program, whose ids are shorter, make way for one request.
+    bucket.leave_block("t/e", "AAAA");
+    assert!(matches!(storage.put_if_absent("e", large(&piece)).await, Ok(Put::Created)));
+    assert_eq!(sent("e"), [1, 1, 0]);
+    assert_eq!(bucket.object("t/e").len(), 36 << 20);
+
+    // Others who make the file discard our blocks. A server may say so in two ways, or the file may be gone again.
+    let overtaken = async |key: &'static str, and_deleted: bool| {
+        let (bucket, last) = (bucket.clone(), piece.clone());
+        let last = std::iter::once_with(move || {
+            bucket.make(&format!("t/{key}"), b"theirs");
+            if and_deleted {
+                bucket.delete(&format!("t/{key}"));
+            }
+            Ok(last)
+        });
+        storage.put_if_absent(key, Body::of(36 << 20, pieces(&piece, 11).chain(last))).await.unwrap()
+    };
+    assert!(matches!(overtaken("f", false).await, Put::Exists));
+    assert!(matches!(overtaken("g", true).await, Put::Unknown(_)));
+    assert_eq!((sent("g"), bucket.requests("HEAD", "t/")), ([0, 4, 1], 1));
+    bucket.look_for_blocks_first();
+    assert!(matches!(overtaken("h", false).await, Put::Exists));
+    assert_eq!((sent("h"), bucket.requests("HEAD", "t/")), ([0, 4, 1], 2));
+    assert_eq!((bucket.object("t/f"), bucket.object("t/h")), (b"theirs".to_vec(), b"theirs".to_vec()));
+    assert!(!bucket.keys().iter().any(|key| key.contains(".tmp")), "{:?}", bucket.keys());
+    race(storage).await;
+
+    // A server that ignores the condition on a list, or where blocks would keep others from the name, gets the file in one
+    // request.
+    let (careless, jealous) = (Bucket::careless(), Bucket::start(1000));
+    jealous.let_blocks_stand_in_the_way();
+    for (other, lists) in [(careless, 1), (jealous, 0)] {
+        let storage = Storage::open("az://bucket/t", &azure(&other, ACCOUNT_KEY)).unwrap();
+        assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Created)));
+        assert_eq!(["PUT", "block", "blocklist"].map(|what| other.requests(what, "t/a")), [1, 0, 0]);
+        assert_eq!(other.requests("blocklist", "t/.tmp/"), lists);
+        assert!(!other.keys().iter().any(|key| key.contains(".tmp")), "{:?}", other.keys());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_blocks_are_authorized_by_every_credential() {
+    let bucket = Bucket::start(1000);
+    let piece = Bytes::from(vec![7u8; 3 << 20]);
+    let signature = ("azure_storage_sas_token", "sv=2020-01-01&sig=SECRETSIGNATURE%3D");
+    let none = ("azure_skip_signature", "true");
+    for (key, credential) in
+        [("key", ACCOUNT_KEY), ("token", ("azure_storage_token", "SECRETTOKEN")), ("sas", signature), ("none", none)]
+    {
+        let storage = Storage::open("az://bucket/t", &azure(&bucket, credential)).unwrap();
+        assert!(matches!(storage.put_if_absent(key, large(&piece)).await, Ok(Put::Created)), "{key}");
+        assert_eq!(bucket.requests("blocklist", &format!("t/{key}")), 1);
+        let (query, headers) = bucket.listed();
+        let authorization = headers.get("authorization").map(String::as_str);
+        match key {
+            "key" => assert!(authorization.unwrap().starts_with("SharedKey account:"), "{authorization:?}"),
+            "token" => assert_eq!(authorization, Some("Bearer SECRETTOKEN")),
+            _ => assert_eq!(authorization, None),
+        }
+        assert_eq!(query.get("sig").map(String::as_str), (key == "sas").then_some("SECRETSIGNATURE="));
+
+        bucket.complete_with(Some((403, false)));
+        let error = storage.put_if_absent("refused", large(&piece)).await.unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("Asked happened") && !text.contains("SECRET"), "{text}");
+        bucket.complete_with(None);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@
 //! Connections do not survive a `fork`, so a client is bound to the process that opened it.
 //! Proved by `conditional_put_outcomes` and `refusals` in the storage tests, and below.
 
+use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,6 +24,7 @@ use object_store::list::PaginatedListStore;
 use object_store::memory::InMemory;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig, StaticCredentialProvider};
 
+use super::azure_blocks::{Blocks, IfAbsent};
 use super::dynamodb::LockTable;
 use super::location::{Location, Scheme};
 use super::options::Options;
@@ -44,6 +46,8 @@ pub(super) struct Clients {
     pub(super) offsets: bool,
     /// A server of S3's interface that is not Amazon's, by address and bucket: it may ignore what it does not know.
     pub(super) stranger: Option<String>,
+    /// How large files go to Azure.
+    pub(super) blocks: Option<Blocks>,
     /// Through which writers take turns, if that is wanted.
     pub(super) locks: Option<LockTable>,
 }
@@ -112,7 +116,7 @@ impl Clients {
         pages: Option<Arc<dyn PaginatedListStore>>,
         offsets: bool,
     ) -> Self {
-        Self { pid: 0, store, once, pages, offsets, stranger: None, locks: None }
+        Self { pid: 0, store, once, pages, offsets, stranger: None, blocks: None, locks: None }
     }
 }
 
@@ -220,14 +224,20 @@ fn open_azure(location: &Location, options: &Options) -> object_store::Result<Cl
     }
     // The emulator knows no start of a listing.
     let emulator = builder.get_config_value(&AzureConfigKey::UseEmulator).as_deref() == Some("true");
+    let [endpoint, account] =
+        [AzureConfigKey::Endpoint, AzureConfigKey::AccountName].map(|key| builder.get_config_value(&key));
+    let server = format!("{endpoint:?} {account:?} {}", location.base);
     let builder = builder.with_url(&location.base);
-    let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
+    let store = Arc::new(builder.clone().with_http_connector(Connector { every_failure: false }).build()?);
+    let credentials = store.credentials().clone();
     let once = builder
-        .with_credentials(store.credentials().clone())
-        .with_http_connector(Connector { every_failure: true })
+        .with_credentials(credentials.clone())
+        .with_http_connector(IfAbsent::new(Connector { every_failure: true }, credentials))
         .with_retry(no_retries())
         .build()?;
-    Ok(paged(store, once, !emulator))
+    let once = Arc::new(once);
+    let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
+    Ok(Clients { blocks: Some(blocks), ..Clients::new(store.clone(), once, Some(store), !emulator) })
 }
 
 fn open_gcs(location: &Location, options: &Options) -> object_store::Result<Clients> {
@@ -268,6 +278,25 @@ pub(super) struct Refusal {
     body: String,
 }
 
+impl Refusal {
+    /// Whether the answer has this code.
+    pub(super) fn names(&self, code: &str) -> bool {
+        self.body.contains(code)
+    }
+}
+
+/// The answer behind an error.
+pub(super) fn refusal(error: &object_store::Error) -> Option<&Refusal> {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(refusal) = cause.downcast_ref() {
+            return Some(refusal);
+        }
+        source = cause.source();
+    }
+    None
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the server answered with status {}: {}", self.status, self.body)
@@ -296,7 +325,7 @@ struct Service {
     every_failure: bool,
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+pub(super) type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
 impl HttpService for Service {
     fn call<'life, 'answer>(&'life self, request: HttpRequest) -> Answer<'answer>

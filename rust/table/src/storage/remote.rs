@@ -22,7 +22,7 @@ use object_store::{
     WriteMultipart,
 };
 
-use super::connect::{Clients, Refusal, Slot};
+use super::connect::{Clients, Slot, refusal};
 use super::counts::Tally;
 use super::location::{Location, Scheme};
 use super::options::Options;
@@ -36,11 +36,11 @@ const GAP: u64 = 1024 * 1024;
 /// Requests of one `get_ranges` under way at a time.
 const CONCURRENT_RANGES: usize = 16;
 /// Size of the parts of an upload. Files that fit in one are sent whole.
-const PART: usize = 8 * 1024 * 1024;
+pub(super) const PART: usize = 8 * 1024 * 1024;
 /// Conditional puts from this size on are not held in memory, where the store has a way.
 const LARGE: u64 = 32 * 1024 * 1024;
 /// Parts of one upload under way at a time.
-const CONCURRENT_PARTS: usize = 8;
+pub(super) const CONCURRENT_PARTS: usize = 8;
 
 /// One bucket, by key. Clones share the connection.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ pub(super) struct Remote {
     turns: Option<Arc<Turns>>,
 }
 
-/// Servers that were seen to refuse a conditional put of a file that exists, or a copy, by address and bucket.
+/// Servers that were seen to refuse a conditional put of a file that exists, whole or in parts, by address and bucket.
 static HONEST: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 struct Inner {
@@ -62,7 +62,7 @@ struct Inner {
 
 /// What an error of a store proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Finding {
+pub(super) enum Finding {
     Missing,
     Taken,
     Denied,
@@ -87,6 +87,14 @@ impl Remote {
     /// The same bucket, with a log whose writers take turns.
     pub(super) fn with_turns(self, turns: Turns) -> Self {
         Self { turns: Some(Arc::new(turns)), ..self }
+    }
+
+    pub(super) fn scheme(&self) -> Scheme {
+        self.inner.location.scheme
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.inner.tally
     }
 
     fn clients(&self) -> Result<Arc<Clients>> {
@@ -261,8 +269,8 @@ impl Remote {
         if let Some(server) = &clients.stranger {
             self.prove(&clients, server, &path).await?;
         }
-        if body.length >= LARGE && self.copies_if_absent(&clients, &path).await? {
-            return self.put_by_copy(&clients, &path, body).await;
+        if body.length >= LARGE && self.can_put_in_parts(&clients, &path).await? {
+            return self.put_in_parts(&clients, &path, body).await;
         }
         self.inner.tally.put(body.length);
         self.create(&clients, &path, whole(body)?).await
@@ -290,55 +298,6 @@ impl Remote {
         }
     }
 
-    /// Whether the store copies a file at once on the condition that there is none yet. Google's and Amazon's do; another
-    /// server of S3's interface is seen to refuse it, once per process and bucket. Azure's may copy while readers look.
-    async fn copies_if_absent(&self, clients: &Clients, path: &Path) -> Result<bool> {
-        let server = match (self.inner.location.scheme, &clients.stranger) {
-            (Scheme::S3, Some(server)) => format!("{server} copies"),
-            (Scheme::S3 | Scheme::Gcs, None) => return Ok(true),
-            _ => return Ok(false),
-        };
-        if is_honest(&server) {
-            return Ok(true);
-        }
-        let probe = beside(path, "probe")?;
-        clients.once.put(&probe, Bytes::from_static(b"{}").into()).await.map_err(|e| self.fail("write", e))?;
-        let copied = clients.once.copy_if_not_exists(&probe, &probe).await;
-        let _ = clients.once.delete(&probe).await;
-        let refuses = copied.is_err_and(|error| finding(&error) == Finding::Taken && is_precondition(&error));
-        if refuses {
-            trust(&server);
-        }
-        Ok(refuses)
-    }
-
-    /// A conditional put that holds no more than a few parts in memory: they go beside, and the store copies the whole into
-    /// place if nothing is there.
-    async fn put_by_copy(&self, clients: &Clients, path: &Path, body: Body) -> Result<Put> {
-        let temporary = beside(path, path.filename().unwrap_or_default())?;
-        let mut writer = self.writer(temporary.clone());
-        for piece in body.pieces {
-            let written = match piece {
-                Ok(piece) => writer.write(piece).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = written {
-                let _ = writer.abort().await;
-                return Err(error);
-            }
-        }
-        writer.finish().await?;
-        self.inner.tally.put(0);
-        let copied = clients.once.copy_if_not_exists(&temporary, path).await;
-        let _ = clients.store.delete(&temporary).await;
-        match copied {
-            Ok(()) => Ok(Put::Created),
-            // An upload that was completed by a request whose answer was lost is there no more, either.
-            Err(error) if finding(&error) == Finding::Missing => Ok(Put::Unknown(self.fail("write", error))),
-            Err(error) => self.outcome(error),
-        }
-    }
-
     fn cannot_exclude(&self, cause: Option<&StoreError>) -> Error {
         let error = Error::unsupported(
             "conditional put",
@@ -355,7 +314,7 @@ impl Remote {
         }
     }
 
-    async fn create(&self, clients: &Clients, path: &Path, data: PutPayload) -> Result<Put> {
+    pub(super) async fn create(&self, clients: &Clients, path: &Path, data: PutPayload) -> Result<Put> {
         let options = PutOptions { mode: PutMode::Create, ..Default::default() };
         match clients.once.put_opts(path, data, options).await {
             Ok(_) => Ok(Put::Created),
@@ -364,7 +323,7 @@ impl Remote {
     }
 
     /// What a conditional put came to that ended in an error.
-    fn outcome(&self, error: StoreError) -> Result<Put> {
+    pub(super) fn outcome(&self, error: StoreError) -> Result<Put> {
         match finding(&error) {
             // S3 answers 409 when two conditional writes met, which need not mean that either landed.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
@@ -395,11 +354,11 @@ impl Remote {
         Ok(self.writer(key(path)?))
     }
 
-    fn writer(&self, path: Path) -> RemoteWriter {
+    pub(super) fn writer(&self, path: Path) -> RemoteWriter {
         RemoteWriter { remote: self.clone(), path, pending: Vec::new(), pending_bytes: 0, upload: None, size: 0 }
     }
 
-    fn fail(&self, action: &str, error: StoreError) -> Error {
+    pub(super) fn fail(&self, action: &str, error: StoreError) -> Error {
         let place = &self.inner.location.text;
         let failed = match finding(&error) {
             Finding::Missing if action == "read" => return Error::not_found("the file does not exist"),
@@ -522,25 +481,25 @@ fn whole(body: Body) -> Result<PutPayload> {
 }
 
 /// A key of its own, where readers of the log do not look.
-fn beside(path: &Path, name: &str) -> Result<Path> {
+pub(super) fn beside(path: &Path, name: &str) -> Result<Path> {
     let folder = path.as_ref().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
     key(&format!("{folder}.tmp/{name}.{}", uuid::Uuid::new_v4()))
 }
 
 /// Whether that was seen before.
-fn is_honest(server: &str) -> bool {
+pub(super) fn is_honest(server: &str) -> bool {
     // Never waits: a lock that was held when the process forked stays held in the child.
     HONEST.try_lock().is_ok_and(|servers| servers.contains(server))
 }
 
-fn trust(server: &str) {
+pub(super) fn trust(server: &str) {
     if let Ok(mut servers) = HONEST.try_lock() {
         servers.insert(server.to_owned());
     }
 }
 
 /// Whether S3 named the condition as the reason, which it does only when the object exists.
-fn is_precondition(error: &StoreError) -> bool {
+pub(super) fn is_precondition(error: &StoreError) -> bool {
     let mut source = error.source();
     while let Some(cause) = source {
         if matches!(cause.downcast_ref(), Some(StoreError::Precondition { .. } | StoreError::NotModified { .. })) {
@@ -551,7 +510,7 @@ fn is_precondition(error: &StoreError) -> bool {
     matches!(error, StoreError::Precondition { .. })
 }
 
-fn finding(error: &StoreError) -> Finding {
+pub(super) fn finding(error: &StoreError) -> Finding {
     match error {
         StoreError::NotFound { .. } => return Finding::Missing,
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => return Finding::Taken,
@@ -560,15 +519,15 @@ fn finding(error: &StoreError) -> Finding {
         StoreError::InvalidPath { .. } => return Finding::BadKey,
         _ => {}
     }
+    if let Some(refusal) = refusal(error) {
+        return match refusal.status {
+            416 => Finding::OutOfRange,
+            401 | 403 => Finding::Denied,
+            status => Finding::Refused(status),
+        };
+    }
     let mut source = error.source();
     while let Some(cause) = source {
-        if let Some(refusal) = cause.downcast_ref::<Refusal>() {
-            return match refusal.status {
-                416 => Finding::OutOfRange,
-                401 | 403 => Finding::Denied,
-                status => Finding::Refused(status),
-            };
-        }
         if let Some(http) = cause.downcast_ref::<HttpError>()
             && http.kind() == HttpErrorKind::Connect
         {

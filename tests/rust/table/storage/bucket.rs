@@ -1,4 +1,5 @@
 //! A bucket that speaks enough of S3, and of Google's dialect of it, to be listed, read and written, and that fails on request.
+//! Of Azure's interface it has blobs and their blocks.
 //!
 //! A key that contains `!503`, `!409` or any other status is answered with it. `!lost` is carried out, but the
 //! connection closes without an answer.
@@ -19,12 +20,23 @@ struct State {
     page: usize,
     /// Takes no notice of conditions.
     careless: bool,
-    /// What completing an upload under a condition is answered with, and whether it is carried out.
+    /// What completing an upload under a condition is answered with (0: not at all), and whether it is carried out.
     completing: Option<(u16, bool)>,
+    /// Blocks by key and id, that no list has named yet.
+    blocks: HashMap<String, BTreeMap<String, Vec<u8>>>,
+    /// Looks for the blocks of a list before it looks at the condition.
+    blocks_first: bool,
+    /// Takes a key that has blocks for one that has a file.
+    blocks_in_the_way: bool,
+    /// How many blocks are not taken just now.
+    busy: usize,
+    /// Query and headers of the newest list of blocks.
+    listed: (HashMap<String, String>, HashMap<String, String>),
     /// A key that the next listing misses.
     missed: Option<String>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Bucket {
     state: Arc<Mutex<State>>,
     pub(crate) endpoint: String,
@@ -51,6 +63,14 @@ impl Answer {
     fn echo(status: u16, code: &str, request: &str) -> Self {
         let request = escaped(request);
         Self::new(status, format!("<Error><Code>{code}</Code><Message>{code} happened {request}</Message></Error>"))
+    }
+}
+
+impl State {
+    /// Whatever makes a file discards the blocks of its name.
+    fn insert(&mut self, key: &str, data: Vec<u8>) {
+        self.objects.insert(key.into(), data);
+        self.blocks.remove(key);
     }
 }
 
@@ -109,6 +129,45 @@ impl Bucket {
         self.state.lock().unwrap().completing = answer;
     }
 
+    /// Answers so many blocks with 503.
+    pub(crate) fn is_busy(&self, times: usize) {
+        self.state.lock().unwrap().busy = times;
+    }
+
+    /// Takes a key that has blocks for one that has a file.
+    pub(crate) fn let_blocks_stand_in_the_way(&self) {
+        self.state.lock().unwrap().blocks_in_the_way = true;
+    }
+
+    /// Looks for the blocks of a list before it looks at the condition.
+    pub(crate) fn look_for_blocks_first(&self) {
+        self.state.lock().unwrap().blocks_first = true;
+    }
+
+    /// Somebody else sends a block and goes away.
+    pub(crate) fn leave_block(&self, key: &str, id: &str) {
+        self.state.lock().unwrap().blocks.entry(key.into()).or_default().insert(id.into(), Vec::new());
+    }
+
+    /// Somebody else makes a file.
+    pub(crate) fn make(&self, key: &str, data: &[u8]) {
+        self.state.lock().unwrap().insert(key, data.to_vec());
+    }
+
+    /// Somebody else deletes a file.
+    pub(crate) fn delete(&self, key: &str) {
+        self.state.lock().unwrap().objects.remove(key);
+    }
+
+    /// Query and headers of the newest list of blocks.
+    pub(crate) fn listed(&self) -> (HashMap<String, String>, HashMap<String, String>) {
+        self.state.lock().unwrap().listed.clone()
+    }
+
+    pub(crate) fn object(&self, key: &str) -> Vec<u8> {
+        self.state.lock().unwrap().objects[key].clone()
+    }
+
     pub(crate) fn keys(&self) -> Vec<String> {
         self.state.lock().unwrap().objects.keys().cloned().collect()
     }
@@ -152,7 +211,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
             answer.length.get_or_insert(answer.body.len());
             answer.body.clear();
         }
-        if key.contains("!lost") {
+        if key.contains("!lost") || answer.status == 0 {
             return;
         }
         let mut text = format!("HTTP/1.1 {} Answer\r\nx-goog-generation: 1\r\n", answer.status);
@@ -180,9 +239,16 @@ fn answer(
         state.log.push(("LIST".into(), query.get("prefix").cloned().unwrap_or_default()));
         return list(state, query);
     }
-    state.log.push((method.into(), key.into()));
+    let part = query.get("comp").map(String::as_str);
+    state.log.push((part.unwrap_or(method).into(), key.into()));
     if let Some(status) = key.split_once('!').and_then(|(_, rest)| rest.get(..3)?.parse().ok()) {
         return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
+    }
+    match part {
+        Some("block") => return put_block(state, key, &query["blockid"], body),
+        Some("blocklist") => return put_list(state, key, query, headers, &body),
+        Some("batch") => return delete_all(state, &body),
+        _ => {}
     }
     let etag = ("ETag", "\"tag\"".to_owned());
     match (method, query.get("uploadId")) {
@@ -202,7 +268,7 @@ fn answer(
                 return Answer::error(412, "PreconditionFailed");
             }
             let Some((key, parts)) = state.uploads.remove(id) else { return Answer::error(404, "NoSuchUpload") };
-            state.objects.insert(key, parts.into_values().flatten().collect());
+            state.objects.insert(key, parts.into_values().collect::<Vec<_>>().concat());
             if let Some((status, _)) = refusal {
                 return Answer::error(status, "Asked");
             }
@@ -234,7 +300,8 @@ fn answer(
         }
         ("PUT", None) => {
             let google = headers.get("x-goog-if-generation-match").is_some_and(|generation| generation == "0");
-            if (google || headers.contains_key("if-none-match")) && !state.careless && state.objects.contains_key(key) {
+            let exists = state.objects.contains_key(key) || (state.blocks_in_the_way && state.blocks.contains_key(key));
+            if (google || headers.contains_key("if-none-match")) && !state.careless && exists {
                 return Answer::error(412, "PreconditionFailed");
             }
             let body = match headers.get("x-goog-copy-source") {
@@ -247,7 +314,7 @@ fn answer(
                 }
                 None => body,
             };
-            state.objects.insert(key.into(), body);
+            state.insert(key, body);
             Answer { headers: vec![etag], ..Answer::new(200, "") }
         }
         ("DELETE", None) => {
@@ -255,6 +322,65 @@ fn answer(
             Answer::new(204, "")
         }
         _ => read(state, method, key, headers),
+    }
+}
+
+fn delete_all(state: &mut State, batch: &[u8]) -> Answer {
+    let text = String::from_utf8_lossy(batch);
+    let lines = text.lines().filter_map(|line| line.strip_prefix("DELETE /bucket/")?.split_once([' ', '?']));
+    let mut answers = String::new();
+    for (number, (key, _)) in lines.enumerate() {
+        let status = state.objects.remove(key).map_or("404 Not Found", |_| "202 Accepted");
+        let head = format!("--batch\r\nContent-Type: application/http\r\nContent-ID: {number}");
+        answers.push_str(&format!("{head}\r\n\r\nHTTP/1.1 {status}\r\n\r\n"));
+    }
+    let kind = ("Content-Type", "multipart/mixed; boundary=batch".to_owned());
+    Answer { headers: vec![kind], ..Answer::new(202, answers + "--batch--\r\n") }
+}
+
+fn put_block(state: &mut State, key: &str, id: &str, body: Vec<u8>) -> Answer {
+    if state.busy > 0 {
+        state.busy -= 1;
+        return Answer::error(503, "ServerBusy");
+    }
+    let blocks = state.blocks.entry(key.into()).or_default();
+    if blocks.keys().any(|other| other.len() != id.len()) {
+        return Answer::error(400, "InvalidBlobOrBlock");
+    }
+    assert!(blocks.insert(id.into(), body).is_none(), "no two writers may have the same id");
+    Answer::new(201, "")
+}
+
+fn put_list(
+    state: &mut State,
+    key: &str,
+    query: &HashMap<String, String>,
+    headers: &HashMap<String, String>,
+    body: &[u8],
+) -> Answer {
+    state.listed = (query.clone(), headers.clone());
+    assert_eq!(headers.get("if-none-match").map(String::as_str), Some("*"));
+    if let Some((status, false)) = state.completing {
+        return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
+    }
+    let exists = !state.careless && state.objects.contains_key(key);
+    if exists && !state.blocks_first {
+        return Answer::error(409, "BlobAlreadyExists");
+    }
+    let list = std::str::from_utf8(body).unwrap();
+    let ids = list.split("<Uncommitted>").skip(1).map(|rest| rest.split_once('<').unwrap().0);
+    let blocks = state.blocks.get(key);
+    let Some(named) = ids.map(|id| blocks?.get(id).map(Vec::as_slice)).collect::<Option<Vec<_>>>() else {
+        return Answer::error(400, "InvalidBlockList");
+    };
+    if exists {
+        return Answer::error(409, "BlobAlreadyExists");
+    }
+    let whole = named.concat();
+    state.insert(key, whole);
+    match state.completing {
+        Some((status, _)) => Answer::error(status, "Asked"),
+        None => Answer { headers: vec![("ETag", "\"tag\"".into())], ..Answer::new(201, "") },
     }
 }
 
