@@ -26,7 +26,8 @@ LIMIT_OF_THE_ORACLE = 3_600
 LIMIT_OF_DELTIC = 900
 # A peer whose first run takes as many seconds runs no more; one that takes fewer, but these, runs three times.
 SLOW, SLOWISH = 20.0, 4.0
-# Seconds in which memory must not fall for a process to be at rest (threads without work end after ten), how many to wait for it, and what is no fall.
+# Seconds in which memory must not fall for a process to be at rest (threads without work end after ten), how many to
+# wait for it, and what is no fall.
 REST, LONGEST_REST, STEP = 15.0, 60.0, 1024 * 1024
 # What runs write to, and how many bytes of a run may stay until the bench ends.
 SCRATCH, KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024

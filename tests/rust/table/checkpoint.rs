@@ -969,7 +969,9 @@ fn check_kept(snapshot: &Snapshot, filter: &str, expected: impl Iterator<Item = 
         rows.extend(column("path").as_string::<i32>().iter().map(|path| path.unwrap().to_owned()));
     }
     let mut expected: Vec<String> = expected.collect();
-    (tasks.sort(), rows.sort(), expected.sort());
+    for paths in [&mut tasks, &mut rows, &mut expected] {
+        paths.sort();
+    }
     assert!(!expected.is_empty() && tasks == expected, "{filter}: {} files, not {}", tasks.len(), expected.len());
     assert!(rows == expected, "{filter}: {} rows, not {}", rows.len(), expected.len());
 }
