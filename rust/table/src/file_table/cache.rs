@@ -22,6 +22,9 @@ use crate::checkpoint::leaf;
 use crate::error::{Error, Result};
 use crate::storage::pool;
 
+/// What a column of one byte is worth: enough to tell the largest ones from each other.
+const WORTH: u64 = 1 << 48;
+
 /// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.
 pub const DEFAULT_LIMIT: usize = 512 * 1024 * 1024;
 /// How long nobody must have asked for a column before one is packed.
@@ -45,8 +48,8 @@ pub(super) struct Cache {
 struct State {
     limit: usize,
     bytes: usize,
-    /// Counts uses.
-    clock: u64,
+    /// What the columns that had to go were worth at most.
+    floor: u64,
     last_use: Instant,
     columns: Vec<Cached>,
     /// Whether somebody will pack what is not packed yet.
@@ -58,7 +61,16 @@ struct Cached {
     column: Column,
     groups: Vec<Option<Held>>,
     bytes: usize,
-    used: u64,
+    /// The floor when it was used last.
+    floor: u64,
+}
+
+impl Cached {
+    /// The column of the least worth goes first (GreedyDual-Size): of those used alike the largest, which spares most of
+    /// the others, and a small one when columns that are used again had to go in its place often enough.
+    fn worth(&self, more: usize) -> u64 {
+        self.floor.saturating_add(WORTH / (self.bytes.saturating_add(more).max(1) as u64))
+    }
 }
 
 /// A column of a row group, with all rows in their places.
@@ -107,7 +119,7 @@ impl Held {
 impl Default for Cache {
     fn default() -> Self {
         let last_use = Instant::now();
-        let state = State { limit: DEFAULT_LIMIT, bytes: 0, clock: 0, last_use, columns: Vec::new(), is_tended: false };
+        let state = State { limit: DEFAULT_LIMIT, bytes: 0, floor: 0, last_use, columns: Vec::new(), is_tended: false };
         Self { state: Arc::new(Mutex::new(state)), pid: std::process::id() }
     }
 }
@@ -115,9 +127,9 @@ impl Default for Cache {
 impl Cache {
     pub(super) fn get(&self, column: &Column, group: usize) -> Option<Held> {
         let mut state = self.state()?;
-        let clock = state.tick();
+        let floor = state.used();
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
-        cached.used = clock;
+        cached.floor = floor;
         cached.groups.get(group).cloned().flatten()
     }
 
@@ -132,16 +144,15 @@ impl Cache {
         if bytes > state.limit {
             return;
         }
-        let clock = state.tick();
-        let at = match state.columns.iter().position(|c| c.column == *column) {
-            Some(at) => at,
-            None => {
-                state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, used: clock });
-                state.columns.len() - 1
-            }
-        };
-        let Some(cached) = state.columns.get_mut(at) else { return };
-        cached.used = clock;
+        let floor = state.used();
+        match state.columns.iter_mut().find(|c| c.column == *column) {
+            Some(cached) => cached.floor = floor,
+            None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, floor }),
+        }
+        if !state.makes_room(column, bytes) {
+            return;
+        }
+        let Some(cached) = state.columns.iter_mut().find(|c| c.column == *column) else { return };
         if cached.groups.len() <= group {
             cached.groups.resize(group + 1, None);
         }
@@ -149,7 +160,6 @@ impl Cache {
         *slot = Some(Held::Plain(values.clone()));
         cached.bytes += bytes;
         state.bytes += bytes;
-        state.shrink();
         if let (false, Ok(runtime)) = (state.is_tended, Handle::try_current()) {
             state.is_tended = true;
             runtime.spawn(tend(Arc::downgrade(&self.state)));
@@ -159,7 +169,11 @@ impl Cache {
     pub(super) fn limit(&self, bytes: usize) {
         if let Some(mut state) = self.state() {
             state.limit = bytes;
-            state.shrink();
+            while state.bytes > bytes
+                && let Some(at) = state.least(None)
+            {
+                state.drop_column(at);
+            }
         }
     }
 
@@ -233,10 +247,10 @@ enum Due {
 }
 
 impl State {
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
+    /// A column is used: what it is worth counts from here.
+    fn used(&mut self) -> u64 {
         self.last_use = Instant::now();
-        self.clock
+        self.floor
     }
 
     fn due(&mut self) -> Due {
@@ -273,12 +287,31 @@ impl State {
         Some(plain)
     }
 
-    fn shrink(&mut self) {
-        while self.bytes > self.limit {
-            let oldest = self.columns.iter().enumerate().min_by_key(|(_, c)| c.used).map(|(at, _)| at);
-            let Some(oldest) = oldest else { return };
-            self.bytes -= self.columns.swap_remove(oldest).bytes;
+    /// Lets columns go until so many bytes more fit; not if `column`, which they are of, would be the next to go.
+    fn makes_room(&mut self, column: &Column, bytes: usize) -> bool {
+        while self.bytes.saturating_add(bytes) > self.limit {
+            let Some(at) = self.least(Some((column, bytes))) else { return false };
+            let Some(least) = self.columns.get(at) else { return false };
+            if least.column == *column {
+                self.floor = self.floor.max(least.worth(bytes));
+                return false;
+            }
+            self.drop_column(at);
         }
+        true
+    }
+
+    /// The column of the least worth, if one of them had so many bytes more.
+    fn least(&self, more: Option<(&Column, usize)>) -> Option<usize> {
+        let more = |cached: &Cached| more.map_or(0, |(column, bytes)| if cached.column == *column { bytes } else { 0 });
+        let columns = self.columns.iter().enumerate();
+        columns.min_by_key(|(_, cached)| cached.worth(more(cached))).map(|(at, _)| at)
+    }
+
+    fn drop_column(&mut self, at: usize) {
+        let gone = self.columns.swap_remove(at);
+        self.floor = self.floor.max(gone.worth(0));
+        self.bytes = self.bytes.saturating_sub(gone.bytes);
     }
 }
 
@@ -333,6 +366,28 @@ mod tests {
         assert!(cache.get(&Column::Size, 3).unwrap().is_packed());
         cache.limit(100);
         assert_eq!((cache.bytes(), cache.get(&Column::Size, 0).is_none()), (0, true));
+    }
+
+    #[test]
+    fn the_column_that_spares_most_goes_first_and_in_time_one_that_nobody_uses() {
+        let cache = Cache::default();
+        let has = |column: &Column, group: usize| cache.get(column, group).is_some();
+        let (size, time) = (&Column::Size, &Column::ModificationTime);
+        // Room for two and a half.
+        cache.limit(200_000);
+        cache.put(time, 0, &numbers(0));
+        cache.put(size, 0, &numbers(0));
+        // What the largest has stays, though no more fits.
+        cache.put(size, 1, &numbers(1));
+        assert!(has(size, 0) && !has(size, 1) && cache.bytes() < 200_000);
+        let plans = (0..10).take_while(|_| !has(size, 1)).inspect(|_| cache.put(size, 1, &numbers(1))).count();
+        assert!((1..=3).contains(&plans), "{plans}");
+        assert!(has(size, 0) && !has(time, 0));
+        // One that is smaller takes its place at once.
+        cache.put(time, 0, &numbers(0));
+        assert!(has(time, 0) && !has(size, 0) && !has(size, 1));
+        cache.limit(10_000);
+        assert!(!has(time, 0) && cache.bytes() == 0);
     }
 
     /// As in a child that was forked while a thread had the lock: nothing is cached, and nobody waits.
