@@ -22,11 +22,10 @@ use crate::checkpoint::leaf;
 use crate::error::{Error, Result};
 use crate::storage::pool;
 
-/// What a column of one byte is worth: enough to tell the largest ones from each other.
-const WORTH: u64 = 1 << 48;
-
 /// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.
 pub const DEFAULT_LIMIT: usize = 512 * 1024 * 1024;
+/// A column that so many plans had no use for is let go before all others.
+const PLANS: u64 = 8;
 /// How long nobody must have asked for a column before one is packed.
 const REST: Duration = Duration::from_millis(500);
 
@@ -48,8 +47,8 @@ pub(super) struct Cache {
 struct State {
     limit: usize,
     bytes: usize,
-    /// What the columns that had to go were worth at most.
-    floor: u64,
+    /// Plans so far.
+    plans: u64,
     last_use: Instant,
     columns: Vec<Cached>,
     /// Whether somebody will pack what is not packed yet.
@@ -61,16 +60,8 @@ struct Cached {
     column: Column,
     groups: Vec<Option<Held>>,
     bytes: usize,
-    /// The floor when it was used last.
-    floor: u64,
-}
-
-impl Cached {
-    /// The column of the least worth goes first (GreedyDual-Size): of those used alike the largest, which spares most of
-    /// the others, and a small one when columns that are used again had to go in its place often enough.
-    fn worth(&self, more: usize) -> u64 {
-        self.floor.saturating_add(WORTH / (self.bytes.saturating_add(more).max(1) as u64))
-    }
+    /// The plan that used it last.
+    used: u64,
 }
 
 /// A column of a row group, with all rows in their places.
@@ -119,7 +110,7 @@ impl Held {
 impl Default for Cache {
     fn default() -> Self {
         let last_use = Instant::now();
-        let state = State { limit: DEFAULT_LIMIT, bytes: 0, floor: 0, last_use, columns: Vec::new(), is_tended: false };
+        let state = State { limit: DEFAULT_LIMIT, bytes: 0, plans: 0, last_use, columns: Vec::new(), is_tended: false };
         Self { state: Arc::new(Mutex::new(state)), pid: std::process::id() }
     }
 }
@@ -127,9 +118,9 @@ impl Default for Cache {
 impl Cache {
     pub(super) fn get(&self, column: &Column, group: usize) -> Option<Held> {
         let mut state = self.state()?;
-        let floor = state.used();
+        let plan = state.used();
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
-        cached.floor = floor;
+        cached.used = plan;
         cached.groups.get(group).cloned().flatten()
     }
 
@@ -144,10 +135,10 @@ impl Cache {
         if bytes > state.limit {
             return;
         }
-        let floor = state.used();
+        let plan = state.used();
         match state.columns.iter_mut().find(|c| c.column == *column) {
-            Some(cached) => cached.floor = floor,
-            None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, floor }),
+            Some(cached) => cached.used = plan,
+            None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, used: plan }),
         }
         if !state.makes_room(column, bytes) {
             return;
@@ -166,13 +157,20 @@ impl Cache {
         }
     }
 
+    /// A plan begins.
+    pub(super) fn plan(&self) {
+        if let Some(mut state) = self.state() {
+            state.plans += 1;
+        }
+    }
+
     pub(super) fn limit(&self, bytes: usize) {
         if let Some(mut state) = self.state() {
             state.limit = bytes;
             while state.bytes > bytes
-                && let Some(at) = state.least(None)
+                && let Some(at) = state.first_to_go(None)
             {
-                state.drop_column(at);
+                state.let_go(at);
             }
         }
     }
@@ -247,10 +245,10 @@ enum Due {
 }
 
 impl State {
-    /// A column is used: what it is worth counts from here.
+    /// A column is used by the plan that is returned.
     fn used(&mut self) -> u64 {
         self.last_use = Instant::now();
-        self.floor
+        self.plans
     }
 
     fn due(&mut self) -> Due {
@@ -287,31 +285,35 @@ impl State {
         Some(plain)
     }
 
-    /// Lets columns go until so many bytes more fit; not if `column`, which they are of, would be the next to go.
+    /// Lets row groups of columns go until so many bytes more fit; not if `column`, which they are of, is the next to go.
     fn makes_room(&mut self, column: &Column, bytes: usize) -> bool {
         while self.bytes.saturating_add(bytes) > self.limit {
-            let Some(at) = self.least(Some((column, bytes))) else { return false };
-            let Some(least) = self.columns.get(at) else { return false };
-            if least.column == *column {
-                self.floor = self.floor.max(least.worth(bytes));
-                return false;
+            match self.first_to_go(Some((column, bytes))) {
+                Some(at) if self.columns.get(at).is_some_and(|cached| cached.column != *column) => self.let_go(at),
+                _ => return false,
             }
-            self.drop_column(at);
         }
         true
     }
 
-    /// The column of the least worth, if one of them had so many bytes more.
-    fn least(&self, more: Option<(&Column, usize)>) -> Option<usize> {
-        let more = |cached: &Cached| more.map_or(0, |(column, bytes)| if cached.column == *column { bytes } else { 0 });
-        let columns = self.columns.iter().enumerate();
-        columns.min_by_key(|(_, cached)| cached.worth(more(cached))).map(|(at, _)| at)
+    /// A column that was not used for long, else the largest, which spares most of the others, if one of them had so many
+    /// bytes more.
+    fn first_to_go(&self, more: Option<(&Column, usize)>) -> Option<usize> {
+        let more = |cached: &Cached| more.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
+        let order = |cached: &Cached| (cached.used + PLANS < self.plans, cached.bytes.saturating_add(more(cached)));
+        self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
     }
 
-    fn drop_column(&mut self, at: usize) {
-        let gone = self.columns.swap_remove(at);
-        self.floor = self.floor.max(gone.worth(0));
-        self.bytes = self.bytes.saturating_sub(gone.bytes);
+    /// Lets the last row group of a column go.
+    fn let_go(&mut self, at: usize) {
+        let Some(cached) = self.columns.get_mut(at) else { return };
+        let bytes =
+            std::iter::from_fn(|| cached.groups.pop()).flatten().next().map_or(cached.bytes, |held| held.bytes());
+        cached.bytes = cached.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if cached.bytes == 0 {
+            self.columns.swap_remove(at);
+        }
     }
 }
 
@@ -369,25 +371,28 @@ mod tests {
     }
 
     #[test]
-    fn the_column_that_spares_most_goes_first_and_in_time_one_that_nobody_uses() {
+    fn the_largest_column_goes_first_and_before_it_one_that_nobody_uses() {
         let cache = Cache::default();
         let has = |column: &Column, group: usize| cache.get(column, group).is_some();
         let (size, time) = (&Column::Size, &Column::ModificationTime);
         // Room for two and a half.
         cache.limit(200_000);
         cache.put(time, 0, &numbers(0));
-        cache.put(size, 0, &numbers(0));
-        // What the largest has stays, though no more fits.
-        cache.put(size, 1, &numbers(1));
-        assert!(has(size, 0) && !has(size, 1) && cache.bytes() < 200_000);
-        let plans = (0..10).take_while(|_| !has(size, 1)).inspect(|_| cache.put(size, 1, &numbers(1))).count();
-        assert!((1..=3).contains(&plans), "{plans}");
-        assert!(has(size, 0) && !has(time, 0));
-        // One that is smaller takes its place at once.
+        for plan in 0..PLANS + 3 {
+            cache.plan();
+            cache.put(size, 0, &numbers(0));
+            cache.put(size, 1, &numbers(1));
+            // What the largest has stays, though no more of it fits until the other is old.
+            assert!(has(size, 0) && cache.bytes() < 200_000);
+            assert_eq!(has(size, 1), plan >= PLANS, "{plan}");
+        }
+        // One that is smaller takes the place of some of it at once.
         cache.put(time, 0, &numbers(0));
-        assert!(has(time, 0) && !has(size, 0) && !has(size, 1));
+        assert!(has(time, 0) && has(size, 0) && !has(size, 1));
+        cache.limit(100_000);
+        assert_eq!(usize::from(has(time, 0)) + usize::from(has(size, 0)), 1);
         cache.limit(10_000);
-        assert!(!has(time, 0) && cache.bytes() == 0);
+        assert!(!has(time, 0) && !has(size, 0) && cache.bytes() == 0);
     }
 
     /// As in a child that was forked while a thread had the lock: nothing is cached, and nobody waits.

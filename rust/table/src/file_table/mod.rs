@@ -231,6 +231,7 @@ impl FileTable {
 
     /// The row groups that neither the tags of sidecars nor the bounds in footers exclude.
     pub(crate) async fn groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
+        self.cache.plan();
         let terms =
             [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
         let terms = terms.into_iter().filter_map(|(predicate, columns)| Some((predicate.as_ref()?, columns)));
