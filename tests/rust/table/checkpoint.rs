@@ -914,6 +914,10 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
         let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
         assert!(groups.len() >= 2 && groups.iter().all(|rows| *rows <= 128 * 1024), "{groups:?}");
+        // A narrow filter decompresses no more than the pages that it needs.
+        let largest =
+            (0..groups.len()).map(|group| largest_page(&log.path(&log.checkpoint_name(version)), group)).max();
+        assert!(largest.unwrap() <= 128 * 1024, "{largest:?}");
         let (mut seen, mut last) = (Vec::new(), i64::MIN);
         for batch in reader.build().unwrap() {
             let batch = batch.unwrap();
@@ -955,6 +959,15 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
         log.commit(&(0..files).step_by(7).map(|i| remove(&path(i), 1)).collect::<Vec<_>>());
         expected.retain(|i| i % 7 != 0);
     }
+}
+
+/// Bytes of the largest page of paths in a row group.
+fn largest_page(file: &Path, group: usize) -> usize {
+    let reader = SerializedFileReader::new(std::fs::File::open(file).unwrap()).unwrap();
+    let leaves = reader.metadata().file_metadata().schema_descr().columns();
+    let leaf = leaves.iter().position(|leaf| leaf.path().parts() == ["add", "path"]).unwrap();
+    let pages = reader.get_row_group(group).unwrap().get_column_page_reader(leaf).unwrap();
+    pages.map(|page| page.unwrap().buffer().len()).max().unwrap()
 }
 
 /// A plan keeps these files alone, as tasks and as columns.

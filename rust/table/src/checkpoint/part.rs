@@ -3,7 +3,7 @@
 //! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on the
 //! blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -27,10 +27,11 @@ use crate::footer;
 use crate::footer::pages::{self, Chunks};
 use crate::storage::Storage;
 
-/// How much of the file's end is fetched at first, at least and at most: footers of checkpoints are mostly smaller, and
-/// those of sidecars in many row groups are about a 300th of the file.
-const FOOTER_GUESS: RangeInclusive<u64> = 64 * 1024..=256 * 1024;
-const FOOTER_PART: u64 = 256;
+/// How much of the file's end is fetched at first: footers of checkpoints are mostly smaller than the least, and those of
+/// sidecars in many row groups are about a 300th of the file.
+const LEAST_GUESS: u64 = 64 * 1024;
+const MOST_GUESS: u64 = 256 * 1024;
+const GUESSED_PART: u64 = 256;
 /// Footers fetched at once.
 pub(super) const CONCURRENT_FOOTERS: usize = 16;
 /// Rows decoded into one batch.
@@ -121,8 +122,7 @@ impl Part {
         if size <= footer::TRAILER {
             return Err(cut());
         }
-        let guess = (size / FOOTER_PART).clamp(*FOOTER_GUESS.start(), *FOOTER_GUESS.end());
-        let start = size.saturating_sub(guess);
+        let start = size.saturating_sub((size / GUESSED_PART).clamp(LEAST_GUESS, MOST_GUESS));
         let mut end = storage.get_range(&path, start..size).await?;
         let length = footer::metadata_length(&end).map_err(parquet)?;
         let from = size.checked_sub(footer::TRAILER).and_then(|at| at.checked_sub(length)).ok_or_else(cut)?;

@@ -137,6 +137,8 @@ impl Cache {
         }
         let plan = state.used();
         match state.columns.iter_mut().find(|c| c.column == *column) {
+            // Two plans at once may have decoded the same.
+            Some(cached) if matches!(cached.groups.get(group), Some(Some(_))) => return,
             Some(cached) => cached.used = plan,
             None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, used: plan }),
         }
@@ -147,7 +149,7 @@ impl Cache {
         if cached.groups.len() <= group {
             cached.groups.resize(group + 1, None);
         }
-        let Some(slot) = cached.groups.get_mut(group).filter(|slot| slot.is_none()) else { return };
+        let Some(slot) = cached.groups.get_mut(group) else { return };
         *slot = Some(Held::Plain(values.clone()));
         cached.bytes += bytes;
         state.bytes += bytes;

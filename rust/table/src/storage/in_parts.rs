@@ -86,7 +86,7 @@ impl Remote {
     /// The blocks go to where the file will be, and a list makes it of them if nothing is there.
     async fn put_in_blocks(&self, (clients, blocks): (&Clients, &Blocks), path: &Path, body: Body) -> Result<Put> {
         self.tally().put(body.length);
-        let mut parts = Parts { pieces: body.pieces };
+        let mut parts = parts(body.pieces);
         let first = parts.next().transpose()?.unwrap_or_default();
         let mut list = match blocks.put_block(path, first.clone()).await {
             Ok(block) => vec![block],
@@ -120,25 +120,20 @@ impl Remote {
 }
 
 /// Pieces, gathered up to the size of a part.
-struct Parts<I> {
-    pieces: I,
-}
-
-impl<I: Iterator<Item = Result<Bytes>>> Iterator for Parts<I> {
-    type Item = Result<PutPayload>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+fn parts(mut pieces: impl Iterator<Item = Result<Bytes>>) -> impl Iterator<Item = Result<PutPayload>> {
+    std::iter::from_fn(move || {
         let (mut part, mut size) = (Vec::new(), 0);
-        while size < PART {
-            match self.pieces.next() {
-                Some(Ok(piece)) => {
+        while size < PART
+            && let Some(piece) = pieces.next()
+        {
+            match piece {
+                Ok(piece) => {
                     size += piece.len();
                     part.push(piece);
                 }
-                Some(Err(error)) => return Some(Err(error)),
-                None => break,
+                Err(error) => return Some(Err(error)),
             }
         }
         (size > 0).then(|| Ok(part.into_iter().collect()))
-    }
+    })
 }

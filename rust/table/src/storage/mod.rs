@@ -295,8 +295,8 @@ impl Storage {
     /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
     ///
     /// An `Err` means that nothing was written. The request is sent once: repeating one that may have landed would
-    /// find one's own file and call it another's. A disk gets the pieces one by one; a store gets small files
-    /// in one request and large ones in parts, unless it is one that cannot take parts on a condition.
+    /// find one's own file and call it another's. A disk gets the pieces one by one; a store gets small
+    /// files in one request and large ones in parts, unless it is one that cannot take parts on a condition.
     pub async fn put_if_absent(&self, path: &str, body: impl Into<Body>) -> Result<Put> {
         self.put_new(path, body.into(), Some(Syncing::default())).await
     }

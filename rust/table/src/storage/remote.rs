@@ -486,7 +486,7 @@ pub(super) fn beside(path: &Path, name: &str) -> Result<Path> {
     key(&format!("{folder}.tmp/{name}.{}", uuid::Uuid::new_v4()))
 }
 
-/// Whether that was seen before.
+/// Whether the server was seen to keep a promise.
 pub(super) fn is_honest(server: &str) -> bool {
     // Never waits: a lock that was held when the process forked stays held in the child.
     HONEST.try_lock().is_ok_and(|servers| servers.contains(server))
