@@ -1,5 +1,5 @@
-// Azurite, with a conditional put as Azure documents it: a name that has nothing but blocks which no list has named is a name
-// at which nothing exists. It is so in Azurite's reads, listings and conditional lists of blocks, and only there.
+// Azurite, with a conditional put that agrees with the rest of it: at a name that has nothing but blocks which no list has
+// named, nothing exists. It is so in Azurite's reads, listings and conditional lists of blocks, but not in its puts.
 const Module = require("module");
 
 const compile = Module.prototype._compile;

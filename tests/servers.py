@@ -93,8 +93,8 @@ def s3() -> Iterator[Server]:
 
 
 @contextmanager
-def azure(as_documented: bool = True) -> Iterator[Server]:
-    """Azure Blob Storage, as its emulator Azurite has it; `as_documented`: without a flaw of its own (`azurite.js`)."""
+def azure(blocks_are_no_file: bool = True) -> Iterator[Server]:
+    """Azure Blob Storage, as its emulator Azurite has it; `blocks_are_no_file`: to its puts, too (`azurite.js`)."""
     package = npm_package(AZURITE)
     script = package / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     with folder() as place:
@@ -102,7 +102,7 @@ def azure(as_documented: bool = True) -> Iterator[Server]:
         def command(port: int) -> list[str]:
             where = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(place / "data")]
             # Not silent: its log names the requests.
-            preload = ["--require", str(Path(__file__).with_name("azurite.js"))] if as_documented else []
+            preload = ["--require", str(Path(__file__).with_name("azurite.js"))] if blocks_are_no_file else []
             return ["node", *preload, str(script), *where, "--skipApiVersionCheck", "--disableTelemetry"]
 
         with running(command, place, {}) as endpoint:

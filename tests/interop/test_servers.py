@@ -107,7 +107,7 @@ def test_azure_takes_large_files_in_blocks(started: Started, signed: bool) -> No
 
 
 def test_a_server_that_keeps_names_for_unnamed_blocks_takes_large_files_in_one_request() -> None:
-    with servers.azure(as_documented=False) as server:
+    with servers.azure(blocks_are_no_file=False) as server:
         uri = server.uri(uuid.uuid4().hex)
         assert f"conforms: {uri}" in conform([{"uri": uri, "options": server.storage_options, "without": "\\"}])
         assert lists_of_blocks(server, uri) == []
