@@ -75,7 +75,7 @@ pub(crate) fn run(data: &[u8]) {
     let from_typed = from_struct(&typed, &LEAVES).unwrap();
     check_shape(&from_typed, files.len());
     assert_eq!(from_typed.num_records, written.num_records);
-    let again = complete(None, &typed).unwrap();
+    let again = complete(None::<&StringArray>, &typed).unwrap();
     let again = from_json_as_written(&again, &LEAVES).unwrap();
     assert_eq!(again.num_records, written.num_records);
     for (leaf, written) in LEAVES.iter().zip(written.leaves.iter().enumerate()) {

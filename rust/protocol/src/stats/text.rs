@@ -6,6 +6,7 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
+use arrow_array::array::StringArrayType;
 use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringArray, StructArray};
@@ -17,7 +18,7 @@ use crate::error::Result;
 use crate::scalar::Scalar;
 
 /// The text where there is one, else the typed statistics printed; null where there is neither.
-pub fn complete(text: Option<&StringArray>, typed: &StructArray) -> Result<StringArray> {
+pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &StructArray) -> Result<StringArray> {
     let given = |row: usize| text.filter(|t| row < t.len() && t.is_valid(row)).map(|t| t.value(row));
     let mut printer = None;
     let mut out = StringBuilder::new();

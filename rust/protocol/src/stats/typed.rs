@@ -11,13 +11,14 @@
 
 use std::sync::Arc;
 
+use arrow_array::array::StringArrayType;
 use arrow_array::cast::AsArray;
+use arrow_array::iterator::ArrayIter;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray, StructArray, new_null_array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields};
-use arrow_select::nullif::nullif;
 use arrow_select::zip::zip;
 
 use super::read::{Leaf, LeafBounds, StatsColumns, descend, from_json_as_written, retyped, was_float, widen_floats};
@@ -55,29 +56,33 @@ impl StatsLayout {
 
     /// The fields of `stats_parsed`.
     pub fn fields(&self) -> Result<Fields> {
-        Ok(self.columns(None, None, 0)?.fields().clone())
+        Ok(self.columns(None::<&StringArray>, None, 0)?.fields().clone())
     }
 
     /// The statistics of `rows` files. Null where nothing is known of a file.
-    pub fn columns(&self, text: Option<&StringArray>, typed: Option<&StructArray>, rows: usize) -> Result<StructArray> {
+    pub fn columns<'t>(
+        &self,
+        text: Option<impl StringArrayType<'t> + Copy>,
+        typed: Option<&StructArray>,
+        rows: usize,
+    ) -> Result<StructArray> {
         let stats = match (typed, text) {
-            (Some(typed), text) => self.merged(typed, text)?,
-            (None, Some(text)) => from_json_as_written(text, &self.leaves)?,
-            (None, None) => from_json_as_written(&StringArray::new_null(rows), &self.leaves)?,
+            (Some(typed), Some(text)) => self.merged(typed, text)?,
+            (Some(typed), None) => self.merged(typed, &StringArray::new_null(typed.len()))?,
+            (None, Some(text)) => from_json_as_written(ArrayIter::new(text), &self.leaves)?,
+            (None, None) => from_json_as_written(std::iter::repeat_n(None, rows), &self.leaves)?,
         };
         self.build(stats, rows)
     }
 
     /// Typed statistics, and from the text what they lack: whole rows, or columns they do not have.
-    fn merged(&self, typed: &StructArray, text: Option<&StringArray>) -> Result<StatsColumns> {
+    fn merged<'t>(&self, typed: &StructArray, text: impl StringArrayType<'t> + Copy) -> Result<StatsColumns> {
         let given: Vec<GivenLeaf> = self.leaves.iter().map(|leaf| GivenLeaf::of(typed, leaf)).collect();
         let num_records = typed.column_by_name("numRecords").and_then(|a| cast(a, &ArrowType::Int64).ok());
         let num_records = num_records.unwrap_or_else(|| new_null_array(&ArrowType::Int64, typed.len()));
         let tight_bounds = typed.column_by_name("tightBounds").filter(|a| a.data_type() == &ArrowType::Boolean);
         let tight_bounds = tight_bounds.cloned().unwrap_or_else(|| new_null_array(&ArrowType::Boolean, typed.len()));
 
-        let no_text = StringArray::new_null(typed.len());
-        let text = text.unwrap_or(&no_text);
         let only_text = BooleanBuffer::collect_bool(typed.len(), |row| {
             text.is_valid(row) && (typed.is_null(row) || num_records.is_null(row))
         });
@@ -86,11 +91,10 @@ impl StatsLayout {
         let from_text = if only_text.true_count() == 0 && all_columns {
             None
         } else if all_columns {
-            let other_rows = BooleanArray::new(!only_text.values(), None);
-            let text = nullif(text, &other_rows)?;
-            Some(from_json_as_written(text.as_string::<i32>(), &self.leaves)?)
+            let text = ArrayIter::new(text).zip(only_text.values());
+            Some(from_json_as_written(text.map(|(text, only)| text.filter(|_| only)), &self.leaves)?)
         } else {
-            Some(from_json_as_written(text, &self.leaves)?)
+            Some(from_json_as_written(ArrayIter::new(text), &self.leaves)?)
         };
         let pick = |given: Option<ArrayRef>, text: Option<ArrayRef>, data_type: &ArrowType| -> Result<ArrayRef> {
             match (given, text) {

@@ -16,12 +16,12 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions, StringArray,
-    StructArray, new_null_array,
+    StructArray, UInt64Array, new_null_array,
 };
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
-use arrow_select::concat::concat_batches;
+use arrow_select::take::take;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, TEXT_MAP};
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use deltic_protocol::log_bounds::TableShape;
@@ -168,6 +168,10 @@ impl Layout {
     fn add_fields(&self) -> Result<Fields> {
         let mut fields: Vec<Field> = ADD_SCHEMA.fields().iter().map(|f| f.as_ref().clone()).collect();
         fields.retain(|f| self.writes_text || f.name() != "stats");
+        // Long texts go from page to page as views.
+        for stats in fields.iter_mut().filter(|field| field.name() == "stats") {
+            *stats = stats.clone().with_data_type(ArrowType::Utf8View);
+        }
         if !self.partitions.is_empty() {
             let mut typed = Vec::with_capacity(self.partitions.len());
             for (logical, physical) in &self.partitions {
@@ -190,8 +194,7 @@ impl Layout {
         let said = if self.wants_stats() { stats_text(adds)? } else { None };
         let text = match typed {
             Some(typed) if self.writes_text && lacks_text(said.as_ref(), typed) => {
-                let said = said.as_ref().map(plain_text).transpose()?;
-                Some(as_views(&complete(said.as_ref(), typed)?)?)
+                Some(as_views(&complete(said.as_ref().map(|said| said.as_string_view()), typed)?)?)
             }
             Some(_) | None => said.clone(),
         };
@@ -211,8 +214,8 @@ impl Layout {
             }
         }
         if let Some(layout) = self.stats.as_ref().filter(|_| all_typed || typed.is_some()) {
-            let said = said.as_ref().map(plain_text).transpose()?;
-            let typed = layout.columns(said.as_ref(), typed, adds.len())?;
+            let said = said.as_ref().map(|said| said.as_string_view());
+            let typed = layout.columns(said, typed, adds.len())?;
             fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
             columns.push(Arc::new(typed));
             wants_text = self.writes_text;
@@ -230,8 +233,8 @@ impl Layout {
         let Some(layout) = self.stats.as_ref().filter(|_| held.column_by_name("stats_parsed").is_none()) else {
             return Ok(held.clone());
         };
-        let text = held.column_by_name("stats").map(plain_text).transpose()?;
-        let typed = layout.columns(text.as_ref(), None, held.num_rows())?;
+        let text = held.column_by_name("stats").map(|text| text.as_string_view());
+        let typed = layout.columns(text, None, held.num_rows())?;
         let (schema, mut columns, _) = held.clone().into_parts();
         let field = Arc::new(Field::new("stats_parsed", typed.data_type().clone(), true));
         columns.push(Arc::new(typed));
@@ -242,17 +245,13 @@ impl Layout {
     /// Files that were held as the column `add`.
     pub(super) fn adds(&self, held: &RecordBatch) -> Result<StructArray> {
         let rows = held.num_rows();
-        let text = held.column_by_name("stats").map(plain_text).transpose()?;
+        let text = held.column_by_name("stats").map(|text| text.as_string_view());
         let mut columns = Vec::with_capacity(self.add.len());
         for field in &self.add {
             let column: ArrayRef = match (field.name().as_str(), held.column_by_name(field.name())) {
                 ("dataChange", _) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
-                ("stats", _) => match &text {
-                    Some(text) => Arc::new(text.clone()),
-                    None => new_null_array(field.data_type(), rows),
-                },
                 ("stats_parsed", None) => match &self.stats {
-                    Some(layout) => Arc::new(layout.columns(text.as_ref(), None, rows)?),
+                    Some(layout) => Arc::new(layout.columns(text, None, rows)?),
                     None => new_null_array(field.data_type(), rows),
                 },
                 (_, Some(column)) => column.clone(),
@@ -291,29 +290,40 @@ impl Layout {
         Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
-    /// The actions that are not files as rows, each kind in a batch.
+    /// The actions that are not files as rows; if they are many, each kind in a batch.
     pub(super) fn state(&self, state: &State) -> Result<Vec<RecordBatch>> {
-        let mut batches = vec![
-            self.rows_of("protocol", protocol(&[&state.protocol])?)?,
-            self.rows_of("metaData", metadata(&[&state.metadata])?)?,
-            self.rows_of("txn", txns(&state.txns)?)?,
-            self.rows_of("domainMetadata", domains(&state.domains)?)?,
+        let mut kinds = vec![
+            ("protocol", protocol(&[&state.protocol])?),
+            ("metaData", metadata(&[&state.metadata])?),
+            ("txn", txns(&state.txns)?),
+            ("domainMetadata", domains(&state.domains)?),
         ];
         if let Some(version) = state.checkpoint_metadata {
-            batches.push(self.rows_of("checkpointMetadata", checkpoint_metadata(&[version])?)?);
-            batches.push(self.rows_of("sidecar", sidecars(&state.sidecars)?)?);
+            kinds.push(("checkpointMetadata", checkpoint_metadata(&[version])?));
+            kinds.push(("sidecar", sidecars(&state.sidecars)?));
         }
-        batches.retain(|batch| batch.num_rows() > 0);
+        kinds.retain(|(_, actions)| !actions.is_empty());
         // The few rows that there are as a rule cost less to join than to encode one by one.
-        if batches.iter().map(RecordBatch::num_rows).sum::<usize>() <= FEW_ROWS {
-            batches = vec![concat_batches(&self.schema, &batches)?];
+        if kinds.iter().map(|(_, actions)| actions.len()).sum::<usize>() <= FEW_ROWS {
+            return Ok(vec![rows_of_kinds(&self.schema, &kinds)?]);
         }
-        Ok(batches)
+        kinds.into_iter().map(|(root, actions)| rows_of(&self.schema, root, actions)).collect()
     }
+}
 
-    fn rows_of(&self, root: &str, actions: StructArray) -> Result<RecordBatch> {
-        rows_of(&self.schema, root, actions)
-    }
+/// Rows of several kinds of actions, one kind after the other.
+fn rows_of_kinds(schema: &SchemaRef, kinds: &[(&str, StructArray)]) -> Result<RecordBatch> {
+    let rows = kinds.iter().map(|(_, actions)| actions.len()).sum();
+    let column = |field: &Arc<Field>| {
+        let Some(at) = kinds.iter().position(|(root, _)| field.name() == root) else {
+            return Ok(new_null_array(field.data_type(), rows));
+        };
+        let ((_, actions), before) = (&kinds[at], kinds[..at].iter().map(|(_, actions)| actions.len()).sum::<usize>());
+        let of_row = |row: usize| row.checked_sub(before).filter(|own| *own < actions.len()).map(|own| own as u64);
+        Ok(take(actions, &(0..rows).map(of_row).collect::<UInt64Array>(), None)?)
+    };
+    let columns = schema.fields().iter().map(column).collect::<Result<_>>()?;
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
 /// Rows of one kind of action; the columns of the others are null.
@@ -381,10 +391,6 @@ fn stats_text(adds: &AddBatch) -> Result<Option<ArrayRef>> {
 
 fn as_views(text: &StringArray) -> Result<ArrayRef> {
     Ok(cast(text, &ArrowType::Utf8View)?)
-}
-
-fn plain_text(views: &ArrayRef) -> Result<StringArray> {
-    Ok(cast(views, &ArrowType::Utf8)?.as_string().clone())
 }
 
 /// Whether a file has typed statistics and no text.

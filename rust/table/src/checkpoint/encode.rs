@@ -102,6 +102,7 @@ impl Encoding {
             .set_dictionary_page_size_limit(DICTIONARY_BYTES)
             .set_column_dictionary_enabled(unique("add", "path"), false)
             .set_column_dictionary_enabled(unique("add", "stats"), false)
+            .set_column_statistics_enabled(unique("add", "stats"), EnabledStatistics::None)
             .set_column_dictionary_enabled(unique("remove", "path"), false)
             .build();
         let properties = Arc::new(properties);
