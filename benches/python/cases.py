@@ -71,7 +71,7 @@ def _planning() -> list[Case]:
         Case(
             *("open", "Open: version and schema known", "open_table", "json"),
             oracle="open_table",
-            target=Target(0.010, curve=("10k", "5m", 1.5)),
+            target=Target(0.010, ratios={"deltalake": 350}, curve=("10k", "5m", 1.5)),
         ),
         Case(
             *("list", "List all files with size and partition values", "list_files", "json"),
@@ -125,7 +125,7 @@ def _planning() -> list[Case]:
         Case(
             *("plan-again", "Second plan on a snapshot, same column, other range", "plan_again", "json"),
             oracle="plan_again",
-            target=Target(0.010, beside=("deltalake", "duckdb")),
+            target=Target(0.010, ratios={"deltalake": 190}, beside=("duckdb",)),
         ),
         Case(
             *("refresh", "Refresh after one new commit", "refresh", "json"),
@@ -215,12 +215,12 @@ def _rates() -> list[Case]:
         ),
         Case(
             *("rates-large-path", "Append to the large table, by path", "append_to_large", "json"),
-            target=Target(0.020, peak=30e6, beside=("deltalake",)),
+            target=Target(0.020, ratios={"deltalake": 305}, peak=30e6),
             too_large_for=("deltalake",),
         ),
         Case(
             *("rates-large-handle", "Append to the large table, on a handle", "append_to_large_by_handle", "json"),
-            target=Target(0.020, peak=30e6, beside=("deltalake",)),
+            target=Target(0.020, ratios={"deltalake": 135}, peak=30e6),
             too_large_for=("deltalake",),
         ),
     ]
