@@ -2,7 +2,8 @@
 //!
 //! An [`Error`] is a [`Kind`] plus a message for a person and the place it happened (table, log version, file).
 //! Decisions are made on the kind, never on the text. Adding a kind is justified only when a caller would act
-//! differently on it. Credentials must never be put into a message: locations are rendered without user info or query.
+//! differently on it. Credentials must never be put into a message: whatever the log or a caller calls a file, URLs are
+//! rendered without user info and query.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -112,7 +113,8 @@ pub struct Error(Box<Inner>);
 impl Error {
     /// An error of `kind` with a message that says what was wrong and what to do.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), table: None, version: None, path: None, source: None }))
+        let message = mask_urls(message.into());
+        Self(Box::new(Inner { kind, message, table: None, version: None, path: None, source: None }))
     }
 
     /// Nothing there.
@@ -148,7 +150,7 @@ impl Error {
     /// Adds the table's location, unless one is known already.
     #[must_use]
     pub fn in_table(mut self, table: impl Into<String>) -> Self {
-        self.0.table.get_or_insert_with(|| table.into());
+        self.0.table.get_or_insert_with(|| mask_urls(table.into()));
         self
     }
 
@@ -162,7 +164,7 @@ impl Error {
     /// Adds the file, unless one is known already.
     #[must_use]
     pub fn in_file(mut self, path: impl Into<String>) -> Self {
-        self.0.path.get_or_insert_with(|| path.into());
+        self.0.path.get_or_insert_with(|| mask_urls(path.into()));
         self
     }
 
@@ -247,5 +249,54 @@ impl From<arrow_schema::ArrowError> for Error {
             other => other.into(),
         };
         Self::internal("an Arrow kernel failed").caused_by(source)
+    }
+}
+
+/// Cuts user info and query out of every URL in `text`.
+pub fn mask_urls(text: String) -> String {
+    if !text.contains("://") {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || "\"'<>()`".contains(c)).unwrap_or(after.len());
+        let (url, tail) = after.split_at(end);
+        let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+        let (authority, path) = url.split_at(authority_end);
+        // In `abfss://container@account` the part before `@` is a name, not a secret.
+        let azure = ["abfs://", "abfss://", "az://", "adl://"].iter().any(|scheme| before.ends_with(scheme));
+        match authority.rsplit_once('@') {
+            Some((_, host)) if !azure => {
+                out.push_str("***@");
+                out.push_str(host);
+            }
+            _ => out.push_str(authority),
+        }
+        match path.split_once('?') {
+            Some((path, _)) => {
+                out.push_str(path);
+                out.push_str("?***");
+            }
+            None => out.push_str(path),
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_word_of_an_error_says_how_to_get_in() {
+        let url = "https://user:secret@host/t/f.parquet?sig=secret";
+        let error = Error::invalid(format!("such as {url}, and more")).in_table(url).in_file(url);
+        assert_eq!(error.message(), "such as https://***@host/t/f.parquet?*** and more");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     }
 }

