@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
-use deltic_protocol::log::name::commit_name;
+use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
 use crate::error::Result;
-use crate::log_reader::log_path;
+use crate::log_reader::{self, log_path};
 use crate::storage::{Body, Put, Storage, Syncing};
 
 /// Makes versions exist.
@@ -24,6 +24,13 @@ pub trait Committer: Send + Sync {
 
     /// Reads `version`, `None` if it does not exist.
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
+
+    /// Makes sure that `version`, which was found where nobody knew whether it would be, stays there.
+    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
+
+    /// Takes `version`, just written, back if there are later ones that are older: the log was cleaned where it stands.
+    /// Whether it did.
+    fn withdraw_if_late(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
 }
 
 /// Commits by putting `_delta_log/<version>.json` if it is absent.
@@ -66,6 +73,25 @@ impl Committer for LogCommitter {
             }
         })
     }
+
+    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.storage.settle(&log_path(&commit_name(version))).await })
+    }
+
+    fn withdraw_if_late(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            let listing = log_reader::list(&self.storage, version).await?;
+            let own = listing.iter().find(|file| file.name == LogName::Commit { version });
+            let Some(written) = own.map(|file| file.modified_ms) else { return Ok(false) };
+            // Who follows a commit has seen it, and is no older.
+            let is_later = |name: &LogName| name.version() > version || name.is_checkpoint();
+            let is_late = listing.iter().any(|file| is_later(&file.name) && file.modified_ms < written);
+            if is_late {
+                self.storage.delete(&log_path(&commit_name(version))).await?;
+            }
+            Ok(is_late)
+        })
+    }
 }
 
 /// Commits to memory, for simulations.
@@ -101,5 +127,13 @@ impl Committer for MemoryCommitter {
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let lines = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&version).cloned();
         Box::pin(std::future::ready(Ok(lines)))
+    }
+
+    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 }

@@ -251,9 +251,8 @@ impl Draft {
     pub async fn remove_paths(&mut self, paths: &[String], now_ms: i64) -> Result<u64> {
         self.check_removable()?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
-        let own = self.added.len();
-        self.discard(|file| wanted.remove(canonical_path(&file.add.path).as_ref()));
-        let dropped = (own - self.added.len()) as u64;
+        let own: HashSet<String> = self.added.iter().map(|file| canonical_path(&file.add.path).into_owned()).collect();
+        let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
             let snapshot = self.snapshot().await?;
@@ -274,7 +273,8 @@ impl Draft {
         let removed = found.num_removed() as u64;
         self.read.extend(ReadSet::Files(files));
         self.removed.append(found)?;
-        Ok(removed + dropped)
+        self.discard(|file| own.contains(canonical_path(&file.add.path).as_ref()));
+        Ok(removed + own.len() as u64)
     }
 
     /// Removes the rows that make `filter` TRUE, which must fill whole files.

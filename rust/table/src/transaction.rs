@@ -19,7 +19,7 @@ use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::conflict::rebase::{Attempt, watermark};
 use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
 use deltic_protocol::feature;
-use deltic_protocol::log::name::commit_name;
+use deltic_protocol::log::name::{MAX_VERSION, commit_name};
 use deltic_protocol::property::Properties;
 use futures::stream::{self, StreamExt};
 use serde_json::{Map, Value, json};
@@ -41,6 +41,8 @@ const MOST_BYTES: u64 = i32::MAX as u64;
 
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
+/// Whatever the log's retention is or was changed to, what is no older than this is not cleaned away.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Everything that one commit will say.
 #[derive(Debug, Clone)]
@@ -116,6 +118,11 @@ impl Transaction {
             }
             attempts += 1;
             let version = self.pending.version();
+            if version > MAX_VERSION {
+                let message =
+                    "the log is at the last version there can be; the file that says so may be none of its own";
+                return Err(self.failed(attempts, unknown, Error::corrupt(message)));
+            }
             let mut attempt = Attempt::new(&self.pending, first, pace.now_ms())?;
             let info = self.commit_info((first, tracked), pace.now_ms())?;
             let (lines, others) = attempt.print(info, &self.pending.actions)?;
@@ -125,7 +132,10 @@ impl Transaction {
                 ));
             }
             match committer.commit(version, lines.clone()).await {
-                Ok(Put::Created) => return self.landed((lines, others), attempts, version == first),
+                Ok(Put::Created) => {
+                    self.check_not_late(committer, attempts, pace.now_ms()).await?;
+                    return self.landed((lines, others), attempts, version == first);
+                }
                 // Something on the way may have sent the request twice, so it can be ours that is there.
                 Ok(Put::Exists) => unknown = unknown.or_else(|| Some(unread(version))),
                 Ok(Put::Unknown(lost)) => unknown = Some(lost),
@@ -138,6 +148,11 @@ impl Transaction {
             sleep(wait.unwrap_or_default(), pace).await;
             match self.follow(committer).await {
                 Ok(Some(found)) => {
+                    if unknown.is_some()
+                        && let Err(error) = committer.settle(version).await
+                    {
+                        return Err(self.failed(attempts, unknown, error));
+                    }
                     let others = found.others()?;
                     let follows_base = self.pending.version() == first;
                     return self.landed((found, others), attempts, follows_base);
@@ -153,6 +168,36 @@ impl Transaction {
             if wait.is_none() {
                 return Err(self.failed(attempts, unknown, race_lost(attempts)));
             }
+        }
+    }
+
+    /// Refuses a commit that was given a free version only because the one that had it was cleaned away: no reader looks
+    /// there any more, and nobody judged what was committed since.
+    async fn check_not_late(&self, committer: &dyn Committer, attempts: u32, now_ms: i64) -> Result<()> {
+        let Some(state) = &self.pending.state else { return Ok(()) };
+        let kept = Properties::of(&state.metadata).log_retention().unwrap_or(DAY_MS).min(DAY_MS);
+        if state.timestamp.is_some_and(|timestamp| now_ms.saturating_sub(timestamp) < kept) {
+            return Ok(());
+        }
+        // Logs are cleaned from the oldest version on.
+        let version = self.pending.version();
+        let is_late = match committer.read(state.version).await {
+            Ok(Some(_)) => Ok(false),
+            Ok(None) => committer.withdraw_if_late(version).await,
+            Err(error) => Err(error),
+        };
+        match is_late {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let message = format!(
+                    "the log was cleaned while this was prepared on version {}, which is gone, so nothing was \
+                     committed; begin again on the newest version",
+                    state.version
+                );
+                Err(Error::storage(false, message).at_version(version))
+            }
+            // It is in the log, and nobody knows whether it counts.
+            Err(error) => Err(self.failed(attempts, Some(error), lost_behind())),
         }
     }
 
@@ -320,6 +365,10 @@ async fn sleep(mut wait: Duration, pace: &dyn Pace) {
 
 fn unread(version: u64) -> Error {
     Error::storage(true, format!("version {version} exists and was not read, so nobody knows whose it is"))
+}
+
+fn lost_behind() -> Error {
+    Error::storage(true, "the commit could not be compared with the log")
 }
 
 fn race_lost(attempts: u32) -> Error {

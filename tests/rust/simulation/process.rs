@@ -154,6 +154,16 @@ impl Committer for Client {
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         Box::pin(async move { Ok(self.fetch(version).await?.map(|lines| self.fault.distorted(lines))) })
     }
+
+    /// What the store shows is there to stay.
+    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Nobody cleans the log.
+    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
 }
 
 impl Pace for Client {

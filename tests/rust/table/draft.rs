@@ -308,3 +308,17 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let options: DraftOptions = serde_json::from_value(json!(options)).unwrap();
     assert_eq!(Draft::begin(&sample.storage, (None, None), options, &World).await.unwrap_err().kind(), &Kind::Invalid);
 }
+
+#[tokio::test]
+async fn a_removal_that_fails_removes_nothing() {
+    let sample = sample();
+    let mut draft = begin(&sample).await;
+    draft.append(vec![file("c1"), file("c2")]);
+    let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let error = draft.remove_paths(&paths(&["c1", "a1", "typo"]), 1).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Invalid) && error.path() == Some("typo"), "{error}");
+    assert_eq!(draft.remove_paths(&paths(&["c2", "b1"]), 1).await.unwrap(), 2);
+    commit(draft).await.unwrap();
+    assert_eq!(live(&sample.open().await.unwrap()).await.unwrap().len(), 3);
+    assert!(live(&sample.open().await.unwrap()).await.unwrap().contains(&"c1".to_owned()));
+}

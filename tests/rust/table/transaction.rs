@@ -14,9 +14,10 @@ use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Add, Remove, Txn};
 use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
 use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
-use deltic_table::log_reader;
+use deltic_table::log_reader::{self, log_path};
 use deltic_table::storage::{Put, Storage};
 use deltic_table::transaction::{Committed, ENGINE_INFO, Pace, Transaction};
 use futures::future::BoxFuture;
@@ -50,6 +51,8 @@ struct State {
     reads: usize,
     late: Option<(u64, Bytes)>,
     calls: Vec<String>,
+    /// Whether what is found cannot be made sure to stay.
+    unsettled: bool,
     seen: BTreeSet<u64>,
 }
 
@@ -144,6 +147,18 @@ impl Committer for Faulty {
             Ok(found)
         })
     }
+
+    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut state = self.state.lock().unwrap();
+            state.calls.push(format!("settle{version}"));
+            if state.unsettled { Err(Error::storage(true, "the disk failed")) } else { Ok(()) }
+        })
+    }
+
+    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { unreachable!("what is young was not cleaned away") })
+    }
 }
 
 /// A clock that stands still, and as many attempts as it says.
@@ -164,7 +179,7 @@ fn state(version: u64) -> TableState {
     let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
     let metadata = serde_json::from_value(json!({"id": "t", "schemaString": schema})).unwrap();
     let protocol = serde_json::from_value(json!({"minReaderVersion": 1, "minWriterVersion": 2})).unwrap();
-    TableState { version, protocol, metadata, row_id_watermark: None, timestamp: None }
+    TableState { version, protocol, metadata, row_id_watermark: None, timestamp: Some(1_700_000_000_000) }
 }
 
 fn pending(version: u64, actions: Vec<Action>) -> Pending {
@@ -245,11 +260,53 @@ async fn who_loses_reads_the_winners_and_tries_the_version_after_them() {
 
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_recognised() {
-    check(&run(&[Answer::LandsUnheard], 1).await, 5, 1, "put5 read5");
-    check(&run(&[Answer::After(APPEND), Answer::LandsUnheard], 9).await, 6, 2, "put5 read5 read6 put6 read6");
-    check(&run(&[Answer::Repeated], 1).await, 5, 1, "put5 read5");
+    check(&run(&[Answer::LandsUnheard], 1).await, 5, 1, "put5 read5 settle5");
+    check(&run(&[Answer::After(APPEND), Answer::LandsUnheard], 9).await, 6, 2, "put5 read5 read6 put6 read6 settle6");
+    check(&run(&[Answer::Repeated], 1).await, 5, 1, "put5 read5 settle5");
     // It was not there yet when it was looked for.
-    check(&run(&[Answer::LandsLater], 9).await, 5, 2, "put5 read5 put5 read5");
+    check(&run(&[Answer::LandsLater], 9).await, 5, 2, "put5 read5 put5 read5 settle5");
+}
+
+#[tokio::test]
+async fn what_may_not_stay_is_not_acknowledged() {
+    let store = Faulty::new(&[Answer::LandsUnheard]);
+    store.state.lock().unwrap().unsettled = true;
+    let error = append("mine").commit(&store, &Attempts(9)).await.unwrap_err();
+    assert!(error.message().contains("outcome of the commit is unknown"), "{error}");
+    assert_eq!(store.calls(), "put5 read5 settle5");
+}
+
+#[tokio::test]
+async fn there_is_a_last_version() {
+    let mut transaction = append("mine");
+    transaction.pending = pending(i64::MAX as u64, Vec::new());
+    let store = Faulty { first: i64::MAX as u64 + 1, ..Faulty::new(&[]) };
+    assert_eq!(transaction.commit(&store, &Attempts(9)).await.unwrap_err().kind(), &Kind::Corrupt);
+    assert_eq!(store.calls(), "");
+}
+
+/// Version 4 is what a transaction of a year ago was prepared on; these are in the log by now.
+async fn late(versions: &[u64]) -> (Result<Committed>, Storage) {
+    let storage = Storage::open(&format!("memory://late-{}", versions.len()), &HashMap::new()).unwrap();
+    for version in versions {
+        storage.put(&log_path(&commit_name(*version)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut transaction = append("mine");
+    transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
+    (transaction.commit(&LogCommitter::new(storage.clone()), &Attempts(9)).await, storage)
+}
+
+#[tokio::test]
+async fn a_version_that_was_cleaned_away_is_not_free() {
+    let (outcome, storage) = late(&[8, 9]).await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
+    assert!(error.message().contains("begin again on the newest version"), "{error}");
+    assert!(storage.get(&log_path(&commit_name(5))).await.unwrap_err().is_not_found());
+    // A log that nobody has cleaned, and one whose newest commit is behind its checkpoint.
+    assert_eq!(late(&[4]).await.0.unwrap().version, 5);
+    assert_eq!(late(&[]).await.0.unwrap().version, 5);
 }
 
 #[tokio::test]
