@@ -18,6 +18,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
 use self::thrift::{I32, LIST, STRUCT, Thrift};
@@ -73,7 +74,9 @@ pub fn has_ordered_bounds(file: &ArrowReaderMetadata, leaf: usize) -> bool {
     let deprecated = || {
         let statistics =
             file.metadata().row_groups().iter().filter_map(|group| group.columns().get(leaf)?.statistics());
-        statistics.into_iter().any(|statistics| statistics.is_min_max_deprecated())
+        // Where all values are null there is no bound to be of either kind, and the reader calls it the old one.
+        let has_bounds = |s: &Statistics| s.min_bytes_opt().is_some() || s.max_bytes_opt().is_some();
+        statistics.into_iter().any(|statistics| statistics.is_min_max_deprecated() && has_bounds(statistics))
     };
     defined && (number || !deprecated())
 }

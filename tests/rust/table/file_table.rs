@@ -1,6 +1,7 @@
 //! Planning over a checkpoint: cold, cached, without a cache and after a refresh, it finds what replaying all commits
 //! finds.
 
+use deltic_protocol::error::Kind;
 use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
@@ -8,7 +9,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::sample::{Sample, add_with, metadata, protocol, remove, vector};
+use arrow_schema::DataType;
+
+use super::sample::{
+    Sample, add as bare, add_with, live, metadata, parquet_with_required_vectors, parquet_with_stats, protocol, remove,
+    vector,
+};
 
 const PREDICATES: [&str; 16] = [
     "p = 'a'",
@@ -164,4 +170,132 @@ async fn refreshing_reads_only_what_is_new() {
     sample.commit(9, &[add_with("another", json!({"size": 12_345}))]);
     let other = newer.refresh().await.unwrap();
     assert_eq!((other.version(), other.num_files().await.unwrap()), (9, 9));
+}
+
+/// Paths that a plan keeps.
+async fn kept(snapshot: &Snapshot, filter: &str) -> Vec<String> {
+    let plan = ScanPlan::new(snapshot, None, Some(filter)).await.unwrap();
+    let mut paths: Vec<String> = plan.tasks().await.unwrap().into_iter().map(|task| task.path).collect();
+    paths.sort();
+    paths
+}
+
+/// A table whose checkpoint has typed statistics of `x`: for each file its bounds.
+fn with_typed(data_type: &str, arrow: DataType, files: &[(&str, Value, Value)]) -> Sample {
+    let sample = Sample::new();
+    let file = |(path, min, max): &(&str, Value, Value)| {
+        let stats = json!({"numRecords": 2, "minValues": {"x": min}, "maxValues": {"x": max}, "nullCount": {"x": 0}});
+        add_with(path, json!({"stats_parsed": stats}))
+    };
+    // A row group of their own.
+    let mut actions = vec![
+        protocol(1, 2),
+        metadata(&[("x", data_type)], &[], json!({})),
+        json!({"txn": {"appId": "a", "version": 1}}),
+    ];
+    actions.extend(files.iter().map(file));
+    sample.commit(0, &[]);
+    sample.put("00000000000000000000.checkpoint.parquet", parquet_with_stats(&actions, &[("x", arrow)]));
+    sample
+}
+
+#[tokio::test]
+async fn a_bound_that_is_nan_is_not_left_out_of_those_of_its_row_group() {
+    let files = [("a", json!(1), json!("NaN")), ("b", json!(1), json!(10))];
+    let sample = with_typed("double", DataType::Float64, &files);
+    for filter in ["x = 100", "x IN (100)", "x BETWEEN 50 AND 200"] {
+        assert_eq!(kept(&sample.open().await.unwrap(), filter).await, ["a"], "{filter}");
+    }
+    // So it is in a checkpoint that is made of that one.
+    sample.commit(1, &[]);
+    checkpoint(&sample.storage, 0).await.unwrap();
+    assert_eq!(kept(&sample.open().await.unwrap(), "x = 100").await, ["a"]);
+    let sample = with_typed("double", DataType::Float64, &[("a", json!(1), json!(5)), ("b", json!(1), json!(10))]);
+    assert!(kept(&sample.open().await.unwrap(), "x = 100").await.is_empty());
+}
+
+#[tokio::test]
+async fn bounds_of_decimals_that_were_doubles_stay_within_those_of_their_row_group() {
+    let exact = json!("10000000000000001501");
+    let rounded = json!("10000000000000002000");
+    let files = [("a", exact.clone(), exact), ("b", rounded.clone(), rounded)];
+    let sample = with_typed("decimal(38,0)", DataType::Decimal128(38, 0), &files);
+    assert_eq!(kept(&sample.open().await.unwrap(), "x = 10000000000000001200").await, ["b"]);
+}
+
+#[tokio::test]
+async fn a_text_that_was_cut_off_reaches_beyond_the_longer_ones_of_its_row_group() {
+    let cut = "abcdefghijklmnopqrstuvwxyz012345";
+    let text = |end: &str| json!(format!("{cut}{end}"));
+    let files = [("a", json!("a"), text("")), ("b", json!("a"), text("b"))];
+    let sample = with_typed("string", DataType::Utf8, &files);
+    assert_eq!(kept(&sample.open().await.unwrap(), &format!("x = '{cut}z'")).await, ["a"]);
+    assert!(kept(&sample.open().await.unwrap(), "x = 'abcdefz'").await.is_empty());
+}
+
+#[tokio::test]
+async fn an_instant_without_a_zone_is_as_wide_in_a_checkpoint_as_in_json() {
+    let sample = Sample::new();
+    let bounds = json!({"t": "2024-01-01T10:00:00"});
+    let stats = json!({"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"t": 0}});
+    let file = add_with("f", json!({"stats": stats.to_string()}));
+    sample.commit(0, &[protocol(1, 2), metadata(&[("t", "timestamp")], &[], json!({})), file]);
+    let filters = ["t < TIMESTAMP '2024-01-01T06:00:00Z'", "t > TIMESTAMP '2024-01-02T03:00:00Z'"];
+    for filter in filters {
+        assert_eq!(kept(&sample.open().await.unwrap(), filter).await, ["f"], "{filter}");
+    }
+    checkpoint(&sample.storage, 0).await.unwrap();
+    for filter in filters {
+        assert_eq!(kept(&sample.open().await.unwrap(), filter).await, ["f"], "{filter}");
+    }
+    assert!(kept(&sample.open().await.unwrap(), "t < TIMESTAMP '2023-12-31T06:00:00Z'").await.is_empty());
+}
+
+#[tokio::test]
+async fn vectors_whose_members_are_never_null_need_not_be_decoded_all() {
+    let sample = Sample::new();
+    let mut actions: Vec<Value> = (0..40)
+        .map(|number| {
+            let stats = json!({"numRecords": 1, "minValues": {"x": number}, "maxValues": {"x": number}}).to_string();
+            let mut file = add_with(&format!("f{number:02}"), json!({"stats": stats}));
+            if number % 10 == 5 {
+                file["add"]["deletionVector"] = vector(number);
+            }
+            file
+        })
+        .collect();
+    let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}});
+    actions.extend([features, metadata(&[("x", "long")], &[], json!({}))]);
+    sample.commit(0, &[]);
+    sample.put("00000000000000000000.checkpoint.parquet", parquet_with_required_vectors(&actions, 5));
+    // A commit that may supersede some, so that vectors are looked at.
+    sample.commit(1, &[bare("later")]);
+    let snapshot = sample.open().await.unwrap();
+    snapshot.limit_cache(0);
+    assert_eq!(kept(&snapshot, "x = 17").await, ["f17", "later"]);
+    assert_eq!(kept(&snapshot, "x = 15").await, ["f15", "later"]);
+}
+
+#[tokio::test]
+async fn a_handle_recovers_when_the_log_was_cleaned_beneath_it() {
+    let sample = Sample::new();
+    let start = [protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))];
+    sample.commit(0, &start);
+    sample.commit(1, &[bare("a")]);
+    sample.checkpoint(1, &[&start[..], &[bare("a")]].concat());
+    sample.hint(1);
+    sample.commit(2, &[bare("b")]);
+    let old = sample.open().await.unwrap();
+    sample.commit(3, &[bare("c")]);
+    sample.checkpoint(2, &[&start[..], &[bare("a"), bare("b")]].concat());
+    sample.hint(2);
+    for gone in ["00000000000000000001.checkpoint.parquet", "00000000000000000000.json", "00000000000000000001.json"] {
+        sample.delete(gone);
+    }
+    let old = old.refresh().await.unwrap();
+    assert_eq!(old.version(), 3);
+    // The table is there, so nobody may be told that it is not.
+    assert!(matches!(live(&old).await.unwrap_err().kind(), Kind::Storage { retryable: true }));
+    assert_eq!(live(&old.refresh().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{
-    ArrayRef, BooleanArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, new_null_array,
+    ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    StructArray, new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -258,6 +259,31 @@ fn parquet_of(actions: &[Value], columns: Vec<(&'static str, DataType)>) -> Vec<
     encoded(actions, &columns, properties)
 }
 
+/// Members of deletion vectors as some writers have them, who say that they are never null; so many rows in a page.
+pub(crate) fn parquet_with_required_vectors(actions: &[Value], page_rows: usize) -> Vec<u8> {
+    let mut columns = checkpoint_columns(None);
+    let (_, DataType::Struct(add)) = columns.iter_mut().find(|(name, _)| *name == "add").unwrap() else { panic!() };
+    let required = |field: &Arc<Field>| match (field.name().as_str(), field.data_type()) {
+        ("deletionVector", DataType::Struct(members)) => {
+            let required = |m: &Arc<Field>| {
+                let never =
+                    matches!(m.name().as_str(), "storageType" | "pathOrInlineDv" | "sizeInBytes" | "cardinality");
+                Arc::new(m.as_ref().clone().with_nullable(!never))
+            };
+            let members: Fields = members.iter().map(required).collect();
+            Arc::new(field.as_ref().clone().with_data_type(DataType::Struct(members)))
+        }
+        _ => field.clone(),
+    };
+    *add = add.iter().map(required).collect();
+    let properties = WriterProperties::builder()
+        .set_data_page_row_count_limit(page_rows)
+        .set_write_batch_size(page_rows)
+        .set_dictionary_enabled(false)
+        .build();
+    encoded(actions, &columns, properties)
+}
+
 /// As small as can be: the columns are only those that the actions fill. Bounds in typed statistics are of `long`s.
 pub(crate) fn small_parquet(actions: &[Value], properties: WriterProperties) -> Vec<u8> {
     let rows: Vec<Option<&Value>> = actions.iter().map(Some).collect();
@@ -314,6 +340,16 @@ fn column(data_type: &DataType, values: &[Option<&Value>]) -> ArrayRef {
         DataType::Int32 => {
             let narrow = |v: &Value| i32::try_from(v.as_i64().unwrap()).unwrap();
             Arc::new(values.iter().map(|v| v.map(narrow)).collect::<Int32Array>())
+        }
+        DataType::Float64 => {
+            // JSON has no NaN.
+            let double = |v: &Value| v.as_f64().unwrap_or_else(|| v.as_str().unwrap().parse().unwrap());
+            Arc::new(values.iter().map(|v| v.map(double)).collect::<Float64Array>())
+        }
+        DataType::Decimal128(precision, scale) => {
+            let unscaled = values.iter().map(|v| v.map(|v| v.as_str().unwrap().parse().unwrap()));
+            let decimals = unscaled.collect::<Decimal128Array>();
+            Arc::new(decimals.with_precision_and_scale(*precision, *scale).unwrap())
         }
         DataType::Struct(fields) => {
             let children = fields.iter().map(|f| column(f.data_type(), &members(values, f.name()))).collect();

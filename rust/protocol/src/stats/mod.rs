@@ -8,3 +8,5 @@ pub mod read;
 pub mod text;
 pub mod typed;
 mod values;
+
+pub use self::values::near_any_double;

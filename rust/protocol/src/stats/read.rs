@@ -90,7 +90,7 @@ pub fn bounds_from_json<'a>(stats: impl IntoIterator<Item = Option<&'a str>>, le
 
 /// Reads JSON statistics with bounds as they are written: for storing them, not for skipping.
 ///
-/// Only what was a float is widened here too, since the text it was written in is what tells how far.
+/// Only what was a float, and instants without a zone, are widened here too, since the text is what tells how far.
 pub fn from_json_as_written<'a>(
     stats: impl IntoIterator<Item = Option<&'a str>>,
     leaves: &[Leaf],

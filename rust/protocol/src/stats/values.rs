@@ -29,7 +29,7 @@ const DOUBLE_DIGITS: (u128, u128) = (10_u128.pow(15), 10_u128.pow(17));
 pub(super) enum Margin {
     /// As far as writers are known to be imprecise.
     Safe,
-    /// Not at all.
+    /// Not at all, but for what only the text tells.
     None,
 }
 
@@ -186,6 +186,12 @@ fn decimal(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -
     Some(if margin == Margin::Safe { near_double(value, upper) } else { value })
 }
 
+/// The same for the least or greatest of many: no further in than any of them goes by itself, whatever its digits.
+pub fn near_any_double(value: i128, upper: bool) -> i128 {
+    let slack = (value.unsigned_abs() >> 51) + 1;
+    if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
+}
+
 /// A decimal may come from the text of a double near it, which has no more than 17 digits.
 pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     let mut digits = value.unsigned_abs();
@@ -206,8 +212,11 @@ fn timestamp(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool)
         _ if parse_timestamp_ntz(text).is_some() => (parse_timestamp(text)?, ANY_ZONE),
         _ => (parse_timestamp(text)?, OFFSET_SKEW),
     };
-    if margin == Margin::None {
-        return Some(micros);
-    }
-    Some(if upper { micros.saturating_add(skew + MILLISECOND) } else { micros.saturating_sub(skew + MILLISECOND) })
+    let by = match margin {
+        Margin::Safe => skew + MILLISECOND,
+        // Typed, it no longer shows that the zone was left out.
+        Margin::None if skew == ANY_ZONE => ANY_ZONE,
+        Margin::None => 0,
+    };
+    Some(if upper { micros.saturating_add(by) } else { micros.saturating_sub(by) })
 }

@@ -16,6 +16,11 @@ use crate::checkpoint::leaf::{self, Entries, Stop};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
+/// Bytes that the values of a partition column may have together, and how many more for each row: a value that many rows
+/// share takes its room in each, and next to none in the file.
+const FREE_TEXT: usize = 64 * 1024 * 1024;
+const TEXT_OF_ROW: usize = 256;
+
 /// Why columns are not decoded here.
 pub(super) enum Failed {
     /// The general decoder has to do it.
@@ -73,6 +78,8 @@ impl Direct<'_> {
         let first = members.first().and_then(|member| self.part.leaf(&[path[0], path[1], member.name()]));
         let first = first.ok_or(Failed::Rare)?;
         let there = leaf::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
+        // Where nobody asks, members that may not be null are.
+        let there = self.rows.map_or(there.clone(), |rows| &there & rows);
         let member = |member: &Arc<Field>| self.leaf(&[path[0], path[1], member.name()])?.ok_or(Failed::Rare);
         let values = members.iter().map(member).collect::<Result<Vec<_>, Failed>>()?;
         Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))
@@ -141,9 +148,9 @@ fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Fai
         Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
         None => 0,
     };
-    // A value that many rows share takes its room in each.
-    if text > i32::MAX as usize {
-        return Err(Failed::Rare);
+    if text > codes.len().saturating_mul(TEXT_OF_ROW).saturating_add(FREE_TEXT) || i32::try_from(text).is_err() {
+        let message = format!("the values of the partition column `{logical}` are {text} bytes in one row group");
+        return Err(Failed::Error(Error::corrupt(message)));
     }
     Ok(take(&values, &codes, None)?)
 }
@@ -154,4 +161,20 @@ fn nested(leaf: &Leaf, values: ArrayRef) -> ArrayRef {
         let fields = Fields::from(vec![Field::new(name, inner.data_type().clone(), true)]);
         Arc::new(StructArray::new(fields, vec![inner], None))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use deltic_protocol::schema::PrimitiveType;
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_all_rows_share_does_not_fill_the_memory() {
+        let leaf = Leaf { path: vec!["p".to_owned()], data_type: PrimitiveType::String, was_float: false };
+        let shared = |bytes: usize, rows: usize| Entries { texts: vec!["x".repeat(bytes)], codes: vec![0; rows] };
+        assert!(partition(&leaf, "p", shared(200, 1_000)).is_ok_and(|values| values.len() == 1_000));
+        let refused = partition(&leaf, "p", shared(32 * 1024, 1 << 16)).err();
+        assert!(matches!(refused, Some(Failed::Error(error)) if error.message().contains("`p`")));
+    }
 }

@@ -1,17 +1,21 @@
 //! Bounds of whole row groups of a checkpoint, from the footer: row groups that cannot matter are not read.
 //!
 //! The least of the least values of all files bounds them all, if every file has one; so with the greatest. Where one
-//! is missing nothing is known. Only typed statistics and partition values have bounds of use.
+//! is missing nothing is known; nor where one may be NaN, which stands for an unknown bound. Only typed statistics and
+//! partition values have bounds of use.
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, StructArray, new_null_array};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Decimal128Type;
+use arrow_array::{ArrayRef, Int64Array, StringArray, StructArray, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field, Fields};
 use arrow_select::concat::concat;
 use deltic_protocol::error::Result;
 use deltic_protocol::predicate::Column as LogicalColumn;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::stats::near_any_double;
 use deltic_protocol::stats::read::{Leaf, from_struct};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 
@@ -19,6 +23,9 @@ use super::Column;
 use super::decode::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::part::Part;
 use crate::footer::has_ordered_bounds;
+
+/// Writers cut texts to 32 characters, or to 64 bytes; whoever leaves less makes the greatest one greater.
+const SHORTENED_CHARS: usize = 16;
 
 /// Bounds of containers of files, for columns by logical path: what `bound` says of each, and nothing else.
 pub(super) struct ContainerBounds<'a, F> {
@@ -79,7 +86,27 @@ fn stored_bound(part: &Part, group: usize, leaf: &Leaf, upper: bool) -> Option<A
     });
     let stats = from_struct(nested.as_any().downcast_ref()?, std::slice::from_ref(leaf)).ok()?;
     let bounds = stats.leaves.into_iter().next()?;
-    Some(if upper { bounds.max } else { bounds.min })
+    let bound = if upper { bounds.max } else { bounds.min };
+    Some(bound_of_all(bound, upper))
+}
+
+/// How far the bounds of one file reach depends on their digits or their text, and another file's may reach further than
+/// the least or the greatest.
+fn bound_of_all(bound: ArrayRef, upper: bool) -> ArrayRef {
+    if let Some(decimals) = bound.as_primitive_opt::<Decimal128Type>() {
+        let widened = decimals.unary::<_, Decimal128Type>(|value| near_any_double(value, upper));
+        return Arc::new(widened.with_data_type(bound.data_type().clone()));
+    }
+    match bound.as_string_opt::<i32>().filter(|_| upper) {
+        // A greatest text may be the beginning of a longer one, and so may another that is a beginning of this one.
+        Some(texts) => Arc::new(texts.iter().map(|text| text.map(beginning)).collect::<StringArray>()),
+        None => bound,
+    }
+}
+
+/// As much of a text as every writer leaves that shortens one.
+fn beginning(text: &str) -> &str {
+    text.char_indices().nth(SHORTENED_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// The least or greatest value of a column chunk, if its order is known.
@@ -91,10 +118,15 @@ fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<Arra
     let found: &ArrowType = part.arrow_type(path)?;
     let field = Field::new("bound", found.clone(), true);
     let metadata = part.metadata().metadata();
+    let chunk = metadata.row_groups().get(group)?;
+    // NaN, which a file's bound may be, is left out of the least and the greatest.
+    let hides_nan = || chunk.columns().get(index)?.statistics()?.nan_count_opt().filter(|count| *count == 0);
+    if found.is_floating() && hides_nan().is_none() {
+        return None;
+    }
     let converter =
         StatisticsConverter::from_column_index(index, &field, metadata.file_metadata().schema_descr()).ok()?;
     let converter = converter.with_column_orders(metadata.file_metadata().column_orders().map(Vec::as_slice));
-    let chunk = metadata.row_groups().get(group)?;
     let value = if upper { converter.row_group_maxes([chunk]) } else { converter.row_group_mins([chunk]) };
     value.ok()
 }

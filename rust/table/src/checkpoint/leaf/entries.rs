@@ -13,9 +13,10 @@ use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 
 const OTHER_SLOTS: Stop = Stop::Broken("keys and values of a map do not go together");
-/// Entries that maps may have, however small the file, and how many more for each row.
+/// Entries that maps have as a rule, however small the file, and how many more for each row. All are in memory at once;
+/// the general decoder takes some rows at a time.
 const FREE_SLOTS: usize = 1 << 20;
-const SLOTS_PER_ROW: usize = 256;
+const SLOTS_PER_ROW: usize = 16;
 
 /// The values of one key.
 #[derive(Debug, Default)]
@@ -80,11 +81,14 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
         let Some(dictionary) = dictionary.filter(|page| page.values == 1) else { return Ok(None) };
         let mut slots = 0_usize;
         while let Some(packed) = split(&mut rest)? {
+            slots = slots.saturating_add(packed.values);
+            if slots > keys.rows {
+                return Ok(None);
+            }
             let page = packed.open(keys, &mut scratch.page)?;
             if page.encoding != Encoding::Dictionary || page.repeated(keys)?.count_set_bits() > 0 {
                 return Ok(None);
             }
-            slots = slots.saturating_add(page.values);
         }
         if slots != keys.rows {
             return Err(OTHER_SLOTS);
@@ -207,9 +211,7 @@ fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> 
         let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
         let mut left = FREE_SLOTS.saturating_add(chunk.rows.saturating_mul(SLOTS_PER_ROW));
         while let Some(packed) = split(&mut rest)? {
-            left = left
-                .checked_sub(packed.values)
-                .ok_or(Stop::Broken("maps have more entries than a file of this size"))?;
+            left = left.checked_sub(packed.values).ok_or(Stop::Rare)?;
             let page = packed.open(chunk, buffer)?;
             let continues = page.repeated(chunk)?;
             let there = page.defined(chunk, chunk.max_definition)?;

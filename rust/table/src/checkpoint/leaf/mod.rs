@@ -213,6 +213,7 @@ fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray>
             let page = packed.open(chunk, buffer)?;
             let there = page.defined(chunk, chunk.max_definition)?;
             read += page.data.len();
+            let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
             let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
             let first = offsets.len() - 1;
             for slot in 0..page.values {
@@ -220,13 +221,13 @@ fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray>
                     let text = values.text()?;
                     if rows.is_none_or(|rows| rows.value(first + slot)) {
                         bytes.extend_from_slice(text);
+                        if bytes.len() > most {
+                            return Err(Stop::Broken("a dictionary makes more text than a file of this size has"));
+                        }
                         last = i32::try_from(bytes.len()).map_err(|_| Stop::Rare)?;
                     }
                 }
                 offsets.push(last);
-            }
-            if bytes.len() > FREE_TEXT && bytes.len() / TEXT_RATIO > read {
-                return Err(Stop::Broken("a dictionary makes more text than a file of this size has"));
             }
             valid.append_buffer(&there);
         }
