@@ -21,9 +21,9 @@ use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::AddColumns;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, vanished};
 use crate::log_reader;
-use crate::snapshot::{Snapshot, vanished};
+use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage, decode_path};
 
 mod checkpoints;

@@ -10,3 +10,14 @@ pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
         .in_file(path)
         .caused_by(source)
 }
+
+/// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
+/// whose place another might be created.
+pub(crate) fn vanished(error: Error) -> Error {
+    match error.is_not_found() {
+        true => {
+            Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)
+        }
+        false => error,
+    }
+}

@@ -21,9 +21,9 @@ use deltic_protocol::scalar::iso_instant;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, vanished};
 use crate::log_reader;
-use crate::snapshot::{Snapshot, vanished};
+use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
 /// Commits read at once.

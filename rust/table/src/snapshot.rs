@@ -7,7 +7,7 @@
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -20,12 +20,12 @@ use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use tokio::sync::OnceCell;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, vanished};
 use crate::file_table::FileTable;
 use crate::log_reader::{self, Loaded};
+use crate::once::Once;
 use crate::storage::Storage;
 use crate::tail::Tail;
 
@@ -45,9 +45,11 @@ struct Inner {
     shape: TableShape,
     checksum: Option<VersionChecksum>,
     fetched: Mutex<Vec<(LogFile, Bytes)>>,
-    tail: OnceCell<Tail>,
+    tail: Once<Tail>,
     /// Shared with the snapshots that this one was refreshed from and will be refreshed to.
-    files: Arc<OnceCell<Option<FileTable>>>,
+    files: Arc<Once<Option<FileTable>>>,
+    /// Whether the checkpoint or a commit was gone when it was needed: the log was cleaned since.
+    is_gone: Arc<AtomicBool>,
     /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
     cache_bytes: AtomicUsize,
 }
@@ -93,23 +95,24 @@ impl Snapshot {
             protocol = protocol.or_else(|| Some(checksum.protocol.clone()));
             metadata = metadata.or_else(|| Some(checksum.metadata.clone()));
         }
-        let files = OnceCell::new();
+        let mut files = Once::default();
         if (protocol.is_none() || metadata.is_none())
             && let Some(found) = &segment.checkpoint
         {
             let open = OpenCheckpoint::open(storage, found).await?;
             protocol = protocol.or_else(|| open.state().protocol.clone());
             metadata = metadata.or_else(|| open.state().metadata.clone());
-            // A fresh cell is empty, so this cannot fail.
-            let _first = files.set(Some(FileTable::new(open)));
+            files = Once::from(Some(FileTable::new(open)));
         }
         let protocol = protocol.ok_or_else(|| Error::corrupt("the log has no protocol action"))?;
         let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
         let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
-        let (storage, tail, files) = (storage.clone(), OnceCell::new(), Arc::new(files));
+        let (storage, tail, files) = (storage.clone(), Once::default(), Arc::new(files));
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
-        let inner = Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, cache_bytes };
+        let is_gone = Arc::default();
+        let inner =
+            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, is_gone, cache_bytes };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -123,6 +126,9 @@ impl Snapshot {
     pub async fn refresh(&self) -> Result<Self> {
         let storage = &self.0.storage;
         let place = |e: Error| e.in_table(storage.location());
+        if self.is_gone() {
+            return Self::open(storage, None).await;
+        }
         let listing = log_reader::list(storage, self.version()).await.map_err(place)?;
         let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
         if segment.version == self.version() {
@@ -165,11 +171,27 @@ impl Snapshot {
         let shape = readable_shape(&protocol, &metadata)?;
         let newer = Tail::replay(newer).await?;
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
-        let tail = OnceCell::new_with(Some(self.tail().await?.extended(newer)?));
+        let tail = Once::from(self.tail().await?.extended(newer)?);
         let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Mutex::default(), None);
         let cache_bytes = AtomicUsize::new(known.cache_bytes.load(Ordering::Relaxed));
-        let inner = Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, cache_bytes };
+        let is_gone = known.is_gone.clone();
+        let inner =
+            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, is_gone, cache_bytes };
         Ok(Self(Arc::new(inner)))
+    }
+
+    /// Notes that the log was cleaned, if that is why something is not there.
+    fn lost(&self, error: Error) -> Error {
+        if error.is_not_found() {
+            self.0.is_gone.store(true, Ordering::Relaxed);
+        }
+        vanished(error)
+    }
+
+    /// Whether something that this version stands on was gone when it was needed.
+    fn is_gone(&self) -> bool {
+        let files = self.0.files.get().and_then(Option::as_ref);
+        self.0.is_gone.load(Ordering::Relaxed) || files.is_some_and(|files| files.checkpoint().is_gone())
     }
 
     /// The version.
@@ -231,11 +253,12 @@ impl Snapshot {
 
     async fn load_commits(&self, files: &[LogFile]) -> Result<Vec<CommitActions>> {
         // What opening had to fetch is used up here.
-        let fetched = std::mem::take(&mut *self.0.fetched.lock().unwrap_or_else(PoisonError::into_inner));
+        // Nobody waits for the lock, which may have been held when the process forked.
+        let fetched = self.0.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default();
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = log_reader::load(&self.0.storage, newest_first, known, Wanted::All);
-        loaded.map_ok(|loaded| loaded.actions).try_collect().await
+        loaded.map_ok(|loaded| loaded.actions).try_collect().await.map_err(|e| self.lost(e))
     }
 
     /// The checkpoint, its footers read on first use.
@@ -247,7 +270,8 @@ impl Snapshot {
     pub async fn files(&self) -> Result<Option<&FileTable>> {
         let open = async || {
             let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
-            let files = FileTable::new(OpenCheckpoint::open(&self.0.storage, found).await?);
+            let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.lost(e))?;
+            let files = FileTable::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 DEFAULT_CACHE => {}
                 bytes => files.limit_cache(bytes),
@@ -331,17 +355,6 @@ fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape
         partition_columns: metadata.partition_columns.clone(),
         mapping: Properties::of(metadata).column_mapping(protocol)?,
     })
-}
-
-/// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
-/// whose place another might be created.
-pub(crate) fn vanished(error: Error) -> Error {
-    match error.is_not_found() {
-        true => {
-            Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)
-        }
-        false => error,
-    }
 }
 
 /// The files of a checkpoint's batch that the tail does not mention.

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBuffer;
@@ -22,7 +23,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use super::encode::CREATED_BY;
 use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
-use crate::error::{Error, Result, corrupt_parquet};
+use crate::error::{Error, Result, corrupt_parquet, vanished};
 use crate::footer;
 use crate::footer::pages::{self, Chunks};
 use crate::storage::Storage;
@@ -58,6 +59,8 @@ pub(crate) struct Part {
     /// The same with the long texts of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Vec<Vec<String>>,
+    /// Whether the file was not there when it was needed.
+    is_gone: AtomicBool,
 }
 
 /// How to decode a row group.
@@ -141,11 +144,24 @@ impl Part {
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
         let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
-        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves })
+        let is_gone = AtomicBool::new(false);
+        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, is_gone })
     }
 
     pub(crate) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Whether the file was not there when it was needed.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    fn lost(&self, error: Error) -> Error {
+        if error.is_not_found() {
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+        vanished(error)
     }
 
     /// Bytes of the file.
@@ -293,7 +309,7 @@ impl Part {
     ) -> Result<Fetched> {
         let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
         let chunks = self.chunks(group, &leaves)?;
-        let bytes = self.storage.get_ranges(&self.path, &chunks).await?;
+        let bytes = self.storage.get_ranges(&self.path, &chunks).await.map_err(|e| self.lost(e))?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
@@ -312,7 +328,7 @@ impl Part {
 
     /// Bytes of the file.
     pub(crate) async fn piece(&self, range: Range<u64>) -> Result<Bytes> {
-        self.storage.get_range(&self.path, range).await
+        self.storage.get_range(&self.path, range).await.map_err(|e| self.lost(e))
     }
 
     /// Whether the file is where small requests cost no more than large ones.

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
 use arrow_buffer::NullBuffer;
@@ -21,10 +22,10 @@ use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::file::metadata::RowGroupMetaData;
-use tokio::sync::OnceCell;
 
 use super::part::{CONCURRENT_FOOTERS, Part};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, vanished};
+use crate::once::Once;
 use crate::storage::{Storage, decode_path};
 
 /// Row groups in work at once; fetching one overlaps decoding others.
@@ -66,13 +67,15 @@ pub struct OpenCheckpoint {
 struct Files {
     storage: Storage,
     files: Vec<File>,
+    /// Whether one was not there when its footer was to be read.
+    is_gone: AtomicBool,
 }
 
 #[derive(Debug)]
 struct File {
     path: String,
     size: u64,
-    part: OnceCell<Arc<Part>>,
+    part: Once<Arc<Part>>,
 }
 
 impl OpenCheckpoint {
@@ -112,16 +115,22 @@ impl OpenCheckpoint {
         let sidecars = std::mem::take(&mut state.sidecars);
         let sidecar_files = sidecars.iter().map(sidecar).collect::<Result<Vec<_>>>()?;
         let own = parts.len();
-        let known = |part: Arc<Part>| File { path: String::new(), size: 0, part: OnceCell::new_with(Some(part)) };
-        let unknown = |(path, size): (String, u64)| File { path, size, part: OnceCell::new() };
+        let known = |part: Arc<Part>| File { path: String::new(), size: 0, part: Once::from(part) };
+        let unknown = |(path, size): (String, u64)| File { path, size, part: Once::default() };
         let files = parts.into_iter().map(known).chain(sidecar_files.iter().cloned().map(unknown)).collect();
-        let files = Arc::new(Files { storage: storage.clone(), files });
+        let files = Arc::new(Files { storage: storage.clone(), files, is_gone: AtomicBool::new(false) });
         Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
 
     /// The version that the checkpoint holds.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Whether one of its files was not there when it was needed.
+    pub(crate) fn is_gone(&self) -> bool {
+        let parts = || self.files.files.iter().filter_map(|file| file.part.get());
+        self.files.is_gone.load(Ordering::Relaxed) || parts().any(|part| part.is_gone())
     }
 
     /// All actions but files.
@@ -240,7 +249,13 @@ impl Files {
     async fn part(&self, file: usize) -> Result<Arc<Part>> {
         let file = self.files.get(file).ok_or_else(|| Error::internal("a checkpoint has no such file"))?;
         let open = || Part::open(&self.storage, file.path.clone(), file.size);
-        file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned()
+        let opened = file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned();
+        opened.map_err(|error| {
+            if error.is_not_found() {
+                self.is_gone.store(true, Ordering::Relaxed);
+            }
+            vanished(error)
+        })
     }
 
     async fn parts(&self, which: Vec<usize>) -> Result<Vec<Arc<Part>>> {

@@ -9,8 +9,8 @@
 //!
 //! PROTOCOL.md: "Sidecar Files", "V2 spec".
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -170,7 +170,14 @@ async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
     };
     let found: Vec<Option<Intact>> =
         stream::iter(0..previous.file_count()).map(look).buffered(CONCURRENT_SIDECARS).try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+    let mut found: Vec<Intact> = found.into_iter().flatten().collect();
+    if !found.is_empty() {
+        // What is known of them may be older than the last cleaning of the log.
+        let there = work.snapshot.storage().list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await?;
+        let there: HashSet<&str> = there.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
+        found.retain(|intact| there.contains(intact.sidecar.path.as_str()));
+    }
+    Ok(found)
 }
 
 /// Every path that the tail mentions, in order.

@@ -34,7 +34,6 @@ use deltic_protocol::prune;
 use deltic_protocol::stats::read::Leaf;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
-use tokio::sync::OnceCell;
 
 pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, Held};
@@ -43,6 +42,7 @@ use self::decode::{KnownBounds, Values};
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{OpenCheckpoint, action_rows};
 use crate::error::{Error, Result};
+use crate::once::Once;
 use crate::tail::Tail;
 
 /// Rows judged at once: what is unpacked for them is read again while it is near.
@@ -114,7 +114,7 @@ pub struct FileTable {
     checkpoint: OpenCheckpoint,
     /// Row groups with files, for each file of the checkpoint. Number `at * files + file` is the one at `at` of a file, so
     /// that row groups have numbers while other files were never opened.
-    groups: Vec<OnceCell<Groups>>,
+    groups: Vec<Once<Groups>>,
     cache: Cache,
 }
 
@@ -167,7 +167,7 @@ impl Pruning {
 impl FileTable {
     /// Of a checkpoint; decodes nothing.
     pub fn new(checkpoint: OpenCheckpoint) -> Self {
-        let groups = (0..checkpoint.file_count()).map(|_| OnceCell::new()).collect();
+        let groups = (0..checkpoint.file_count()).map(|_| Once::default()).collect();
         Self { checkpoint, groups, cache: Cache::default() }
     }
 

@@ -23,13 +23,13 @@ use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, StructField};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use tokio::sync::OnceCell;
 
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
+use crate::once::Once;
 use crate::parallel::{in_parallel, parallelism};
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
@@ -60,8 +60,8 @@ pub struct ScanPlan {
     loose: Vec<AddBatch>,
     loose_totals: Totals,
     groups: Arc<Vec<KeptGroup>>,
-    adds: Arc<OnceCell<Vec<AddBatch>>>,
-    totals: Arc<OnceCell<Totals>>,
+    adds: Arc<Once<Vec<AddBatch>>>,
+    totals: Arc<Once<Totals>>,
     /// Files to read.
     pub files_kept: u64,
 }
