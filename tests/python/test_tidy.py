@@ -26,7 +26,7 @@ PROTOCOL: list[set[str]] = [
 TABLE: list[set[str]] = [
     {"error"},
     {"footer"},
-    {"parallel"},
+    {"once", "parallel"},
     {"storage"},
     {"log_reader", "checkpoint"},
     {"tail"},
