@@ -41,7 +41,7 @@ const MOST_BYTES: u64 = i32::MAX as u64;
 
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
-/// Whatever the log's retention is or was changed to, what is no older than this is not cleaned away.
+/// How old a version may be, however long the log is kept, without being looked for: the retention may have been cut since.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Everything that one commit will say.
@@ -118,11 +118,7 @@ impl Transaction {
             }
             attempts += 1;
             let version = self.pending.version();
-            if version > MAX_VERSION {
-                let message =
-                    "the log is at the last version there can be; the file that says so may be none of its own";
-                return Err(self.failed(attempts, unknown, Error::corrupt(message)));
-            }
+            check_version(version)?;
             let mut attempt = Attempt::new(&self.pending, first, pace.now_ms())?;
             let info = self.commit_info((first, tracked), pace.now_ms())?;
             let (lines, others) = attempt.print(info, &self.pending.actions)?;
@@ -148,11 +144,6 @@ impl Transaction {
             sleep(wait.unwrap_or_default(), pace).await;
             match self.follow(committer).await {
                 Ok(Some(found)) => {
-                    if unknown.is_some()
-                        && let Err(error) = committer.settle(version).await
-                    {
-                        return Err(self.failed(attempts, unknown, error));
-                    }
                     let others = found.others()?;
                     let follows_base = self.pending.version() == first;
                     return self.landed((found, others), attempts, follows_base);
@@ -197,7 +188,7 @@ impl Transaction {
                 Err(Error::storage(false, message).at_version(version))
             }
             // It is in the log, and nobody knows whether it counts.
-            Err(error) => Err(self.failed(attempts, Some(error), lost_behind())),
+            Err(error) => Err(self.unknown_outcome(attempts, error)),
         }
     }
 
@@ -217,6 +208,7 @@ impl Transaction {
                 let place = |e: Error| e.at_version(at).in_file(log_path(&commit_name(at)));
                 let winner = parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place)?;
                 if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.txn_id.as_str()) {
+                    committer.settle(at).await?;
                     return Lines::of(&lines).map(Some);
                 }
                 self.pending.follow(&winner, at)?;
@@ -273,7 +265,10 @@ impl Transaction {
     /// `error`, unless there is worse to say. An unknown outcome is never retryable: whoever runs the write again may do
     /// it twice.
     fn failed(&self, attempts: u32, unknown: Option<Error>, error: Error) -> Error {
-        let Some(lost) = unknown else { return error };
+        unknown.map_or(error, |lost| self.unknown_outcome(attempts, lost))
+    }
+
+    fn unknown_outcome(&self, attempts: u32, lost: Error) -> Error {
         let id = &self.txn_id;
         let message = format!(
             "the outcome of the commit is unknown (attempts: {attempts}); \
@@ -367,8 +362,13 @@ fn unread(version: u64) -> Error {
     Error::storage(true, format!("version {version} exists and was not read, so nobody knows whose it is"))
 }
 
-fn lost_behind() -> Error {
-    Error::storage(true, "the commit could not be compared with the log")
+/// Beyond the last version no reader takes a file for a commit.
+fn check_version(version: u64) -> Result<()> {
+    if version > MAX_VERSION {
+        let message = "the log is at the last version there can be; the file that says so may not belong to it";
+        return Err(Error::corrupt(message));
+    }
+    Ok(())
 }
 
 fn race_lost(attempts: u32) -> Error {
