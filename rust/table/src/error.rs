@@ -1,5 +1,7 @@
 //! Errors of the layer that does I/O: the protocol's [`Error`], and how foreign errors become one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parquet::errors::ParquetError;
 
 pub use deltic_protocol::error::{Error, Kind, Result};
@@ -19,5 +21,24 @@ pub(crate) fn vanished(error: Error) -> Error {
             Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)
         }
         false => error,
+    }
+}
+
+/// Whether a file that was listed was gone when it was needed.
+#[derive(Debug, Default)]
+pub(crate) struct Gone(AtomicBool);
+
+impl Gone {
+    /// Notes an error that says so; what becomes of it.
+    pub(crate) fn note(&self, error: Error) -> Error {
+        if error.is_not_found() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+        vanished(error)
+    }
+
+    /// Whether one did.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }

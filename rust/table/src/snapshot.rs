@@ -7,7 +7,7 @@
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use deltic_protocol::property::Properties;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
-use crate::error::{Error, Result, vanished};
+use crate::error::{Error, Gone, Result, vanished};
 use crate::file_table::FileTable;
 use crate::log_reader::{self, Loaded};
 use crate::once::Once;
@@ -49,7 +49,7 @@ struct Inner {
     /// Shared with the snapshots that this one was refreshed from and will be refreshed to.
     files: Arc<Once<Option<FileTable>>>,
     /// Whether the checkpoint or a commit was gone when it was needed: the log was cleaned since.
-    is_gone: Arc<AtomicBool>,
+    gone: Arc<Gone>,
     /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
     cache_bytes: AtomicUsize,
 }
@@ -110,9 +110,9 @@ impl Snapshot {
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
         let (storage, tail, files) = (storage.clone(), Once::default(), Arc::new(files));
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
-        let is_gone = Arc::default();
+        let gone = Arc::default();
         let inner =
-            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, is_gone, cache_bytes };
+            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -174,24 +174,16 @@ impl Snapshot {
         let tail = Once::from(self.tail().await?.extended(newer)?);
         let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Mutex::default(), None);
         let cache_bytes = AtomicUsize::new(known.cache_bytes.load(Ordering::Relaxed));
-        let is_gone = known.is_gone.clone();
+        let gone = known.gone.clone();
         let inner =
-            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, is_gone, cache_bytes };
+            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
         Ok(Self(Arc::new(inner)))
-    }
-
-    /// Notes that the log was cleaned, if that is why something is not there.
-    fn lost(&self, error: Error) -> Error {
-        if error.is_not_found() {
-            self.0.is_gone.store(true, Ordering::Relaxed);
-        }
-        vanished(error)
     }
 
     /// Whether something that this version stands on was gone when it was needed.
     fn is_gone(&self) -> bool {
         let files = self.0.files.get().and_then(Option::as_ref);
-        self.0.is_gone.load(Ordering::Relaxed) || files.is_some_and(|files| files.checkpoint().is_gone())
+        self.0.gone.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
     }
 
     /// The version.
@@ -258,7 +250,7 @@ impl Snapshot {
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = log_reader::load(&self.0.storage, newest_first, known, Wanted::All);
-        loaded.map_ok(|loaded| loaded.actions).try_collect().await.map_err(|e| self.lost(e))
+        loaded.map_ok(|loaded| loaded.actions).try_collect().await.map_err(|e| self.0.gone.note(e))
     }
 
     /// The checkpoint, its footers read on first use.
@@ -270,7 +262,7 @@ impl Snapshot {
     pub async fn files(&self) -> Result<Option<&FileTable>> {
         let open = async || {
             let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
-            let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.lost(e))?;
+            let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.0.gone.note(e))?;
             let files = FileTable::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 DEFAULT_CACHE => {}

@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBuffer;
@@ -23,7 +22,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use super::encode::CREATED_BY;
 use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
-use crate::error::{Error, Result, corrupt_parquet, vanished};
+use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
 use crate::footer::pages::{self, Chunks};
 use crate::storage::Storage;
@@ -59,8 +58,7 @@ pub(crate) struct Part {
     /// The same with the long texts of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Vec<Vec<String>>,
-    /// Whether the file was not there when it was needed.
-    is_gone: AtomicBool,
+    gone: Gone,
 }
 
 /// How to decode a row group.
@@ -144,8 +142,7 @@ impl Part {
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
         let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
-        let is_gone = AtomicBool::new(false);
-        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, is_gone })
+        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, gone: Gone::default() })
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -154,14 +151,7 @@ impl Part {
 
     /// Whether the file was not there when it was needed.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
-    }
-
-    fn lost(&self, error: Error) -> Error {
-        if error.is_not_found() {
-            self.is_gone.store(true, Ordering::Relaxed);
-        }
-        vanished(error)
+        self.gone.is_noted()
     }
 
     /// Bytes of the file.
@@ -309,7 +299,7 @@ impl Part {
     ) -> Result<Fetched> {
         let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
         let chunks = self.chunks(group, &leaves)?;
-        let bytes = self.storage.get_ranges(&self.path, &chunks).await.map_err(|e| self.lost(e))?;
+        let bytes = self.storage.get_ranges(&self.path, &chunks).await.map_err(|e| self.gone.note(e))?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
@@ -328,7 +318,7 @@ impl Part {
 
     /// Bytes of the file.
     pub(crate) async fn piece(&self, range: Range<u64>) -> Result<Bytes> {
-        self.storage.get_range(&self.path, range).await.map_err(|e| self.lost(e))
+        self.storage.get_range(&self.path, range).await.map_err(|e| self.gone.note(e))
     }
 
     /// Whether the file is where small requests cost no more than large ones.

@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
 use arrow_buffer::NullBuffer;
@@ -24,7 +23,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::part::{CONCURRENT_FOOTERS, Part};
-use crate::error::{Error, Result, vanished};
+use crate::error::{Error, Gone, Result};
 use crate::once::Once;
 use crate::storage::{Storage, decode_path};
 
@@ -67,8 +66,8 @@ pub struct OpenCheckpoint {
 struct Files {
     storage: Storage,
     files: Vec<File>,
-    /// Whether one was not there when its footer was to be read.
-    is_gone: AtomicBool,
+    /// Whether one was when its footer was to be read.
+    gone: Gone,
 }
 
 #[derive(Debug)]
@@ -118,7 +117,7 @@ impl OpenCheckpoint {
         let known = |part: Arc<Part>| File { path: String::new(), size: 0, part: Once::from(part) };
         let unknown = |(path, size): (String, u64)| File { path, size, part: Once::default() };
         let files = parts.into_iter().map(known).chain(sidecar_files.iter().cloned().map(unknown)).collect();
-        let files = Arc::new(Files { storage: storage.clone(), files, is_gone: AtomicBool::new(false) });
+        let files = Arc::new(Files { storage: storage.clone(), files, gone: Gone::default() });
         Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
 
@@ -130,7 +129,7 @@ impl OpenCheckpoint {
     /// Whether one of its files was not there when it was needed.
     pub(crate) fn is_gone(&self) -> bool {
         let parts = || self.files.files.iter().filter_map(|file| file.part.get());
-        self.files.is_gone.load(Ordering::Relaxed) || parts().any(|part| part.is_gone())
+        self.files.gone.is_noted() || parts().any(|part| part.is_gone())
     }
 
     /// All actions but files.
@@ -250,12 +249,7 @@ impl Files {
         let file = self.files.get(file).ok_or_else(|| Error::internal("a checkpoint has no such file"))?;
         let open = || Part::open(&self.storage, file.path.clone(), file.size);
         let opened = file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned();
-        opened.map_err(|error| {
-            if error.is_not_found() {
-                self.is_gone.store(true, Ordering::Relaxed);
-            }
-            vanished(error)
-        })
+        opened.map_err(|e| self.gone.note(e))
     }
 
     async fn parts(&self, which: Vec<usize>) -> Result<Vec<Arc<Part>>> {
