@@ -49,8 +49,9 @@ The floor is what the bytes alone cost here: Arrow C++ on every processor, row g
 that the filter needs (where statistics are JSON, searches their text once) and then path, size and time of all files,
 keeps these, and reads the later commits without parsing them. Opening is a footer, a refresh a listing and one commit,
 a checkpoint the writing of columns already decoded, an append two encoded files and their fsync. It is no answer, so
-nothing is compared or joined. A target that asks for less than its floor is forbidden by it; then deltic must come
-within 1.5 times the floor. A target in milliseconds was set on a machine where deltalake took so many seconds, and a
+nothing is compared or joined. A target that asks for less than its floor is forbidden by it, unless deltic is below
+that floor; then deltic must come within 1.5 times the floor. A target in milliseconds was set on a machine where
+deltalake took so many seconds, and a
 slower machine slows both: beside the time itself, the ratio of the two is asked for (10 ms of 3.5 s are a 350th). All
 figures are of this one machine, and say nothing of another.
 

@@ -1,7 +1,7 @@
 """What deltic must reach, what it does reach, and what the machine allows: the table of targets.
 
 A target that asks for less time than the floor of the same run is beyond what this machine makes of the bytes. What
-counts then is how near the floor deltic comes: within 1.5 times.
+counts then is how near the floor deltic comes: within 1.5 times. A floor that deltic is below forbids nothing.
 """
 
 import statistics
@@ -34,7 +34,7 @@ class Reached:
             return "not measured" if self.now == DASH else "cut off too early to say"
         if self.enough:
             return "reached"
-        if self.allowed is None or floor is None or taken is None or self.allowed >= floor:
+        if self.allowed is None or floor is None or taken is None or self.allowed >= floor or taken < floor:
             return "**not yet**"
         beyond = f"{duration(self.allowed)} is below the floor; {taken / floor:.2g}{TIMES} the floor"
         return beyond if taken <= NEAR_THE_FLOOR * floor else f"{beyond}, **not yet 1.5{TIMES}**"
