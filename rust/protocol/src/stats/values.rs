@@ -186,12 +186,6 @@ fn decimal(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -
     Some(if margin == Margin::Safe { near_double(value, upper) } else { value })
 }
 
-/// The same for the least or greatest of many: no further in than any of them goes by itself, whatever its digits.
-pub fn near_any_double(value: i128, upper: bool) -> i128 {
-    let slack = (value.unsigned_abs() >> 51) + 1;
-    if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
-}
-
 /// A decimal may come from the text of a double near it, which has no more than 17 digits.
 pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     let mut digits = value.unsigned_abs();
@@ -202,6 +196,12 @@ pub(super) fn near_double(value: i128, upper: bool) -> i128 {
         digits /= 10;
     }
     let slack = if digits < DOUBLE_DIGITS.1 { (value.unsigned_abs() >> 51) + 1 } else { 0 };
+    if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
+}
+
+/// The same for the least or greatest of many: no further in than any of them goes by itself, whatever its digits.
+pub fn near_any_double(value: i128, upper: bool) -> i128 {
+    let slack = (value.unsigned_abs() >> 51) + 1;
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
 }
 

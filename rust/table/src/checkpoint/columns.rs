@@ -315,12 +315,15 @@ impl Layout {
 fn rows_of_kinds(schema: &SchemaRef, kinds: &[(&str, StructArray)]) -> Result<RecordBatch> {
     let rows = kinds.iter().map(|(_, actions)| actions.len()).sum();
     let column = |field: &Arc<Field>| {
-        let Some(at) = kinds.iter().position(|(root, _)| field.name() == root) else {
-            return Ok(new_null_array(field.data_type(), rows));
-        };
-        let ((_, actions), before) = (&kinds[at], kinds[..at].iter().map(|(_, actions)| actions.len()).sum::<usize>());
-        let of_row = |row: usize| row.checked_sub(before).filter(|own| *own < actions.len()).map(|own| own as u64);
-        Ok(take(actions, &(0..rows).map(of_row).collect::<UInt64Array>(), None)?)
+        let mut before = 0_usize;
+        for (root, actions) in kinds {
+            if root == field.name() {
+                let own = |row: usize| row.checked_sub(before).filter(|own| *own < actions.len()).map(|own| own as u64);
+                return Ok(take(actions, &(0..rows).map(own).collect::<UInt64Array>(), None)?);
+            }
+            before += actions.len();
+        }
+        Ok(new_null_array(field.data_type(), rows))
     };
     let columns = schema.fields().iter().map(column).collect::<Result<_>>()?;
     Ok(RecordBatch::try_new(schema.clone(), columns)?)

@@ -79,7 +79,10 @@ impl Direct<'_> {
         let first = first.ok_or(Failed::Rare)?;
         let there = leaf::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
         // Where nobody asks, members that may not be null are.
-        let there = self.rows.map_or(there.clone(), |rows| &there & rows);
+        let there = match self.rows {
+            Some(rows) => &there & rows,
+            None => there,
+        };
         let member = |member: &Arc<Field>| self.leaf(&[path[0], path[1], member.name()])?.ok_or(Failed::Rare);
         let values = members.iter().map(member).collect::<Result<Vec<_>, Failed>>()?;
         Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))

@@ -120,8 +120,8 @@ fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<Arra
     let metadata = part.metadata().metadata();
     let chunk = metadata.row_groups().get(group)?;
     // NaN, which a file's bound may be, is left out of the least and the greatest.
-    let hides_nan = || chunk.columns().get(index)?.statistics()?.nan_count_opt().filter(|count| *count == 0);
-    if found.is_floating() && hides_nan().is_none() {
+    let nan_count = chunk.columns().get(index)?.statistics()?.nan_count_opt();
+    if found.is_floating() && nan_count != Some(0) {
         return None;
     }
     let converter =
