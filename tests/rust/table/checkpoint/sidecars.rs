@@ -73,6 +73,23 @@ fn sidecars_that_lost_no_file_stay() {
 }
 
 #[test]
+fn a_checkpoint_names_no_sidecar_that_was_cleaned_away() {
+    let mut log = table(&V2);
+    for p in 0..2 {
+        commit_partition(&mut log, p, 20);
+        log.only_checkpoint(0);
+    }
+    commit_partition(&mut log, 2, 20);
+    let snapshot = log.snapshot();
+    // What the handle knows of its sidecars, it knows for good.
+    assert_eq!(block_on(ScanPlan::new(&snapshot, None, None)).unwrap().files_kept, 60);
+    let (gone, _) = block_on(snapshot.checkpoint()).unwrap().unwrap().sidecars()[0].clone();
+    block_on(log.storage.delete(&gone)).unwrap();
+    let error = block_on(of_snapshot(&snapshot, 0)).unwrap_err();
+    assert!(matches!(error.kind(), Kind::Storage { retryable: true }), "{error}");
+}
+
+#[test]
 fn a_plan_opens_only_the_sidecars_it_needs() {
     let mut log = table(&V2);
     for p in 0..3 {
