@@ -51,9 +51,8 @@ keeps these, and reads the later commits without parsing them. Opening is a foot
 a checkpoint the writing of columns already decoded, an append two encoded files and their fsync. It is no answer, so
 nothing is compared or joined. A target that asks for less than its floor is forbidden by it, unless deltic is below
 that floor; then deltic must come within 1.5 times the floor. A target in milliseconds was set on a machine where
-deltalake took so many seconds, and a
-slower machine slows both: beside the time itself, the ratio of the two is asked for (10 ms of 3.5 s are a 350th). All
-figures are of this one machine, and say nothing of another.
+deltalake took so many seconds, and a slower machine slows both: beside the time itself, the ratio of the two is asked
+for (10 ms of 3.5 s are a 350th). All figures are of this one machine, and say nothing of another.
 
 The tables are made by `tables.py` and `logs.py`, seeded: 8 columns with statistics (long, integer, double, string,
 date, timestamp, decimal, and a field of a struct), a date partition column with 1,000 values, as many tombstones as 2 %
