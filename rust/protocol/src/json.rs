@@ -10,7 +10,7 @@ mod blocks;
 
 use std::borrow::Cow;
 
-pub(crate) use self::blocks::Escapes;
+pub(crate) use self::blocks::{Escapes, end_of_plain};
 use self::blocks::{behind_bracket, end_of_string, is_plain_inside, next_quote, without_escapes};
 
 /// A position in a JSON text. `None` from any method means that the text is not what was asked for; stop then.
@@ -22,12 +22,12 @@ pub struct Scanner<'t> {
     is_inside: bool,
 }
 
-/// A string, or another value, as it stands, quotes with it.
+/// A string, or another value, as it stands, quotes with it; inside a JSON string, a backslash is the one behind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quoted<'t> {
     pub(crate) literal: &'t str,
-    /// Without its quotes, if it has any.
-    inside: &'t str,
+    /// Where it stands in the scanned text.
+    pub(crate) start: usize,
     pub(crate) escapes: Escapes,
 }
 
@@ -57,6 +57,11 @@ impl<'t> Scanner<'t> {
     /// unescaped to be read.
     pub(crate) fn of_inside(inside: &'t str) -> Option<Self> {
         is_plain_inside(inside.as_bytes()).then_some(Self { text: inside, at: 0, is_inside: true })
+    }
+
+    /// The text that positions are in.
+    pub(crate) fn text(&self) -> &'t str {
+        self.text
     }
 
     /// Steps into an object.
@@ -102,9 +107,9 @@ impl<'t> Scanner<'t> {
         }
         (self.peek()? == b'"').then_some(())?;
         let (end, escapes) = end_of_string(self.text.as_bytes(), self.at + 1)?;
-        let (literal, inside) = (self.text.get(self.at..=end)?, self.text.get(self.at + 1..end)?);
+        let start = self.at;
         self.at = end + 1;
-        Some(Quoted { literal, inside, escapes })
+        Some(Quoted { literal: self.text.get(start..=end)?, start, escapes })
     }
 
     /// The next value, which is a string between quotes with backslashes.
@@ -112,9 +117,8 @@ impl<'t> Scanner<'t> {
         (self.peek()? == b'\\').then_some(())?;
         let start = self.at + 1;
         let end = next_quote(self.text.as_bytes(), start + 1)?;
-        let (literal, inside) = (self.text.get(start..end)?, self.text.get(start + 1..end - 1)?);
         self.at = end + 1;
-        Some(Quoted { literal, inside, escapes: Escapes::None })
+        Some(Quoted { literal: self.text.get(start..end)?, start, escapes: Escapes::None })
     }
 
     /// The text of the next value, quotes and brackets with it.
@@ -124,39 +128,23 @@ impl<'t> Scanner<'t> {
 
     /// The same; of a string also how it is written.
     pub(crate) fn quoted_or_not(&mut self) -> Option<Quoted<'t>> {
-        let plain = |literal| Quoted { literal, inside: literal, escapes: Escapes::None };
         match self.peek()? {
-            b'"' => self.string(),
-            b'\\' if self.is_inside => self.string(),
-            b'{' => self.bracketed(b'{', b'}').map(plain),
-            b'[' => self.bracketed(b'[', b']').map(plain),
+            b'"' => return self.string(),
+            b'\\' if self.is_inside => return self.string(),
+            _ => {}
+        }
+        let start = self.at;
+        match self.peek()? {
+            b'{' => self.step_over(b'{', b'}')?,
+            b'[' => self.step_over(b'[', b']')?,
             _ => {
-                let rest = self.text.as_bytes().get(self.at..)?;
+                let rest = self.text.as_bytes().get(start..)?;
                 let end = rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r'));
-                let from = self.at;
                 self.at += end.unwrap_or(rest.len());
-                (self.at > from).then(|| self.text.get(from..self.at)).flatten().map(plain)
             }
         }
-    }
-
-    /// The next value if it is an integer of few digits, with a comma or the end of the object right behind it; else
-    /// nothing happens.
-    pub(crate) fn integer(&mut self) -> Option<i64> {
-        let rest = self.text.as_bytes().get(self.at..)?;
-        let digits = rest.strip_prefix(b"-").unwrap_or(rest);
-        let (mut value, mut length) = (0_i64, 0);
-        loop {
-            match digits.get(length)? {
-                digit @ b'0'..=b'9' if length < 18 => value = value * 10 + i64::from(digit - b'0'),
-                b',' | b'}' if length > 0 => break,
-                _ => return None,
-            }
-            length += 1;
-        }
-        let is_negative = digits.len() < rest.len();
-        self.at += length + usize::from(is_negative);
-        Some(if is_negative { -value } else { value })
+        let literal = self.text.get(start..self.at).filter(|literal| !literal.is_empty())?;
+        Some(Quoted { literal, start, escapes: Escapes::None })
     }
 
     /// Steps out of the object whose members are being read.
@@ -186,11 +174,9 @@ impl<'t> Scanner<'t> {
         None
     }
 
-    fn bracketed(&mut self, open: u8, close: u8) -> Option<&'t str> {
-        let from = self.at;
+    fn step_over(&mut self, open: u8, close: u8) -> Option<()> {
         self.at += 1;
-        self.close(open, close)?;
-        self.text.get(from..self.at)
+        self.close(open, close)
     }
 
     /// To behind the bracket that closes what is open, others of its kind and strings stepped over.
@@ -204,7 +190,10 @@ impl<'t> Quoted<'t> {
     /// What it says; `None` if its escapes are broken.
     pub(crate) fn text(&self) -> Option<Cow<'t, str>> {
         match self.escapes {
-            Escapes::None => Some(Cow::Borrowed(self.inside)),
+            Escapes::None => match self.literal.strip_prefix('"') {
+                Some(rest) => rest.get(..rest.len().checked_sub(1)?).map(Cow::Borrowed),
+                None => Some(Cow::Borrowed(self.literal)),
+            },
             Escapes::Quotes | Escapes::Others => unquote(self.literal),
         }
     }

@@ -15,7 +15,7 @@ use arrow_schema::{DataType as ArrowType, Field, Fields};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, PrimitiveType};
-use deltic_protocol::stats::read::{Leaf, StatsColumns, from_json, from_struct};
+use deltic_protocol::stats::read::{Leaf, StatsColumns, from_json, from_json_as_written, from_struct};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -359,6 +359,24 @@ pub(crate) fn any_order() -> impl Strategy<Value = String> {
     })
 }
 
+fn any_value() -> impl Strategy<Value = &'static str> {
+    prop_oneof![
+        Just("1"),
+        Just("-70"),
+        Just("null"),
+        Just("1.5e3"),
+        Just("\"é 2024-01-01\""),
+        Just("\"2024-01-01\""),
+        Just("\"\""),
+        Just("\"a\\\"b\""),
+        Just("{}"),
+        Just("[1,2]"),
+        Just("7 "),
+        Just("true"),
+        Just("1}")
+    ]
+}
+
 mod properties {
     use super::*;
 
@@ -483,6 +501,28 @@ mod properties {
             let together = read(&texts.iter().map(|text| Some(text.as_str())).collect::<Vec<_>>(), &leaves);
             for (row, text) in texts.iter().enumerate() {
                 prop_assert_eq!(show(&together, row), show(&read(&[Some(text)], &leaves), 0), "{}", text);
+            }
+        }
+
+        /// So does what is learned of the shapes of texts: other values in the same places, more of them, fewer, a cut.
+        #[test]
+        fn files_of_one_shape_are_read_as_each_is_alone(
+            shapes in proptest::collection::vec(any_order(), 1..4),
+            files in proptest::collection::vec((any::<prop::sample::Index>(), any_value(), any_value(), 0..40_usize), 2..16),
+        ) {
+            let leaves = [leaf(&["a"], "long"), leaf(&["ab"], "string"), leaf(&["s", "a"], "double"), leaf(&["s", "b"], "date")];
+            let text = |(shape, first, second, cut): &(prop::sample::Index, &str, &str, usize)| {
+                let mut text = shape.get(&shapes).replace(":1", &format!(":{first}")).replace("\"2\"", second);
+                text.insert_str(1, &format!("\"numRecords\":{first}{}", if text.len() > 2 { "," } else { "" }));
+                let end = text.floor_char_boundary(text.len() - cut.saturating_sub(30).min(text.len()));
+                text.truncate(end);
+                text
+            };
+            let texts: Vec<String> = files.iter().map(text).collect();
+            let together = from_json_as_written(texts.iter().map(|text| Some(text.as_str())), &leaves).unwrap();
+            for (row, text) in texts.iter().enumerate() {
+                let alone = from_json_as_written([Some(text.as_str())], &leaves).unwrap();
+                prop_assert_eq!(show(&together, row), show(&alone, 0), "{:?} of {:?}", text, texts);
             }
         }
 

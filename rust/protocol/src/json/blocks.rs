@@ -110,6 +110,19 @@ pub(crate) fn next_quote(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
+/// Where the next quote or backslash is.
+pub(crate) fn end_of_plain(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let block = block(bytes, at)?;
+        let ends = equal(block, b'"') | equal(block, b'\\');
+        if ends != 0 {
+            return Some(at + ends.trailing_zeros() as usize);
+        }
+        at += BYTES;
+    }
+}
+
 /// Where what follows the bracket is that closes the one that was opened before `from`; others of its kind and strings are
 /// stepped over. In a [plain inside](is_plain_inside) backslashes mean nothing.
 pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_inside: bool) -> Option<usize> {

@@ -4,7 +4,9 @@
 //! PROTOCOL.md: "Per-file Statistics".
 
 pub mod collect;
+mod places;
 pub mod read;
+mod shapes;
 pub mod text;
 pub mod typed;
 mod values;

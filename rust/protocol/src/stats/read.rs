@@ -9,7 +9,6 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, Int64Builder};
@@ -20,9 +19,11 @@ use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 
+use super::places::{Member, NUM_RECORDS, Places, TIGHT_BOUNDS, Tree, number_of};
+use super::shapes::Shapes;
 use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float};
 use crate::error::Result;
-use crate::json::{Key, Quoted, Scanner, unescape};
+use crate::json::{Quoted, Scanner, unescape};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
 
@@ -112,9 +113,13 @@ fn read_json<'a>(
 /// Reads JSON statistics one after another.
 pub(crate) struct JsonReader {
     tree: Tree,
-    row: Row,
+    /// Where all of a text is asked for, for whatever column.
+    shapes: Option<Shapes>,
+    /// Of the text at hand.
+    places: Places,
     num_records: Int64Builder,
     tight_bounds: BooleanBuilder,
+    columns: Vec<Bounds>,
     to_the_end: bool,
     /// Room for a text without its escapes.
     scratch: String,
@@ -127,12 +132,17 @@ impl JsonReader {
     }
 
     fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool) -> Self {
-        let mut tree = Tree::default();
-        for (index, leaf) in leaves.iter().enumerate() {
-            tree.insert(&leaf.path, index);
+        Self {
+            tree: Tree::new(leaves),
+            // For a few columns it costs less to step over the others.
+            shapes: (margin == Margin::None && to_the_end).then(Shapes::default),
+            places: Places::new(leaves.len()),
+            num_records: Int64Builder::new(),
+            tight_bounds: BooleanBuilder::new(),
+            columns: leaves.iter().map(|leaf| Bounds::new(leaf, margin)).collect(),
+            to_the_end,
+            scratch: String::new(),
         }
-        let (num_records, tight_bounds) = (Int64Builder::new(), BooleanBuilder::new());
-        Self { tree, row: Row::new(leaves, margin), num_records, tight_bounds, to_the_end, scratch: String::new() }
     }
 
     /// The statistics of the next file.
@@ -160,21 +170,40 @@ impl JsonReader {
     }
 
     fn scan(&mut self, json: Option<Scanner<'_>>) {
-        let row = &mut self.row;
-        (row.num_records, row.tight_bounds, row.bounds) = (None, None, 0);
-        // Unreadable statistics are no statistics; what was read before the fault is dropped as well.
-        if json.is_some_and(|json| document(json, &self.tree, row, self.to_the_end).is_none()) {
-            row.forget();
+        let text = json.as_ref().map_or("", Scanner::text);
+        self.places.clear();
+        if let Some(json) = json {
+            self.find(json);
         }
-        self.num_records.append_option(row.num_records);
-        self.tight_bounds.append_option(row.tight_bounds);
-        row.flush();
+        let value = |number| self.places.value(number, text);
+        self.num_records.append_option(value(NUM_RECORDS).and_then(|value| count(value.literal)));
+        self.tight_bounds.append_option(value(TIGHT_BOUNDS).and_then(|value| value.literal.parse().ok()));
+        for (leaf, column) in self.columns.iter_mut().enumerate() {
+            let value = |member| self.places.value(number_of(leaf, member), text);
+            column.append(value(Member::Min), value(Member::Max), value(Member::NullCount));
+        }
+    }
+
+    fn find(&mut self, json: Scanner<'_>) {
+        let Self { tree, shapes, places, .. } = self;
+        if let Some(shapes) = shapes
+            && shapes.find(json.text(), places).is_some()
+        {
+            return;
+        }
+        places.clear();
+        match (tree.find(json.clone(), places, self.to_the_end), shapes) {
+            // Unreadable statistics are no statistics; what was found before the fault is dropped as well.
+            (None, _) => places.clear(),
+            (Some(()), Some(shapes)) => shapes.learn(json, tree),
+            (Some(()), None) => {}
+        }
     }
 
     /// All of them, of the `leaves` that the reader was made for.
     pub(crate) fn finish(mut self, leaves: &[Leaf]) -> Result<StatsColumns> {
-        let leaves = leaves.iter().zip(self.row.sinks);
-        let leaves = leaves.map(|(leaf, sink)| sink.finish(&leaf.data_type)).collect::<Result<_>>()?;
+        let leaves = leaves.iter().zip(self.columns);
+        let leaves = leaves.map(|(leaf, column)| column.finish(&leaf.data_type)).collect::<Result<_>>()?;
         let (num_records, tight_bounds) = (self.num_records.finish(), self.tight_bounds.finish());
         Ok(StatsColumns { num_records, tight_bounds, leaves })
     }
@@ -300,301 +329,34 @@ fn shift_micros(array: &ArrayRef, by: i64) -> ArrayRef {
     }
 }
 
-/// The wanted leaves by name, level by level.
-#[derive(Default)]
-struct Tree {
-    /// Sorted by name.
-    children: Vec<Child>,
-    leaf: Option<usize>,
-    /// Which child came first in the last text.
-    first: Cell<usize>,
-}
-
-struct Child {
-    name: String,
-    /// How the name stands in a text, unless it has escapes there.
-    key: Option<Key>,
-    /// Which child came behind it in the last text: writers do not change the order of columns from file to file.
-    following: Cell<usize>,
-    tree: Tree,
-}
-
-impl Tree {
-    fn insert(&mut self, path: &[String], index: usize) {
-        let Some((name, rest)) = path.split_first() else {
-            self.leaf = Some(index);
-            return;
-        };
-        let at = match self.position(name) {
-            Ok(at) => at,
-            Err(at) => {
-                let (following, tree) = (Cell::new(usize::MAX), Tree::default());
-                self.children.insert(at, Child { name: name.clone(), key: Key::of(name), following, tree });
-                at
-            }
-        };
-        if let Some(child) = self.children.get_mut(at) {
-            child.tree.insert(rest, index);
-        }
-    }
-
-    fn position(&self, name: &str) -> std::result::Result<usize, usize> {
-        self.children.binary_search_by(|child| child.name.as_str().cmp(name))
-    }
-
-    /// Steps over the next key; `Some(None)` behind the last one, `Some(Some(None))` if it is of no child.
-    fn key(&self, json: &mut Scanner<'_>, last: Option<&Child>, first: bool) -> Option<Option<Option<&Child>>> {
-        let guess = last.map_or(&self.first, |last| &last.following);
-        if let Some(child) = self.children.get(guess.get())
-            && child.key.as_ref().is_some_and(|key| json.skip_key(first, key))
-        {
-            return Some(Some(Some(child)));
-        }
-        let Some(key) = json.key(first)? else { return Some(None) };
-        let at = self.position(&key).ok();
-        if let Some(at) = at {
-            guess.set(at);
-        }
-        Some(Some(at.and_then(|at| self.children.get(at))))
-    }
-}
-
-/// What was found for the file at hand, moved into the columns by `flush`.
-struct Row {
-    num_records: Option<i64>,
-    tight_bounds: Option<bool>,
-    /// Least and greatest values found, each counted.
-    bounds: usize,
-    sinks: Vec<Sink>,
-}
-
-impl Row {
-    fn new(leaves: &[Leaf], margin: Margin) -> Self {
-        let sinks = leaves.iter().map(|leaf| Sink::new(leaf, margin)).collect();
-        Self { num_records: None, tight_bounds: None, bounds: 0, sinks }
-    }
-
-    fn has_all_bounds(&self) -> bool {
-        self.bounds == 2 * self.sinks.len()
-    }
-
-    fn takes_integers(&self, leaf: usize, member: Member) -> bool {
-        match member {
-            Member::NullCount => true,
-            Member::Min | Member::Max => self.sinks.get(leaf).is_some_and(|sink| matches!(sink.min, Values::Int(_))),
-        }
-    }
-
-    fn take(&mut self, leaf: usize, take: impl FnOnce(&mut Sink) -> bool) {
-        if let Some(sink) = self.sinks.get_mut(leaf) {
-            self.bounds += usize::from(take(sink));
-        }
-    }
-
-    fn forget(&mut self) {
-        (self.num_records, self.tight_bounds) = (None, None);
-        for sink in &mut self.sinks {
-            (sink.has_min, sink.has_max, sink.count) = (Found::Undo, Found::Undo, None);
-        }
-    }
-
-    fn flush(&mut self) {
-        for sink in &mut self.sinks {
-            sink.flush();
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Found {
-    Nothing,
-    Value,
-    Undo,
-}
-
-struct Sink {
+/// The bounds of a column from the places where they were found.
+struct Bounds {
     leaf: Leaf,
     margin: Margin,
     min: Values,
     max: Values,
     null_count: Int64Builder,
-    has_min: Found,
-    has_max: Found,
-    count: Option<i64>,
-    undone: Vec<usize>,
-    rows: usize,
 }
 
-impl Sink {
+impl Bounds {
     fn new(leaf: &Leaf, margin: Margin) -> Self {
-        Self {
-            leaf: leaf.clone(),
-            margin,
-            min: Values::new(&leaf.data_type),
-            max: Values::new(&leaf.data_type),
-            null_count: Int64Builder::new(),
-            has_min: Found::Nothing,
-            has_max: Found::Nothing,
-            count: None,
-            undone: Vec::new(),
-            rows: 0,
-        }
+        let values = || Values::new(&leaf.data_type);
+        Self { leaf: leaf.clone(), margin, min: values(), max: values(), null_count: Int64Builder::new() }
     }
 
-    /// Whether that was a bound not found before.
-    fn take(&mut self, member: Member, value: Quoted<'_>) -> bool {
-        let margin = self.margin;
-        if member == Member::NullCount {
-            self.count = count(value.literal);
-        }
-        self.take_bound(member, |values, leaf, upper| {
-            values.append(value, &leaf.data_type, leaf.was_float, margin, upper);
-        })
-    }
-
-    /// The same for an integer where integers are expected.
-    fn take_integer(&mut self, member: Member, value: i64) -> bool {
-        if member == Member::NullCount {
-            self.count = Some(value).filter(|count| *count >= 0);
-        }
-        self.take_bound(member, |values, _, _| values.append_integer(value))
-    }
-
-    fn take_bound(&mut self, member: Member, append: impl FnOnce(&mut Values, &Leaf, bool)) -> bool {
-        match member {
-            Member::Min if self.has_min == Found::Nothing => {
-                append(&mut self.min, &self.leaf, false);
-                self.has_min = Found::Value;
-                true
-            }
-            Member::Max if self.has_max == Found::Nothing => {
-                append(&mut self.max, &self.leaf, true);
-                self.has_max = Found::Value;
-                true
-            }
-            Member::Min | Member::Max | Member::NullCount => false,
-        }
-    }
-
-    fn flush(&mut self) {
-        if self.min.len() == self.rows {
-            self.min.append_null();
-        }
-        if self.max.len() == self.rows {
-            self.max.append_null();
-        }
-        if self.has_min == Found::Undo || self.has_max == Found::Undo {
-            self.undone.push(self.rows);
-        }
-        self.null_count.append_option(self.count.take());
-        (self.has_min, self.has_max) = (Found::Nothing, Found::Nothing);
-        self.rows += 1;
+    fn append(&mut self, min: Option<Quoted<'_>>, max: Option<Quoted<'_>>, null_count: Option<Quoted<'_>>) {
+        let Self { leaf, margin, .. } = self;
+        self.min.append(min, &leaf.data_type, leaf.was_float, *margin, false);
+        self.max.append(max, &leaf.data_type, leaf.was_float, *margin, true);
+        self.null_count.append_option(null_count.and_then(|value| count(value.literal)));
     }
 
     fn finish(mut self, data_type: &PrimitiveType) -> Result<LeafBounds> {
         let target = to_arrow_type(&DataType::Primitive(data_type.clone()));
-        let undone = (!self.undone.is_empty()).then(|| {
-            let undone: std::collections::HashSet<usize> = self.undone.iter().copied().collect();
-            BooleanArray::from((0..self.rows).map(|row| undone.contains(&row)).collect::<Vec<bool>>())
-        });
         let finish = |array: ArrayRef| -> Result<ArrayRef> {
-            let array = if array.data_type() == &target { array } else { cast(&array, &target)? };
-            match &undone {
-                Some(mask) => Ok(arrow_select::nullif::nullif(&array, mask)?),
-                None => Ok(array),
-            }
+            if array.data_type() == &target { Ok(array) } else { Ok(cast(&array, &target)?) }
         };
-        Ok(LeafBounds {
-            min: finish(self.min.finish())?,
-            max: finish(self.max.finish())?,
-            null_count: self.null_count.finish(),
-        })
+        let (min, max) = (finish(self.min.finish())?, finish(self.max.finish())?);
+        Ok(LeafBounds { min, max, null_count: self.null_count.finish() })
     }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Member {
-    Min,
-    Max,
-    NullCount,
-}
-
-/// Walks the whole statistics object, or as far as needed. `None` if it is malformed.
-fn document(mut json: Scanner<'_>, tree: &Tree, row: &mut Row, to_the_end: bool) -> Option<()> {
-    json.open()?;
-    let mut first = true;
-    while let Some(key) = json.key(first)? {
-        first = false;
-        let member = match key.as_ref() {
-            "numRecords" => {
-                row.num_records = count(json.value()?);
-                continue;
-            }
-            "tightBounds" => {
-                row.tight_bounds = json.value()?.parse().ok();
-                continue;
-            }
-            "minValues" => Member::Min,
-            "maxValues" => Member::Max,
-            "nullCount" => Member::NullCount,
-            _ => {
-                json.value()?;
-                continue;
-            }
-        };
-        match json.peek()? {
-            b'{' => branch(&mut json, tree, member, row, to_the_end)?,
-            _ => (json.value()? == "null").then_some(())?,
-        }
-        if !to_the_end && row.has_all_bounds() {
-            // What is left is not looked at, but a text that was cut off is not trusted.
-            return json.ends_with_bracket().then_some(());
-        }
-    }
-    json.is_at_end().then_some(())
-}
-
-/// `minValues`, `maxValues`, `nullCount` or a struct inside one of them. As deep as the schema at most.
-fn branch(json: &mut Scanner<'_>, tree: &Tree, member: Member, row: &mut Row, to_the_end: bool) -> Option<()> {
-    json.open()?;
-    let (mut first, mut wanted, mut last) = (true, tree.children.len(), None);
-    while wanted > 0 {
-        let Some(key) = tree.key(json, last, first)? else { return Some(()) };
-        first = false;
-        let Some(child) = key else {
-            json.value()?;
-            continue;
-        };
-        last = Some(child);
-        match child.tree.leaf {
-            Some(leaf) => {
-                if row.takes_integers(leaf, member)
-                    && let Some(integer) = json.integer()
-                {
-                    row.take(leaf, |sink| sink.take_integer(member, integer));
-                    wanted -= 1;
-                } else {
-                    let value = json.quoted_or_not()?;
-                    if value.literal != "null" {
-                        row.take(leaf, |sink| sink.take(member, value));
-                        wanted -= 1;
-                    }
-                }
-                if !to_the_end && row.has_all_bounds() {
-                    return Some(());
-                }
-            }
-            None => match json.peek()? {
-                b'{' => {
-                    branch(json, &child.tree, member, row, to_the_end)?;
-                    wanted -= 1;
-                    if !to_the_end && row.has_all_bounds() {
-                        return Some(());
-                    }
-                }
-                _ => (json.value()? == "null").then_some(())?,
-            },
-        }
-    }
-    json.leave()
 }

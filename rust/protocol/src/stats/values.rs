@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    ArrayBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int64Builder,
-    StringBuilder, TimestampMicrosecondBuilder,
+    BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int64Builder, StringBuilder,
+    TimestampMicrosecondBuilder,
 };
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
@@ -69,21 +69,7 @@ impl Values {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Int(b) => b.len(),
-            Self::Float(b) => b.len(),
-            Self::Double(b) => b.len(),
-            Self::Decimal(b) => b.len(),
-            Self::Boolean(b) => b.len(),
-            Self::Text(b) => b.len(),
-            Self::Date(b) => b.len(),
-            Self::Timestamp(b) => b.len(),
-            Self::Unknown(_, len) => *len,
-        }
-    }
-
-    pub(super) fn append_null(&mut self) {
+    fn append_null(&mut self) {
         match self {
             Self::Int(b) => b.append_null(),
             Self::Float(b) => b.append_null(),
@@ -97,23 +83,16 @@ impl Values {
         }
     }
 
-    /// Null if the column is not of integers.
-    pub(super) fn append_integer(&mut self, value: i64) {
-        match self {
-            Self::Int(b) => b.append_value(value),
-            other => other.append_null(),
-        }
-    }
-
-    /// `value` is a JSON value as it stands in the statistics of a column of type `of`.
+    /// `value` is a JSON value as it stands in the statistics of a column of type `of`, if there is one.
     pub(super) fn append(
         &mut self,
-        value: Quoted<'_>,
+        value: Option<Quoted<'_>>,
         of: &PrimitiveType,
         was_float: bool,
         margin: Margin,
         upper: bool,
     ) {
+        let Some(value) = value else { return self.append_null() };
         let unquoted;
         let is_quoted = value.literal.starts_with('"');
         let text = if is_quoted {

@@ -1,0 +1,274 @@
+//! Texts of one shape: the same keys in the same order, other values between them.
+//!
+//! A writer prints the statistics of all files alike. What stands between the values of one text is looked for in the
+//! next ones, piece by piece, and where it is found nothing needs to be parsed to know where the values are. A text of
+//! another shape is walked as ever, and its shape learned, less and less often if that does not pay.
+//!
+//! Invariant: in a text that has a shape, the places are those that walking finds
+//! (`stats_read::files_are_read_alike_after_any_other`).
+
+use super::places::{Member, NUM_RECORDS, Place, Places, TIGHT_BOUNDS, Tree, number_of};
+use crate::json::{Escapes, Scanner, end_of_plain};
+
+/// Shapes that are kept: columns that are null in some files make some more.
+const KEPT: usize = 4;
+/// Texts that are walked at most before another shape is learned.
+const LONGEST_WAIT: u32 = 255;
+/// Values of a text, and levels, beyond which it has no shape.
+const MOST_VALUES: usize = 4096;
+const MOST_LEVELS: usize = 64;
+
+/// The shapes of the last texts, the last one first.
+#[derive(Default)]
+pub(super) struct Shapes {
+    known: Vec<Shape>,
+    /// Texts to be walked before a shape is tried or learned again, and how many it were the last time.
+    wait: u32,
+    waited: u32,
+}
+
+struct Shape {
+    /// What stands before each value, one behind the other, then what stands behind the last.
+    literals: String,
+    steps: Vec<Step>,
+}
+
+struct Step {
+    /// Where what stands before the value ends among the literals.
+    until: usize,
+    /// Which statistic the value is, if one is wanted.
+    number: Option<usize>,
+    is_quoted: bool,
+}
+
+impl Shapes {
+    /// Notes the places of what is wanted; `None` if the text has none of the shapes. Some may be noted even then.
+    pub(super) fn find(&mut self, text: &str, places: &mut Places) -> Option<()> {
+        if self.wait > 0 {
+            return None;
+        }
+        let at = self.known.iter().position(|shape| {
+            places.clear();
+            shape.find(text, places).is_some()
+        })?;
+        if let Some(shapes) = self.known.get_mut(..=at) {
+            shapes.rotate_right(1);
+        }
+        self.waited = 0;
+        Some(())
+    }
+
+    /// Learns from a text that has none of the shapes, and that is well-formed.
+    pub(super) fn learn(&mut self, json: Scanner<'_>, tree: &Tree) {
+        if self.wait > 0 {
+            self.wait -= 1;
+            return;
+        }
+        self.waited = (2 * self.waited + 1).min(LONGEST_WAIT);
+        self.wait = self.waited / 2;
+        if let Some(shape) = Shape::of(json, tree) {
+            self.known.truncate(KEPT - 1);
+            self.known.insert(0, shape);
+        }
+    }
+}
+
+impl Shape {
+    /// `None` if something is there that walking judges by more than its place.
+    fn of(mut json: Scanner<'_>, tree: &Tree) -> Option<Self> {
+        let text = json.text();
+        let mut shape = Self { literals: String::new(), steps: Vec::new() };
+        let mut from = 0;
+        shape.learn(&mut json, &mut from, Below::File(tree), MOST_LEVELS)?;
+        shape.literals.push_str(text.get(from..)?);
+        Some(shape)
+    }
+
+    /// The members of an object; `from` is where the last value ended.
+    fn learn(&mut self, json: &mut Scanner<'_>, from: &mut usize, within: Below<'_>, levels: usize) -> Option<()> {
+        json.open()?;
+        let mut first = true;
+        while let Some(key) = json.key(first)? {
+            first = false;
+            let below = within.child(&key);
+            if json.peek()? == b'{' {
+                // A value that is an object is none.
+                (!matches!(below, Below::Value(_)) && levels > 0).then_some(())?;
+                self.learn(json, from, below, levels - 1)?;
+                continue;
+            }
+            let value = json.quoted_or_not()?;
+            let is_quoted = value.literal.starts_with('"');
+            let is_plain = value.escapes == Escapes::None && (is_quoted || value.literal.bytes().all(is_bare));
+            let number = match below {
+                Below::Value(number) => Some(number),
+                Below::Nothing => None,
+                Below::File(_) | Below::Member(..) => return None,
+            };
+            let is_second = number.is_some() && self.steps.iter().any(|step| step.number == number);
+            (is_plain && !is_second && self.steps.len() < MOST_VALUES).then_some(())?;
+            let quote = usize::from(is_quoted);
+            self.literals.push_str(json.text().get(*from..value.start + quote)?);
+            self.steps.push(Step { until: self.literals.len(), number, is_quoted });
+            *from = value.start + value.literal.len() - quote;
+        }
+        Some(())
+    }
+
+    fn find(&self, text: &str, places: &mut Places) -> Option<()> {
+        let (bytes, literals) = (text.as_bytes(), self.literals.as_bytes());
+        let (mut at, mut from) = (0, 0);
+        for step in &self.steps {
+            let literal = literals.get(from..step.until)?;
+            at += literal.len();
+            from = step.until;
+            ends_with(bytes.get(..at)?, literal).then_some(())?;
+            let value = bytes.get(at..)?;
+            let place = if step.is_quoted {
+                let length = end_of_plain(value)?;
+                at += length;
+                // Its quotes, or what stands for them inside of a string, are parts of the literals around it.
+                Place::plain(at - length - 1, length + 2)
+            } else {
+                let length = value.iter().position(|byte| !is_bare(*byte)).filter(|length| *length > 0)?;
+                at += length;
+                if value.get(..length) == Some(b"null") {
+                    continue;
+                }
+                Place::plain(at - length, length)
+            };
+            if let Some(number) = step.number {
+                places.put(number, place);
+            }
+        }
+        (bytes.get(at..) == literals.get(from..)).then_some(())
+    }
+}
+
+/// What the members of an object are.
+#[derive(Clone, Copy)]
+enum Below<'t> {
+    File(&'t Tree),
+    Member(&'t Tree, Member),
+    /// The statistic of this number.
+    Value(usize),
+    /// Nothing that is wanted.
+    Nothing,
+}
+
+impl<'t> Below<'t> {
+    fn child(self, key: &str) -> Self {
+        match self {
+            Self::File(tree) => match (key, Member::of(key)) {
+                (_, Some(member)) => Self::Member(tree, member),
+                ("numRecords", None) => Self::Value(NUM_RECORDS),
+                ("tightBounds", None) => Self::Value(TIGHT_BOUNDS),
+                (_, None) => Self::Nothing,
+            },
+            Self::Member(tree, member) => match tree.child(key).map(|tree| (tree, tree.leaf)) {
+                Some((_, Some(leaf))) => Self::Value(number_of(leaf, member)),
+                Some((tree, None)) => Self::Member(tree, member),
+                None => Self::Nothing,
+            },
+            Self::Value(_) | Self::Nothing => Self::Nothing,
+        }
+    }
+}
+
+/// What numbers, truth values and null are made of.
+const fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
+}
+
+/// The same as the slice's own, without a call: most literals are short, and there is one before each value.
+fn ends_with(text: &[u8], literal: &[u8]) -> bool {
+    let found = two_parts::<16>(text, literal).or_else(|| two_parts::<8>(text, literal));
+    found.or_else(|| two_parts::<4>(text, literal)).unwrap_or_else(|| text.ends_with(literal))
+}
+
+/// Compares literals of `N` to `2 * N` bytes as two parts, which may overlap.
+fn two_parts<const N: usize>(text: &[u8], literal: &[u8]) -> Option<bool> {
+    let (head, tail) = (literal.first_chunk::<N>()?, literal.last_chunk::<N>()?);
+    (literal.len() <= 2 * N).then(|| {
+        let start = text.len().checked_sub(literal.len());
+        let first = start.and_then(|start| text.get(start..)?.first_chunk());
+        text.last_chunk() == Some(tail) && first == Some(head)
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::read::Leaf;
+    use super::*;
+    use crate::schema::PrimitiveType;
+
+    /// What is found of `a` and `s.b` in `text` once the shape of `first` is known: `None` where that is not its shape.
+    fn found(first: &str, text: &str) -> Option<String> {
+        let leaf = |path: &[&str]| Leaf {
+            path: path.iter().map(|name| (*name).to_owned()).collect(),
+            data_type: PrimitiveType::Long,
+            was_float: false,
+        };
+        let leaves = [leaf(&["a"]), leaf(&["s", "b"])];
+        let (mut shapes, mut places) = (Shapes::default(), Places::new(leaves.len()));
+        shapes.learn(Scanner::new(first), &Tree::new(&leaves));
+        shapes.find(text, &mut places)?;
+        let value = |number| places.value(number, text).map_or("-", |value| value.literal);
+        Some((0..8).map(value).collect::<Vec<_>>().join(" "))
+    }
+
+    const FIRST: &str = r#"{"numRecords":5,"minValues":{"x":"y","a":1,"s":{"b":2}},"nullCount":{"a":0}}"#;
+
+    #[test]
+    fn values_are_found_between_what_is_known() {
+        let text = r#"{"numRecords":60,"minValues":{"x":"","a":-1.5,"s":{"b":null}},"nullCount":{"a":12}}"#;
+        assert_eq!(found(FIRST, text).unwrap(), "60 - -1.5 - 12 - - -");
+        assert_eq!(found(FIRST, FIRST).unwrap(), "5 - 1 - 0 2 - -");
+    }
+
+    #[test]
+    fn inside_of_a_string_too() {
+        let inside = |text: &str| text.replace('"', "\\\"");
+        let (first, text) = (inside(FIRST), inside(&FIRST.replace("\"y\"", "\"other\"").replace(":1", ":17")));
+        let leaves = [Leaf { path: vec!["x".to_owned()], data_type: PrimitiveType::String, was_float: false }];
+        let (mut shapes, mut places) = (Shapes::default(), Places::new(1));
+        shapes.learn(Scanner::of_inside(&first).unwrap(), &Tree::new(&leaves));
+        shapes.find(&text, &mut places).unwrap();
+        let value = places.value(number_of(0, Member::Min), &text).unwrap();
+        assert_eq!((value.literal, value.text().unwrap().as_ref()), ("\"other\\", "other"));
+    }
+
+    #[test]
+    fn other_shapes_are_not_found() {
+        for (from, to) in [
+            ("\"y\"", "null"),
+            ("\"y\"", r#""a\"b""#),
+            (":1", ":[1]"),
+            (":1", ": 1"),
+            (":1", ":"),
+            ("\"a\":0", ""),
+            ("}}", "}} "),
+            ("\"b\"", "\"c\""),
+            ("}}", "}"),
+        ] {
+            assert_eq!(found(FIRST, &FIRST.replacen(from, to, 1)), None, "{from} is {to}");
+        }
+    }
+
+    #[test]
+    fn what_is_judged_by_more_than_its_place_has_no_shape() {
+        for text in [
+            r#"{"numRecords":{}}"#,
+            r#"{"minValues":1}"#,
+            r#"{"minValues":{"s":1}}"#,
+            r#"{"minValues":{"a":{}}}"#,
+            r#"{"x":[]}"#,
+            r#"{"x":"a\"b"}"#,
+            r#"{"numRecords":1,"numRecords":1}"#,
+            r#"{"x":1"#,
+        ] {
+            assert_eq!(found(text, text), None, "{text}");
+        }
+    }
+}
