@@ -42,9 +42,11 @@ impl Replay {
         Self::default()
     }
 
-    /// Nothing seen yet, with room for so many files.
-    pub fn with_capacity(files: usize) -> Self {
-        Self { seen: HashTable::with_capacity(files), ..Self::default() }
+    /// Makes room for so many more files.
+    pub fn reserve(&mut self, files: usize) {
+        let Self { state, seen, batches } = self;
+        let at = |p: &Position| batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
+        seen.reserve(files, |p| at(p).map_or(0, |k| hash(state, &k)));
     }
 
     /// Whether nothing was seen, so that nothing older can be superseded.

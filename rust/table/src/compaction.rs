@@ -52,7 +52,7 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
     }
     let files = commits(storage, start, end).await?;
     let newest_first = log_reader::load(storage, files, HashMap::new(), Wanted::All);
-    let tail = Tail::replay(newest_first.map_ok(|loaded| loaded.actions).try_collect().await?).await?;
+    let tail = Tail::replay(newest_first.map_ok(|loaded| loaded.actions)).await?;
     let tail = tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
     let lines = print(&tail, end)?;
     let path = log_path(&LogName::Compacted { start, end }.to_string());

@@ -163,13 +163,13 @@ impl Snapshot {
     async fn extended(&self, segment: Segment) -> Result<Self> {
         let known = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
-        let newer = self.load_commits(&newer.cloned().collect::<Vec<_>>()).await?;
+        let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>()).try_collect().await?;
         let protocol = newer.iter().find_map(|commit| commit.protocol.clone());
         let metadata = newer.iter().find_map(|commit| commit.metadata.clone());
         let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
         let metadata = metadata.unwrap_or_else(|| known.metadata.clone());
         let shape = readable_shape(&protocol, &metadata)?;
-        let newer = Tail::replay(newer).await?;
+        let newer = Tail::replay(stream::iter(newer.into_iter().map(Ok))).await?;
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
         let tail = Once::from(self.tail().await?.extended(newer)?);
         let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Mutex::default(), None);
@@ -232,25 +232,26 @@ impl Snapshot {
     }
 
     async fn load_tail(&self) -> Result<Tail> {
-        match Tail::replay(self.load_commits(&self.0.segment.tail).await?).await? {
+        match Tail::replay(self.load_commits(&self.0.segment.tail)).await? {
             Some(tail) => Ok(tail),
             // A compacted file that mentions a logical file twice was never reconciled; its commits were.
             None => {
                 let plain = self.0.segment.tail_of_commits()?;
-                let tail = Tail::replay(self.load_commits(&plain).await?).await?;
+                let tail = Tail::replay(self.load_commits(&plain)).await?;
                 tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))
             }
         }
     }
 
-    async fn load_commits(&self, files: &[LogFile]) -> Result<Vec<CommitActions>> {
+    /// Newest first.
+    fn load_commits(&self, files: &[LogFile]) -> impl Stream<Item = Result<CommitActions>> {
         // What opening had to fetch is used up here.
         // Nobody waits for the lock, which may have been held when the process forked.
         let fetched = self.0.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default();
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = log_reader::load(&self.0.storage, newest_first, known, Wanted::All);
-        loaded.map_ok(|loaded| loaded.actions).try_collect().await.map_err(|e| self.0.gone.note(e))
+        loaded.map_ok(|loaded| loaded.actions).map_err(|e| self.0.gone.note(e))
     }
 
     /// The checkpoint, its footers read on first use.

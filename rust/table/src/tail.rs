@@ -15,6 +15,8 @@ use arrow_select::filter::filter_record_batch;
 use deltic_protocol::action::batch::{AddBatch, KeyBatch};
 use deltic_protocol::action::json::CommitActions;
 use deltic_protocol::replay::Replay;
+use futures::future::join;
+use futures::stream::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
 
@@ -23,6 +25,8 @@ const MAX_LAYERS: usize = 4;
 /// Commits are joined up to so many files, and so many bytes of theirs.
 const JOINED_ROWS: usize = 4096;
 const JOINED_BYTES: usize = 64 * 1024 * 1024;
+/// Commits that are replayed together, if so many are there.
+const TOGETHER: usize = 16;
 /// Files that are replayed at once rather than on the blocking pool: going there and back takes longer.
 const WORTH_A_THREAD: usize = 128;
 
@@ -41,42 +45,18 @@ pub struct Tail {
 
 impl Tail {
     /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
-    pub async fn replay(commits: Vec<CommitActions>) -> Result<Option<Self>> {
-        let files = |commits: &[CommitActions]| commits.iter().map(|c| c.adds.len() + c.removes.len()).sum::<usize>();
-        if files(&commits) < WORTH_A_THREAD {
-            return Self::replay_all(commits);
+    ///
+    /// Those that are there are replayed while the next ones are fetched and parsed.
+    pub async fn replay(newest_first: impl Stream<Item = Result<CommitActions>>) -> Result<Option<Self>> {
+        let mut commits = std::pin::pin!(newest_first.ready_chunks(TOGETHER));
+        let (mut replaying, mut coming) = (Some(Replaying::default()), commits.next().await);
+        while let Some(some) = coming {
+            let Some(so_far) = replaying else { return Ok(None) };
+            let some = some.into_iter().collect::<Result<Vec<_>>>()?;
+            let (more, next) = join(so_far.more(some), commits.next()).await;
+            (replaying, coming) = (more?, next);
         }
-        let replayed = tokio::task::spawn_blocking(move || Self::replay_all(commits)).await;
-        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
-    }
-
-    fn replay_all(commits: Vec<CommitActions>) -> Result<Option<Self>> {
-        let mut tail = Self { commits: Vec::new(), live: Vec::new(), tombstones: Vec::new(), layers: Vec::new() };
-        let files = commits.iter().map(|commit| commit.adds.len() + commit.removes.len()).sum();
-        let mut replay = Replay::with_capacity(files);
-        for mut commit in commits {
-            if commit.is_compacted && mentions_a_file_twice(&commit)? {
-                return Ok(None);
-            }
-            if !commit.adds.is_empty() {
-                let rest = AddBatch::none(commit.adds.origin);
-                let adds = std::mem::replace(&mut commit.adds, rest);
-                tail.live.push(adds.filter(replay.remember(&adds.keys()?))?);
-            }
-            if !commit.removes.is_empty() {
-                let rest = RecordBatch::new_empty(commit.remove_rows.schema());
-                let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
-                let rows = std::mem::replace(&mut commit.remove_rows, rest);
-                let newest = BooleanArray::new(replay.remember(&removes), None);
-                tail.tombstones.push(filter_record_batch(&rows, &newest)?);
-            }
-            tail.commits.push(Arc::new(commit));
-        }
-        if !replay.is_empty() {
-            tail.layers.push(Arc::new(replay));
-        }
-        tail.live = joined(tail.live)?;
-        Ok(Some(tail))
+        replaying.map(Replaying::finish).transpose()
     }
 
     /// This tail with `newer` commits over it.
@@ -124,23 +104,91 @@ fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
     unseen
 }
 
-/// Batches of some size: to look at each costs something however few files it holds.
-fn joined(batches: Vec<AddBatch>) -> Result<Vec<AddBatch>> {
-    let (mut all, mut run, mut bytes) = (Vec::new(), Vec::<AddBatch>::new(), 0_usize);
-    for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
-        let rows: usize = run.iter().map(AddBatch::len).sum();
-        let goes_on = run.last().is_none_or(|last| last.rows().schema() == batch.rows().schema());
-        let more = batch.rows().get_array_memory_size();
-        if rows + batch.len() > JOINED_ROWS || bytes.saturating_add(more) > JOINED_BYTES || !goes_on {
-            all.extend(AddBatch::concat(&run)?);
-            run.clear();
-            bytes = 0;
+/// A tail in the making.
+#[derive(Default)]
+struct Replaying {
+    commits: Vec<Arc<CommitActions>>,
+    live: Joined,
+    tombstones: Vec<RecordBatch>,
+    replay: Replay,
+}
+
+impl Replaying {
+    /// With the next commits.
+    async fn more(self, commits: Vec<CommitActions>) -> Result<Option<Self>> {
+        if commits.iter().map(|c| c.adds.len() + c.removes.len()).sum::<usize>() < WORTH_A_THREAD {
+            return self.with(commits);
         }
-        bytes = bytes.saturating_add(more);
-        run.push(batch);
+        let replayed = tokio::task::spawn_blocking(move || self.with(commits)).await;
+        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
     }
-    all.extend(AddBatch::concat(&run)?);
-    Ok(all)
+
+    fn with(mut self, commits: Vec<CommitActions>) -> Result<Option<Self>> {
+        self.replay.reserve(commits.iter().map(|commit| commit.adds.len() + commit.removes.len()).sum());
+        for mut commit in commits {
+            if commit.is_compacted && mentions_a_file_twice(&commit)? {
+                return Ok(None);
+            }
+            if !commit.adds.is_empty() {
+                let rest = AddBatch::none(commit.adds.origin);
+                let adds = std::mem::replace(&mut commit.adds, rest);
+                self.live.push(adds.filter(self.replay.remember(&adds.keys()?))?)?;
+            }
+            if !commit.removes.is_empty() {
+                let rest = RecordBatch::new_empty(commit.remove_rows.schema());
+                let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
+                let rows = std::mem::replace(&mut commit.remove_rows, rest);
+                let newest = BooleanArray::new(self.replay.remember(&removes), None);
+                self.tombstones.push(filter_record_batch(&rows, &newest)?);
+            }
+            self.commits.push(Arc::new(commit));
+        }
+        Ok(Some(self))
+    }
+
+    fn finish(self) -> Result<Tail> {
+        let layers = if self.replay.is_empty() { Vec::new() } else { vec![Arc::new(self.replay)] };
+        Ok(Tail { commits: self.commits, live: self.live.finish()?, tombstones: self.tombstones, layers })
+    }
+}
+
+/// Batches of some size: to look at each costs something however few files it holds.
+#[derive(Default)]
+struct Joined {
+    all: Vec<AddBatch>,
+    run: Vec<AddBatch>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Joined {
+    fn push(&mut self, batch: AddBatch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let (rows, bytes) = (batch.len(), batch.rows().get_array_memory_size());
+        let goes_on = self.run.last().is_none_or(|last| last.rows().schema() == batch.rows().schema());
+        let is_full = self.rows + rows > JOINED_ROWS || self.bytes.saturating_add(bytes) > JOINED_BYTES;
+        if is_full || !goes_on {
+            self.end_run()?;
+        }
+        self.rows += rows;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.run.push(batch);
+        Ok(())
+    }
+
+    fn end_run(&mut self) -> Result<()> {
+        self.all.extend(AddBatch::concat(&self.run)?);
+        self.run.clear();
+        (self.rows, self.bytes) = (0, 0);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<AddBatch>> {
+        self.end_run()?;
+        Ok(self.all)
+    }
 }
 
 fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {
