@@ -51,7 +51,7 @@ def refresh(job: Job) -> Iterator[Answer | None]:
 
 
 def checkpoint(job: Job) -> Iterator[Answer | None]:
-    uri = copy_of_log(job)
+    uri = writers.log_to_checkpoint(job)
     table = deltalake.DeltaTable(uri)
     yield None
     table.create_checkpoint()

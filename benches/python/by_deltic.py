@@ -55,7 +55,7 @@ def refresh(job: Job) -> Iterator[Answer | None]:
 
 
 def checkpoint(job: Job) -> Iterator[Answer | None]:
-    uri = copy_of_log(job)
+    uri = writers.log_to_checkpoint(job)
     yield None
     deltic.Table(uri).checkpoint()
     yield None

@@ -134,9 +134,16 @@ def _planning() -> list[Case]:
         ),
         Case(
             *("checkpoint", "Write a checkpoint", "checkpoint", "json"),
+            typed=True,
             oracle="list_files",
             target=Target(ratios={"deltalake": 2}, peak=400e6),
             too_large_for=("deltalake",),
+        ),
+        Case(
+            *("checkpoint-text", "Write a checkpoint, statistics as text alone", "checkpoint", "json"),
+            oracle="list_files",
+            sizes=TWO_SIZES,
+            target=Target(ratios={"deltalake": 2}, peak=400e6),
         ),
         Case(
             *("commits-day", "Plan 1,000 commits without checkpoint, partition filter", "plan", "commits", "commits"),
