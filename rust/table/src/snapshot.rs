@@ -19,6 +19,7 @@ use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
+use futures::future::{OptionFuture, join};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
@@ -79,30 +80,26 @@ impl Snapshot {
         let known = checksum.as_ref().map(|(version, _)| *version);
         let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
         let newer: Vec<LogFile> = newer.cloned().collect();
-        let (mut protocol, mut metadata, mut fetched) = (None, None, Vec::new());
-        {
-            let mut newest_first = std::pin::pin!(log_reader::load(storage, newer, HashMap::new(), Wanted::NoFiles));
-            while let Some(Loaded { actions, file, bytes }) = newest_first.try_next().await? {
-                fetched.push((file, bytes));
-                protocol = protocol.or(actions.protocol);
-                metadata = metadata.or(actions.metadata);
-                if protocol.is_some() && metadata.is_some() {
-                    break;
-                }
-            }
-        }
+        // Commits seldom say both, so what comes last in doubt is fetched meanwhile; a plan needs it anyway.
+        let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none());
+        let opened = OptionFuture::from(checkpoint.map(|found| OpenCheckpoint::open(storage, found)));
+        let (stated, opened) = join(stated(storage, newer), opened).await;
+        let Stated { mut protocol, mut metadata, fetched } = stated?;
         if let Some((_, checksum)) = &checksum {
             protocol = protocol.or_else(|| Some(checksum.protocol.clone()));
             metadata = metadata.or_else(|| Some(checksum.metadata.clone()));
         }
+        let is_missing = protocol.is_none() || metadata.is_none();
         let mut files = Once::default();
-        if (protocol.is_none() || metadata.is_none())
-            && let Some(found) = &segment.checkpoint
-        {
-            let open = OpenCheckpoint::open(storage, found).await?;
-            protocol = protocol.or_else(|| open.state().protocol.clone());
-            metadata = metadata.or_else(|| open.state().metadata.clone());
-            files = Once::from(Some(FileTable::new(open)));
+        match opened {
+            Some(Ok(open)) => {
+                protocol = protocol.or_else(|| open.state().protocol.clone());
+                metadata = metadata.or_else(|| open.state().metadata.clone());
+                files = Once::from(Some(FileTable::new(open)));
+            }
+            Some(Err(error)) if is_missing => return Err(error),
+            // Whoever needs it asks again.
+            Some(Err(_)) | None => {}
         }
         let protocol = protocol.ok_or_else(|| Error::corrupt("the log has no protocol action"))?;
         let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
@@ -351,6 +348,30 @@ fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape
 }
 
 /// The files of a checkpoint's batch that the tail does not mention.
+/// What commits say of the table itself.
+#[derive(Default)]
+struct Stated {
+    protocol: Option<Protocol>,
+    metadata: Option<Metadata>,
+    /// What was read for it, newest first.
+    fetched: Vec<(LogFile, Bytes)>,
+}
+
+/// Reads no further than to what says both.
+async fn stated(storage: &Storage, newest_first: Vec<LogFile>) -> Result<Stated> {
+    let mut stated = Stated::default();
+    let mut commits = std::pin::pin!(log_reader::load(storage, newest_first, HashMap::new(), Wanted::NoFiles));
+    while let Some(Loaded { actions, file, bytes }) = commits.try_next().await? {
+        stated.fetched.push((file, bytes));
+        stated.protocol = stated.protocol.or(actions.protocol);
+        stated.metadata = stated.metadata.or(actions.metadata);
+        if stated.protocol.is_some() && stated.metadata.is_some() {
+            break;
+        }
+    }
+    Ok(stated)
+}
+
 async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
     if snapshot.tail().await?.mentions_no_file() {
         return Ok(batch);

@@ -28,6 +28,11 @@ impl Thrift<'_> {
     }
 
     pub(crate) fn varint(&mut self) -> Option<u64> {
+        // Most numbers are small.
+        if let [small @ ..0x80, rest @ ..] = self.bytes {
+            self.bytes = rest;
+            return Some(u64::from(*small));
+        }
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
