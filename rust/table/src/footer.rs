@@ -10,14 +10,16 @@
 pub mod pages;
 pub(crate) mod thrift;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use deltic_protocol::schema::json::MAX_DEPTH;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -118,7 +120,10 @@ pub fn parse(metadata: &[u8]) -> Result<ParquetMetaData, ParquetError> {
             "the footer is cut off, contradicts itself, or nests deeper than {MAX_FILE_DEPTH} levels"
         ))
     })?;
-    ParquetMetaDataReader::decode_metadata(metadata)
+    // Which pages have which encoding says the pages themselves.
+    static OPTIONS: LazyLock<ParquetMetaDataOptions> =
+        LazyLock::new(|| ParquetMetaDataOptions::new().with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll));
+    ParquetMetaDataReader::decode_metadata_with_options(metadata, Some(&OPTIONS))
 }
 
 /// Walks a `FileMetaData` in Thrift's compact form; `None` if it must not be decoded.

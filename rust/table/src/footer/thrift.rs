@@ -110,13 +110,20 @@ impl Thrift<'_> {
                     self.skip_element(kinds & 0x0f, depth)
                 })
             }
-            STRUCT => {
-                let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
-                    self.skip(kind, depth)?;
+            STRUCT => loop {
+                let header = self.byte()?;
+                match header & 0x0f {
+                    0 => return Some(()),
+                    // The number of the field stands behind.
+                    _ if header >> 4 == 0 => drop(self.varint()?),
+                    _ => {}
                 }
-                Some(())
-            }
+                match header & 0x0f {
+                    TRUE | FALSE => {}
+                    I16 | I32 | I64 => drop(self.varint()?),
+                    kind => self.skip(kind, depth)?,
+                }
+            },
             _ => None,
         }
     }
