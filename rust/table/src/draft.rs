@@ -132,9 +132,7 @@ impl Draft {
                 (Base::of(&snapshot).await?, Some(snapshot))
             }
         };
-        let state = &base.state;
-        let schema = state.metadata.schema().map_err(in_table)?;
-        feature::check_writable(&state.protocol, &state.metadata, &schema).map_err(in_table)?;
+        check_writable(&base.state).map_err(in_table)?;
         Ok(Self {
             storage: storage.clone(),
             txn_id: ids.unique(),
@@ -174,7 +172,8 @@ impl Draft {
     /// The version that is read. Asked for late, it is the newest one.
     ///
     /// # Errors
-    /// `Conflict` if rows were written for columns that are others by now.
+    /// `Conflict` if rows were written for columns that are others by now, `Unsupported` if deltic cannot write the table
+    /// any more.
     pub async fn snapshot(&mut self) -> Result<Snapshot> {
         if let Some(snapshot) = &self.snapshot {
             return Ok(snapshot.clone());
@@ -189,6 +188,7 @@ impl Draft {
                 "another writer changed the table's schema or properties since this handle looked; begin again";
             return Err(Error::new(conflict, message).at_version(new.version).in_table(self.storage.location()));
         }
+        check_writable(new).map_err(|e| self.placed(e))?;
         self.base = base;
         self.snapshot = Some(snapshot.clone());
         Ok(snapshot)
@@ -249,13 +249,12 @@ impl Draft {
     /// # Errors
     /// `Invalid` if one of them is not in the table as this transaction sees it.
     pub async fn remove_paths(&mut self, paths: &[String], now_ms: i64) -> Result<u64> {
-        self.check_removable()?;
+        let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
         let own: HashSet<String> = self.added.iter().map(|file| canonical_path(&file.add.path).into_owned()).collect();
         let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
-            let snapshot = self.snapshot().await?;
             let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
             while let Some(adds) = live.try_next().await? {
                 for (row, path) in adds.path().iter().enumerate() {
@@ -282,8 +281,7 @@ impl Draft {
     /// # Errors
     /// `Invalid`, naming it, if a file may hold other rows too.
     pub async fn remove_where(&mut self, filter: &str, now_ms: i64) -> Result<u64> {
-        self.check_removable()?;
-        let snapshot = self.snapshot().await?;
+        let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
         let mut leaves = Vec::new();
@@ -323,13 +321,16 @@ impl Draft {
         self.discarded.extend(gone.into_iter().map(|file| file.add.path));
     }
 
-    fn check_removable(&self) -> Result<()> {
+    /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
+    /// than what was known.
+    async fn removable(&mut self) -> Result<Snapshot> {
         self.refuse_after_metadata("remove files")?;
+        let snapshot = self.snapshot().await?;
         if Properties::of(&self.base.state.metadata).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
             return Err(self.placed(Error::invalid(message)));
         }
-        Ok(())
+        Ok(snapshot)
     }
 
     /// Columns are resolved by the metadata of the snapshot, so who changes it reads first.
@@ -513,6 +514,11 @@ impl Draft {
     fn placed(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
     }
+}
+
+/// Refuses a table that deltic cannot write.
+fn check_writable(state: &TableState) -> Result<()> {
+    feature::check_writable(&state.protocol, &state.metadata, &state.metadata.schema()?)
 }
 
 async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {

@@ -309,6 +309,48 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     assert_eq!(Draft::begin(&sample.storage, (None, None), options, &World).await.unwrap_err().kind(), &Kind::Invalid);
 }
 
+/// A transaction on what a handle knew before another writer committed this.
+async fn begin_before(sample: &Sample, action: Value) -> Draft {
+    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    sample.commit(1, &[action]);
+    Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_newest_version_is_judged_when_it_is_read() {
+    let columns: &[(&str, &str)] = &[("p", "string"), ("x", "long")];
+    let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "zebra"]}});
+    let constraint = metadata(columns, &["p"], json!({"delta.constraints.c": "x > 0"}));
+    for (action, feature) in [(features, "zebra"), (constraint, "checkConstraints")] {
+        let sample = sample();
+        let mut draft = begin_before(&sample, action).await;
+        let a1 = ["a1".to_owned()];
+        for refused in [
+            draft.snapshot().await.map(drop),
+            draft.scan(None, None).await.map(drop),
+            draft.scan(None, Some("p = 'a'")).await.map(drop),
+            draft.remove_paths(&a1, 1).await.map(drop),
+            draft.remove_where("p = 'a'", 1).await.map(drop),
+        ] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), &Kind::Unsupported { features: vec![feature.to_owned()] }, "{error}");
+        }
+    }
+    let sample = sample();
+    let only = metadata(columns, &["p"], json!({"delta.appendOnly": "true"}));
+    let mut draft = begin_before(&sample, only).await;
+    let a1 = ["a1".to_owned()];
+    for refused in [draft.remove_paths(&a1, 1).await, draft.remove_where("p = 'a'", 1).await] {
+        let error = refused.unwrap_err();
+        assert!(error.kind() == &Kind::Invalid && error.message().contains("append-only"), "{error}");
+    }
+    // Rows may still be added.
+    assert_eq!(draft.scan(None, None).await.unwrap().tasks.len(), 3);
+    draft.append(vec![file("c1")]);
+    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 2);
+}
+
 #[tokio::test]
 async fn a_removal_that_fails_removes_nothing() {
     let sample = sample();
