@@ -207,6 +207,9 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     if listed.contains("rowTracking") && !listed.contains("domainMetadata") {
         refusal.add("rowTracking", "the protocol does not list `domainMetadata`, which it needs");
     }
+    if table.properties.contradicts_row_tracking()? {
+        refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
+    }
     refuse_properties(table.properties, REFUSED, refusal)
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::action::Metadata;
 use crate::error::{Error, Result};
-use crate::property::Properties;
+use crate::property::{Properties, check_exclusive};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME, field_id};
 use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
 
@@ -33,6 +33,7 @@ pub fn check_new(
     if schema.fields.is_empty() {
         return Err(Error::invalid("a table needs at least one column"));
     }
+    check_exclusive(configuration)?;
     let mapping = properties.column_mapping_mode()?;
     check_names(schema, "", mapping == ColumnMapping::None)?;
     check_partitioning(schema, partition_by)?;

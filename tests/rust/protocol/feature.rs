@@ -211,6 +211,8 @@ const WRITABLE: &str = "
 1,7 w:appendOnly | | partitioned=a                               = ok
 1,7 w:rowTracking,domainMetadata | |                             = ok
 1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true = ok
+1,7 w:rowTracking,domainMetadata | | delta.rowTrackingSuspended=true = ok
+1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true; delta.rowTrackingSuspended=true = rowTracking
 1,7 w:rowTracking | |                                            = rowTracking
 1,7 w:clustering,domainMetadata | |                              = clustering
 1,7 w:collations | |                                             = collations
@@ -303,6 +305,8 @@ geometry | = geospatial
 | delta.feature.catalogManaged=supported                         = catalogManaged
 | delta.feature.variantShredding=supported                       = variantShredding
 | delta.enableRowTracking=true                                   = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
+| delta.enableRowTracking=false; delta.rowTrackingSuspended=true = 1,2
+| delta.enableRowTracking=true; delta.rowTrackingSuspended=true  = Invalid cannot both be true
 | delta.enableInCommitTimestamps=true                            = 1,7 w:appendOnly,inCommitTimestamp,invariants
 | delta.enableTypeWidening=true                                  = typeWidening
 | delta.enableVariantShredding=true                              = variantShredding

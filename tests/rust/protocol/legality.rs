@@ -43,6 +43,8 @@ fn configuration(text: &str) -> BTreeMap<String, String> {
 
 const MAPPED: &str = "columnMapping.mode=name; columnMapping.maxColumnId=2";
 
+const TRACKED_AND_NOT: &str = "enableRowTracking=true; rowTrackingSuspended=true";
+
 #[test]
 fn new_metadata() {
     let cases = [
@@ -58,6 +60,7 @@ fn new_metadata() {
         ("a;b long", "", "", "has the character ';'"),
         ("_commit_version long", "", "", "ok"),
         ("_commit_version long", "", "enableChangeDataFeed=true", "taken where changes are recorded"),
+        ("a long", "", TRACKED_AND_NOT, "cannot both be true"),
         ("a long 1 x, b long 2 y", "", MAPPED, "ok"),
         ("a;b long 1 x, b long 2 y", "", MAPPED, "ok"),
         ("a long 1 x, b long 1 y", "", MAPPED, "have one id, 1"),
@@ -99,6 +102,8 @@ fn changes_of_metadata() {
         ("a long", "", "a long 1 a", "columnMapping.mode=id; columnMapping.maxColumnId=1", "cannot go from none to id"),
         ("a long 1 x, b long 2 y", MAPPED, "a long 1 x, b long 2 y", "", "cannot go from name to none"),
         ("a long 1 x, b long 2 y", MAPPED, "c long 1 x", MAPPED, "ok"),
+        ("a long", "", "a long", "rowTrackingSuspended=true", "ok"),
+        ("a long", "enableRowTracking=true", "a long", TRACKED_AND_NOT, "cannot both be true"),
         (
             "a long 1 x, b long 2 y",
             MAPPED,
