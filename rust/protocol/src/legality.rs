@@ -19,6 +19,10 @@ use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
 /// Columns that a change feed has beside the table's own.
 const CHANGE_COLUMNS: [&str; 3] = ["_change_type", "_commit_version", "_commit_timestamp"];
 
+/// The commit that enabled times in commits, and its time.
+const ENABLEMENT: [&str; 2] =
+    ["delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"];
+
 /// Refuses a schema, partitioning and properties that no table may have. Partition columns are given the schema's
 /// spelling.
 ///
@@ -78,6 +82,11 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let largest = |p: Properties<'_>| p.get(key).and_then(|id| id.trim().parse::<i64>().ok());
     if largest(new) < largest(old) {
         return Err(Error::invalid(format!("`{key}` cannot become smaller: old ids would be given out again")));
+    }
+    let [version, time] = ENABLEMENT;
+    let is_half = |p: Properties<'_>| p.get(version).is_some() != p.get(time).is_some();
+    if is_half(new) && !is_half(old) {
+        return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
     if modes.0 == ColumnMapping::None { keep_columns(&before.schema()?, &schema, "") } else { Ok(()) }
 }

@@ -24,7 +24,7 @@ mod table;
 
 pub use interval::parse_interval;
 pub(crate) use table::check_exclusive;
-pub use table::{PROPERTIES, Property, check_settable, docs_table, is_instruction, stored};
+pub use table::{PROPERTIES, Property, check_settable, check_unset, docs_table, is_instruction, stored};
 
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 

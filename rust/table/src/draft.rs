@@ -15,7 +15,7 @@ use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, Protocol, T
 use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet, TableState};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::{BoundPredicate, parse};
-use deltic_protocol::property::{IsolationLevel, Properties, check_settable, is_instruction, stored};
+use deltic_protocol::property::{IsolationLevel, Properties, check_settable, check_unset, is_instruction, stored};
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::PathSet;
 use deltic_protocol::schema::arrow::from_arrow_schema;
@@ -369,6 +369,7 @@ impl Draft {
             after.schema_string = json::print(&legality::with_column_metadata(&known, schema));
         }
         for key in &change.unset {
+            check_unset(key).map_err(place)?;
             if is_instruction(key) || after.configuration.remove(key).is_none() {
                 return Err(place(Error::invalid(format!("the property `{key}` is not set, so it cannot be unset"))));
             }

@@ -353,6 +353,18 @@ fn instructions_to_the_protocol_are_not_stored() {
     assert!(property::is_instruction("delta.minWriterVersion") && !property::is_instruction("delta.appendOnly"));
 }
 
+#[test]
+fn what_only_writers_set_is_not_unset_by_hand() {
+    for property in PROPERTIES {
+        let by_hand = property.about.starts_with("set by");
+        match property::check_unset(property.name) {
+            Ok(()) => assert!(!by_hand, "{}", property.name),
+            Err(e) => assert!(by_hand && e.kind() == &Kind::Invalid && e.message().contains(property.about), "{e}"),
+        }
+    }
+    property::check_unset("my.own").unwrap();
+}
+
 const INTERVALS: &str = "
 interval 1 week                                = 604800000
 INTERVAL 2 Weeks 3 days                        = 1468800000

@@ -43,6 +43,8 @@ fn configuration(text: &str) -> BTreeMap<String, String> {
 
 const MAPPED: &str = "columnMapping.mode=name; columnMapping.maxColumnId=2";
 
+const DATED: &str = "inCommitTimestampEnablementVersion=5; inCommitTimestampEnablementTimestamp=9";
+
 const TRACKED_AND_NOT: &str = "enableRowTracking=true; rowTrackingSuspended=true";
 
 #[test]
@@ -102,6 +104,12 @@ fn changes_of_metadata() {
         ("a long", "", "a long 1 a", "columnMapping.mode=id; columnMapping.maxColumnId=1", "cannot go from none to id"),
         ("a long 1 x, b long 2 y", MAPPED, "a long 1 x, b long 2 y", "", "cannot go from name to none"),
         ("a long 1 x, b long 2 y", MAPPED, "c long 1 x", MAPPED, "ok"),
+        ("a long", "", "a long", DATED, "ok"),
+        ("a long", DATED, "a long", "", "ok"),
+        ("a long", DATED, "a long", "inCommitTimestampEnablementVersion=5", "belong together"),
+        ("a long", "", "a long", "inCommitTimestampEnablementTimestamp=9", "belong together"),
+        // What is half already can be made whole.
+        ("a long", "inCommitTimestampEnablementTimestamp=9", "a long", DATED, "ok"),
         ("a long", "", "a long", "rowTrackingSuspended=true", "ok"),
         ("a long", "enableRowTracking=true", "a long", TRACKED_AND_NOT, "cannot both be true"),
         (

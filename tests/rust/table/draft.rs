@@ -9,7 +9,7 @@ use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::after_commit::{Base, write_checksum};
 use deltic_table::commit::LogCommitter;
-use deltic_table::draft::{Draft, DraftOptions, Outcome};
+use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::transaction::Pace;
@@ -349,6 +349,24 @@ async fn the_newest_version_is_judged_when_it_is_read() {
     assert_eq!(draft.scan(None, None).await.unwrap().tasks.len(), 3);
     draft.append(vec![file("c1")]);
     assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 2);
+}
+
+#[tokio::test]
+async fn what_writers_maintain_is_not_taken_away() {
+    let sample = sample();
+    let own = ["delta.inCommitTimestampEnablementVersion", "delta.rowTracking.materializedRowIdColumnName"];
+    let mut properties: serde_json::Map<String, Value> =
+        own.iter().map(|key| ((*key).to_owned(), json!("7"))).collect();
+    properties.insert("delta.inCommitTimestampEnablementTimestamp".to_owned(), json!("7"));
+    properties.insert("delta.checkpointInterval".to_owned(), json!("7"));
+    sample.commit(1, &[metadata(&[("p", "string"), ("x", "long")], &["p"], Value::Object(properties))]);
+    let mut draft = begin(&sample).await;
+    let unset = |key: &str| MetadataChange { unset: vec![key.to_owned()], ..MetadataChange::default() };
+    for key in own {
+        let error = draft.set_metadata(unset(key), &World).unwrap_err();
+        assert!(error.kind() == &Kind::Invalid && error.message().contains("not by hand"), "{error}");
+    }
+    draft.set_metadata(unset("delta.checkpointInterval"), &World).unwrap();
 }
 
 #[tokio::test]

@@ -132,6 +132,17 @@ pub fn check_settable(properties: &BTreeMap<String, String>) -> Result<()> {
     check_exclusive(properties)
 }
 
+/// Refuses to take away a property that only writers maintain: what they wrote by it would be read wrong.
+pub fn check_unset(key: &str) -> Result<()> {
+    match PROPERTIES.iter().find(|p| p.name == key && p.takes == Takes::Internal) {
+        Some(p) => Err(Error::invalid(format!(
+            "the table property `{key}` cannot be unset: it is {}, not by hand; leave it as it is",
+            p.about
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Refuses properties that may not hold at once.
 pub(crate) fn check_exclusive(properties: &BTreeMap<String, String>) -> Result<()> {
     if Properties::new(properties).contradicts_row_tracking()? {
