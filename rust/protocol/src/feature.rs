@@ -32,6 +32,9 @@ pub const READER_VERSION: i32 = 3;
 /// Newest writer version, the one with named features.
 pub const WRITER_VERSION: i32 = 7;
 
+/// Writer version of new tables that need nothing more.
+const PLAIN_WRITER_VERSION: i32 = 2;
+
 const FEATURE_PREFIX: &str = "delta.feature.";
 
 /// Properties that bind every writer in a way deltic cannot follow, beside the rules in [`FEATURES`].
@@ -308,10 +311,19 @@ pub fn upgraded(
 ) -> Result<Option<Protocol>> {
     let needed = supported(&protocol_for(schema, properties)?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
-    // What new tables have anyway was not asked for.
-    let missing = needed.iter().any(|name| !before.contains(name) && !plain.contains(name));
-    if !missing {
+    let only_appends = Properties::new(properties).append_only()?;
+    // What new tables have anyway was not asked for, unless it was.
+    let is_asked = |name: &str| {
+        !plain.contains(name)
+            || (name == "appendOnly" && only_appends)
+            || properties.contains_key(&format!("{FEATURE_PREFIX}{name}"))
+    };
+    let missing: Vec<&String> = needed.iter().filter(|name| !before.contains(*name) && is_asked(name)).collect();
+    if missing.is_empty() {
         return Ok(None);
+    }
+    if protocol.min_writer_version < PLAIN_WRITER_VERSION && missing.iter().all(|name| plain.contains(*name)) {
+        return Ok(Some(Protocol { min_writer_version: PLAIN_WRITER_VERSION, ..protocol.clone() }));
     }
     let known = before.union(&needed).map(|name| find(name).map(|f| f.name).ok_or(name));
     let names = known.collect::<std::result::Result<BTreeSet<_>, _>>();

@@ -249,6 +249,16 @@ fn a_refusal_gives_every_reason() {
 /// Protocol `|` properties to set `=` the protocol then, `-` if it stays.
 const UPGRADES: &str = "
 1,2 | delta.appendOnly=true; my.own=1 = -
+1,1 | my.own=1 = -
+1,1 | delta.appendOnly=true = 1,2
+1,1 | delta.appendOnly=false = -
+1,1 | delta.feature.invariants=supported = 1,2
+1,1 | delta.appendOnly=true; delta.enableChangeDataFeed=true = 1,7 w:appendOnly,changeDataFeed,invariants
+1,7 w: | delta.appendOnly=true = 1,7 w:appendOnly,invariants
+1,7 w: | delta.appendOnly=false = -
+1,7 w: | delta.feature.appendOnly=supported = 1,7 w:appendOnly,invariants
+1,7 w:appendOnly | delta.appendOnly=true = -
+3,7 r:deletionVectors w:deletionVectors | delta.appendOnly=TRUE = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
 1,2 | delta.enableDeletionVectors=true = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
 1,2 | delta.enableChangeDataFeed=true = 1,7 w:appendOnly,changeDataFeed,invariants
 1,4 | delta.enableChangeDataFeed=true = -
