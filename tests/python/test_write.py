@@ -310,6 +310,28 @@ def test_a_missing_column_is_filled_with_nulls(uri: str) -> None:
     assert deltic.Table(uri).scan(filter="a = 2").to_arrow()["b"].to_pylist() == [None]
 
 
+@pytest.mark.parametrize(
+    ("refusal", "left"),
+    [
+        (deltic.UnsupportedFeatureError("no", features=("zebra",)), 0),
+        (deltic.InvalidInputError("no"), 0),
+        (deltic.ConcurrentAppendError("no"), 0),
+        (deltic.StorageError("nobody knows", retryable=False), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_files_go_when_the_commit_is_refused(
+    uri: str, monkeypatch: pytest.MonkeyPatch, refusal: Exception, left: int
+) -> None:
+    def refuse(*arguments: object) -> str:
+        raise refusal
+
+    monkeypatch.setattr("deltic._deltic.commit_files", refuse)
+    with pytest.raises(type(refusal)):
+        deltic.write(uri, pa.table({"a": [1]}))
+    assert len(data_files(uri)) == left
+
+
 def test_an_empty_write_makes_an_empty_table(uri: str) -> None:
     commit = deltic.write(uri, pa.table({"a": pa.array([], pa.int64())}))
     assert (commit.version, commit.num_added_files) == (0, 0)

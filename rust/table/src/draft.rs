@@ -18,7 +18,6 @@ use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::property::{IsolationLevel, Properties, check_settable, check_unset, is_instruction, stored};
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::PathSet;
-use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::{feature, legality, prune};
 use futures::TryStreamExt;
@@ -34,7 +33,7 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::{FileTask, TaskGroup};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing, decode_path};
-use crate::transaction::{Committed, Pace, Transaction};
+use crate::transaction::{Committed, Failed, Pace, Transaction};
 use crate::write::spec::{DataFile, WriteSpec};
 
 /// What a caller says of a transaction when it begins.
@@ -441,25 +440,36 @@ impl Draft {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub async fn commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
-        self.take_syncing().wait().await?;
+    pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
         let (storage, known, discarded) = (self.storage.clone(), self.base.clone(), self.discarded.clone());
         let own: Vec<String> = self.added.iter().map(|file| file.add.path.clone()).collect();
         remove_files(&storage, discarded).await;
-        let Some(transaction) = self.finish(pace.now_ms())? else { return Ok(None) };
-        let metrics = transaction.metrics.clone();
-        let committed = match transaction.commit(committer, pace).await {
-            Ok(committed) => committed,
-            Err(error) => {
-                // Only a failing store leaves it open whether the commit landed, or will.
-                if !matches!(error.kind(), Kind::Storage { .. }) {
+        match self.try_commit(committer, pace).await {
+            Ok(None) => Ok(None),
+            Ok(Some((committed, metrics))) => {
+                let after = AfterCommit::run(&storage, &committed, Some(&known), pace.now_ms()).await;
+                Ok(Some(Outcome { committed, metrics, after }))
+            }
+            Err(failed) => {
+                // Otherwise a commit may name them that has landed unheard, or will.
+                if matches!(failed, Failed::Certainly(_)) {
                     remove_files(&storage, own).await;
                 }
-                return Err(error.in_table(storage.location()));
+                Err(Error::from(failed).in_table(storage.location()))
             }
-        };
-        let after = AfterCommit::run(&storage, &committed, Some(&known), pace.now_ms()).await;
-        Ok(Some(Outcome { committed, metrics, after }))
+        }
+    }
+
+    /// The commit and its counters.
+    async fn try_commit(
+        mut self,
+        committer: &dyn Committer,
+        pace: &dyn Pace,
+    ) -> Result<Option<(Committed, Map<String, Value>)>, Failed> {
+        let prepared = self.take_syncing().wait().await.and_then(|()| self.finish(pace.now_ms()));
+        let Some(transaction) = prepared.map_err(Failed::Certainly)? else { return Ok(None) };
+        let metrics = transaction.metrics.clone();
+        Ok(Some((transaction.try_commit(committer, pace).await?, metrics)))
     }
 
     /// The transaction, if there is anything to say. Metadata may have moved on since the draft began only where the
@@ -583,12 +593,4 @@ fn own_task(file: &DataFile) -> FileTask {
         default_row_commit_version: add.default_row_commit_version,
         ..FileTask::default()
     }
-}
-
-/// A schema as Arrow has it, for [`MetadataChange`].
-///
-/// # Errors
-/// `Invalid` for types that a table cannot have.
-pub fn schema_of(schema: &Schema) -> Result<StructType> {
-    from_arrow_schema(schema)
 }

@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::conflict::Conflict;
-use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::after_commit::{Base, write_checksum};
-use deltic_table::commit::LogCommitter;
+use deltic_table::commit::{Committer, LogCommitter};
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;
+use deltic_table::storage::Put;
 use deltic_table::transaction::Pace;
 use deltic_table::write::spec::DataFile;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
@@ -294,6 +298,71 @@ async fn conflicts_take_the_files_away() {
     let error = commit(draft).await.unwrap_err();
     assert_eq!((error.kind(), error.version()), (&Kind::Conflict(Conflict::ConcurrentDeleteRead), Some(1)));
     assert!(!sample.log("../c1").exists());
+}
+
+/// One attempt, or none.
+struct Short {
+    cancelled: bool,
+}
+
+impl Pace for Short {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn back_off(&self, _attempts: u32) -> Option<Duration> {
+        None
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+/// A store that loses what it is given, and the answer.
+struct Lossy;
+
+impl Committer for Lossy {
+    fn commit(&self, _version: u64, _lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        Box::pin(async { Ok(Put::Unknown(Error::storage(true, "the connection was reset"))) })
+    }
+
+    fn read(&self, _version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+#[tokio::test]
+async fn files_stay_only_when_a_commit_may_name_them() {
+    let check = async |rival: Option<&str>, is_lossy: bool, cancelled: bool, stays: bool| {
+        let sample = sample();
+        std::fs::write(sample.log("../c1"), b"rows").unwrap();
+        let mut draft = begin(&sample).await;
+        draft.append(vec![file("c1")]);
+        rival.into_iter().for_each(|lines| sample.put(&commit_name(1), lines));
+        let log = LogCommitter::new(draft.storage().clone());
+        let committer: &dyn Committer = if is_lossy { &Lossy } else { &log };
+        let error = draft.commit(committer, &Short { cancelled }).await.unwrap_err();
+        assert_eq!(sample.log("../c1").exists(), stays, "{error}");
+        error
+    };
+    let append = add_with("d1", json!({"partitionValues": {"p": "d"}})).to_string();
+    let lost = check(Some(&append), false, false, false).await;
+    assert!(lost.message().contains("lost the race"), "{lost}");
+    let interrupted = check(None, false, true, false).await;
+    assert!(interrupted.message().contains("nothing was committed"), "{interrupted}");
+    let unknown = check(None, true, false, true).await;
+    assert!(unknown.message().contains("outcome of the commit is unknown"), "{unknown}");
+    // It may be our own that cannot be read.
+    assert_eq!(check(Some("{"), false, false, true).await.kind(), &Kind::Corrupt);
 }
 
 #[tokio::test]
