@@ -9,23 +9,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use arrow_schema::Schema;
-use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
-use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet, TableState};
-use deltic_protocol::log_bounds::{LogBounds, TableShape};
-use deltic_protocol::predicate::{BoundPredicate, parse};
+use deltic_protocol::predicate::parse;
 use deltic_protocol::property::{IsolationLevel, Properties, check_settable, check_unset, is_instruction, stored};
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::PathSet;
 use deltic_protocol::schema::{StructType, json};
-use deltic_protocol::{feature, legality, prune};
+use deltic_protocol::{feature, legality};
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::after_commit::{AfterCommit, Base};
-use crate::checkpoint::read::AddColumns;
 use crate::commit::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_spec};
@@ -35,6 +31,10 @@ use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing, decode_path};
 use crate::transaction::{Committed, Failed, Pace, Transaction};
 use crate::write::spec::{DataFile, WriteSpec};
+
+mod whole_files;
+
+use whole_files::{batch_of, covered, remove_columns};
 
 /// What a caller says of a transaction when it begins.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -290,7 +290,8 @@ impl Draft {
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
-            for row in covered(&adds, &shape, &predicate).map_err(|e| self.placed(e))? {
+            let is_gone = |path: &str| self.removed.removes(path);
+            for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.removed.removes(path) {
                     found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
@@ -301,7 +302,7 @@ impl Draft {
         let mut dropped = HashSet::new();
         if !self.added.is_empty() {
             let own = batch_of(self.added.iter().map(|file| file.add.clone()))?;
-            let rows = covered(&own, &shape, &predicate).map_err(|e| self.placed(e))?;
+            let rows = covered(&own, &shape, &predicate, |_| false).map_err(|e| self.placed(e))?;
             dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));
@@ -547,39 +548,6 @@ async fn remove_files(storage: &Storage, paths: Vec<String>) {
             let _deleted = storage.delete(&path).await;
         }
     }
-}
-
-fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
-    let members = vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
-    let num_records = !stats.is_empty();
-    AddColumns { members, stats, num_records, ..AddColumns::default() }
-}
-
-/// The files that hold matching rows and no others.
-fn covered(adds: &AddBatch, shape: &TableShape, predicate: &BoundPredicate) -> Result<Vec<usize>> {
-    let columns = predicate.columns();
-    let partitions = columns.iter().all(|c| c.path.first().is_some_and(|name| shape.is_partition_column(name)));
-    let bounds = match partitions {
-        true => LogBounds::of_partitions(adds, shape, &columns)?,
-        false => LogBounds::of_statistics(adds, shape, &columns, true)?,
-    };
-    let (some, all) = (prune::keep(predicate, &bounds)?, prune::always(predicate, &bounds)?);
-    let mut rows = Vec::new();
-    for row in some.set_indices() {
-        if !all.value(row) {
-            let message = "the filter may not cover the whole file, and only whole files can be removed; \
-                           narrow it to partitions, or name the files";
-            return Err(Error::invalid(message).in_file(adds.path().value(row)));
-        }
-        rows.push(row);
-    }
-    Ok(rows)
-}
-
-/// Files in columns, with the statistics that their actions have.
-fn batch_of(files: impl Iterator<Item = Add>) -> Result<AddBatch> {
-    let actions: Vec<Action> = files.map(Action::Add).collect();
-    Ok(parse_commit(&print_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
 }
 
 fn own_task(file: &DataFile) -> FileTask {

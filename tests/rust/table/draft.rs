@@ -130,6 +130,20 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn what_is_removed_already_is_not_judged_again_but_was_read() {
+    let sample = sample();
+    let mut draft = begin(&sample).await;
+    assert_eq!(draft.remove_paths(&["a1".to_owned(), "a2".to_owned()], 1).await.unwrap(), 2);
+    // Part of each, and both are gone.
+    assert_eq!(draft.remove_where("p = 'a' AND x < 5", 1).await.unwrap(), 0);
+    let error = draft.remove_where("x < 5", 1).await.unwrap_err();
+    assert_eq!(error.path(), Some("b1"), "{error}");
+    sample.commit(1, &[add_with("a3", json!({"partitionValues": {"p": "a"}}))]);
+    let error = commit(draft).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Conflict(Conflict::ConcurrentAppend), "{error}");
+}
+
+#[tokio::test]
 async fn checksums_follow_and_equal_counting() {
     let sample = sample();
     assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
