@@ -92,13 +92,16 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
 }
 
 /// A new schema with what the old one says of the columns that stay, comments and type changes among it, where the new
-/// one says nothing of it.
+/// one says nothing of it, or says the same in text: schemas that come from elsewhere have no other values.
 pub fn with_column_metadata(before: &StructType, after: &StructType) -> StructType {
     let keep = |field: &StructField| {
         let mut field = field.clone();
         if let Some(old) = before.fields.iter().find(|old| old.name == field.name) {
             for (key, value) in &old.metadata {
-                field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+                let said = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+                if !value.is_string() && said.as_str().is_some_and(|text| text == value.to_string()) {
+                    *said = value.clone();
+                }
             }
             field.data_type = inside(&old.data_type, &field.data_type);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::Metadata;
 use deltic_protocol::error::Kind;
 use deltic_protocol::legality::{check_change, check_new, with_column_metadata};
+use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
 use deltic_protocol::schema::json;
 use serde_json::{Value, json};
 
@@ -147,4 +148,22 @@ fn what_is_said_of_columns_is_kept() {
     assert_eq!(kept.fields[0].metadata.len(), 2);
     assert_eq!(kept.fields[0].metadata["comment"], json!("new"));
     assert_eq!(kept.fields[1..], after.fields[1..]);
+}
+
+#[test]
+fn what_is_no_text_survives_the_way_through_text() {
+    let parse = |columns: &str| json::parse(&schema_of(columns)).unwrap();
+    let values = json!({"n": 7, "float": 1.5, "flag": true, "none": null, "list": [1, "b"], "object": {"k": 1},
+        "text": "7", "quoted": "\"7\"", "comment": "old"});
+    let mut before = parse("a long, b long");
+    before.fields[0].metadata = values.as_object().unwrap().clone();
+    let through_text = from_arrow_schema(&to_arrow_schema(&before)).unwrap();
+    assert_eq!(with_column_metadata(&before, &through_text), before);
+    // What is another value is kept as it comes.
+    let mut after = through_text;
+    let others = [("n", json!("8")), ("text", json!("\"7\"")), ("quoted", json!("7")), ("comment", json!("new"))];
+    for (key, value) in others {
+        after.fields[0].metadata.insert(key.to_owned(), value.clone());
+        assert_eq!(with_column_metadata(&before, &after).fields[0].metadata[key], value, "{key}");
+    }
 }
