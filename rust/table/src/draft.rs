@@ -400,12 +400,18 @@ impl Draft {
     /// Adds a feature to the table's protocol.
     ///
     /// # Errors
-    /// `Invalid` if there is no such feature, `Unsupported` if deltic does not follow it.
+    /// `Invalid` if there is no such feature or the table has not the ones that it needs, `Unsupported` if deltic does not
+    /// follow it, or could not write the table with it.
     pub fn add_feature(&mut self, name: &str) -> Result<()> {
         let properties = BTreeMap::from([(format!("delta.feature.{name}"), "supported".to_owned())]);
-        let schema = self.state_after().metadata.schema().map_err(|e| self.placed(e))?;
-        let upgraded = self.protocol_with(&schema, &properties).map_err(|e| self.placed(e))?;
-        self.protocol = upgraded.or(self.protocol.take());
+        let mut after = self.state_after();
+        let schema = after.metadata.schema().map_err(|e| self.placed(e))?;
+        let Some(upgraded) = self.protocol_with(&schema, &properties).map_err(|e| self.placed(e))? else {
+            return Ok(());
+        };
+        after.protocol = upgraded;
+        check_writable(&after).map_err(|e| self.placed(e))?;
+        self.protocol = Some(after.protocol);
         Ok(())
     }
 

@@ -269,6 +269,13 @@ const UPGRADES: &str = "
 3,7 r:deletionVectors w:deletionVectors | delta.feature.domainMetadata=supported = 3,7 r:deletionVectors w:appendOnly,deletionVectors,domainMetadata,invariants
 2,5 | delta.enableDeletionVectors=true = 3,7 r:columnMapping,deletionVectors w:appendOnly,changeDataFeed,checkConstraints,columnMapping,deletionVectors,generatedColumns,invariants
 1,2 | delta.feature.zebra=supported = Invalid does not exist
+1,2 | delta.feature.icebergCompatV2=supported = Invalid `icebergCompatV2` needs `columnMapping`
+1,2 | delta.feature.icebergCompatV3=supported = Invalid needs `columnMapping` and `rowTracking`
+1,2 | delta.feature.icebergCompatV1=supported; delta.feature.columnMapping=supported = 3,7 r:columnMapping w:appendOnly,columnMapping,icebergCompatV1,invariants
+2,5 | delta.feature.icebergCompatV2=supported = 3,7 r:columnMapping w:appendOnly,changeDataFeed,checkConstraints,columnMapping,generatedColumns,icebergCompatV2,invariants
+3,7 r:columnMapping w:columnMapping | delta.feature.icebergCompatV3=supported = Invalid needs `rowTracking`, which
+# what was there before is not judged
+1,7 w:icebergCompatV1 | delta.feature.domainMetadata=supported = 1,7 w:appendOnly,domainMetadata,icebergCompatV1,invariants
 1,2 | delta.feature.clustering=supported = clustering
 ";
 
@@ -311,6 +318,8 @@ geometry | = geospatial
 | delta.feature.domainMetadata=enabled                           = 1,7 w:appendOnly,domainMetadata,invariants
 | delta.feature.domainMetadata=no                                = Invalid may only be `supported`
 | delta.feature.zebra=supported                                  = Invalid does not exist
+| delta.feature.icebergCompatV1=supported                        = Invalid needs `columnMapping`
+| delta.feature.icebergCompatV1=supported; delta.minReaderVersion=2 = 3,7 r:columnMapping w:appendOnly,changeDataFeed,checkConstraints,columnMapping,generatedColumns,icebergCompatV1,invariants
 | delta.feature.rowTracking=supported                            = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
 | delta.feature.catalogManaged=supported                         = catalogManaged
 | delta.feature.variantShredding=supported                       = variantShredding

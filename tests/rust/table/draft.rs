@@ -453,6 +453,28 @@ async fn what_writers_maintain_is_not_taken_away() {
 }
 
 #[tokio::test]
+async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
+    let sample = sample();
+    let mut draft = begin(&sample).await;
+    let error = draft.add_feature("materializePartitionColumns").unwrap_err();
+    assert_eq!(
+        error.kind(),
+        &Kind::Unsupported { features: vec!["materializePartitionColumns".to_owned()] },
+        "{error}"
+    );
+    let error = draft.add_feature("icebergCompatV1").unwrap_err();
+    assert!(error.kind() == &Kind::Invalid && error.message().contains("`columnMapping`"), "{error}");
+    draft.add_feature("vacuumProtocolCheck").unwrap();
+    draft.add_feature("columnMapping").unwrap();
+    draft.add_feature("icebergCompatV1").unwrap();
+    commit(draft).await.unwrap();
+    let names = sample.open().await.unwrap().protocol().writer_features.clone().unwrap();
+    let added = ["columnMapping", "icebergCompatV1", "vacuumProtocolCheck"];
+    assert!(added.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
+    assert!(!names.iter().any(|name| name == "materializePartitionColumns"), "{names:?}");
+}
+
+#[tokio::test]
 async fn a_removal_that_fails_removes_nothing() {
     let sample = sample();
     let mut draft = begin(&sample).await;
