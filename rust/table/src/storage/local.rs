@@ -670,6 +670,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_nobody_waits_for_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            let busy = tokio::task::spawn_blocking(move || held.recv());
+            let disk = LocalDisk { durable: true, tally: Arc::default() };
+            let mut writer = disk.create_file(folder.path().join("named").to_str().unwrap().to_owned());
+            writer.write(Bytes::from_static(b"rows")).await.unwrap();
+            // The pool has the work, and ends it after the caller has gone.
+            assert!(tokio::time::timeout(std::time::Duration::from_millis(50), writer.appear(false)).await.is_err());
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn failures_say_what_to_do() {
         let path = Path::new("/data/table/_delta_log/1.json");
         for (kind, action, expected, retryable) in [
