@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.errors import CommitConflictError, InvalidInputError
+from deltic.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from deltic.table import Table, location, names, settings
 from deltic.transaction import Commit, stream
 
@@ -47,7 +47,7 @@ def commit(write_spec: bytes, storage_options: Mapping[str, str] | None, files: 
     store = settings(storage_options)
     try:
         return Commit.parse(_deltic.commit_files(write_spec, store, files))
-    except (CommitConflictError, InvalidInputError):
+    except (CommitConflictError, InvalidInputError, UnsupportedFeatureError):
         _deltic.abort_files(write_spec, store, files)
         raise
 

@@ -138,6 +138,50 @@ def test_ctrl_c_stops_it(big: deltic.Table, uri: str, work: str) -> None:
     assert time.monotonic() - sent < 5
 
 
+INTERRUPTED_WRITE = """
+    import sys, threading, time, pathlib, _thread, pyarrow as pa, deltic
+    uri = sys.argv[1]
+    rows = pa.record_batch({"p": list(range(8)) * 2000, "n": list(range(16000))})
+    written = lambda: [p for p in pathlib.Path(uri).rglob("*.parquet") if "_delta_log" not in p.parts]
+    before = len(written())
+
+    def endless():
+        while True:
+            yield rows
+
+    def interrupt():
+        while len(written()) < before + 20:
+            time.sleep(0.01)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    data = pa.RecordBatchReader.from_batches(rows.schema, endless())
+    try:
+        WORK
+    except KeyboardInterrupt:
+        print(len(written()) - before, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "deltic.write(uri + '/new', data, target_file_size=1000)",
+        "deltic.write(uri, data, target_file_size=1000)",
+        "with deltic.Table(uri).transaction() as tx: tx.append(data)",
+    ],
+    ids=["a new table", "an append", "a transaction"],
+)
+def test_ctrl_c_leaves_no_data_files(uri: str, work: str) -> None:
+    properties = {"delta.targetFileSize": "1000"}
+    start = pa.table({"p": [0], "n": pa.array([0], pa.int64())})
+    deltic.write(uri, start, partition_by=["p"], properties=properties)
+    program = textwrap.dedent(INTERRUPTED_WRITE).replace("WORK", work)
+    found = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, timeout=60)
+    assert (found.stdout.strip(), found.returncode) == ("0", 0), found.stderr
+    assert deltic.Table(uri).scan().to_arrow().num_rows == 1
+
+
 def test_importing_starts_no_threads(root: Path) -> None:
     program = "import threading, os, deltic; print(len(os.listdir('/proc/self/task')))"
     if not Path("/proc/self/task").is_dir():

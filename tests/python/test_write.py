@@ -239,6 +239,20 @@ def test_a_partition_value_that_has_no_text_form_is_refused(uri: str) -> None:
     assert data_files(uri) == []
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_text_that_is_no_utf8_is_refused(uri: str, kind: pa.DataType) -> None:
+    text = pa.array([b"caf\xe9 noir"]).cast(pa.string(), safe=False)
+    data = pa.table({"n": [1], "t": text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)})
+    for partition_by in (None, ["t"]):
+        with pytest.raises(deltic.InvalidInputError, match="the column `t` is text, but .* not UTF-8"):
+            deltic.write(uri, data, partition_by=partition_by)
+    assert not deltic.Table(uri).exists()
+    nested = pa.table({"n": [1], "l": pa.ListArray.from_arrays([0, 1], text)})
+    with pytest.raises(deltic.InvalidInputError, match=r"the column `l\.element` is text"):
+        deltic.write(uri, nested)
+    assert data_files(uri) == []
+
+
 def test_rolling_files(uri: str) -> None:
     table = pa.table({"v": pa.array(os.urandom(8) for _ in range(50_000))})
     commit = deltic.write(uri, table, target_file_size=100_000)
@@ -294,6 +308,28 @@ def test_a_missing_column_is_filled_with_nulls(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1], "b": ["x"]}))
     deltic.write(uri, pa.table({"a": [2]}))
     assert deltic.Table(uri).scan(filter="a = 2").to_arrow()["b"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "left"),
+    [
+        (deltic.UnsupportedFeatureError("no", features=("zebra",)), 0),
+        (deltic.InvalidInputError("no"), 0),
+        (deltic.ConcurrentAppendError("no"), 0),
+        (deltic.StorageError("nobody knows", retryable=False), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_files_go_when_the_commit_is_refused(
+    uri: str, monkeypatch: pytest.MonkeyPatch, refusal: Exception, left: int
+) -> None:
+    def refuse(*arguments: object) -> str:
+        raise refusal
+
+    monkeypatch.setattr("deltic._deltic.commit_files", refuse)
+    with pytest.raises(type(refusal)):
+        deltic.write(uri, pa.table({"a": [1]}))
+    assert len(data_files(uri)) == left
 
 
 def test_an_empty_write_makes_an_empty_table(uri: str) -> None:

@@ -32,6 +32,9 @@ pub const READER_VERSION: i32 = 3;
 /// Newest writer version, the one with named features.
 pub const WRITER_VERSION: i32 = 7;
 
+/// Writer version of new tables that need nothing more.
+const PLAIN_WRITER_VERSION: i32 = 2;
+
 const FEATURE_PREFIX: &str = "delta.feature.";
 
 /// Properties that bind every writer in a way deltic cannot follow, beside the rules in [`FEATURES`].
@@ -44,6 +47,14 @@ const REFUSED: &[(&str, &str)] = &[
 /// the table's rows have is anybody's guess.
 const NEED_FEATURE: &[(&str, &str)] =
     &[("delta.enableRowTracking", "rowTracking"), ("delta.enableInCommitTimestamps", "inCommitTimestamp")];
+
+/// Features that mean something only beside others: whoever adds them adds those before. What row tracking needs comes
+/// with it.
+const NEEDS: &[(&str, &[&str])] = &[
+    ("icebergCompatV1", &["columnMapping"]),
+    ("icebergCompatV2", &["columnMapping"]),
+    ("icebergCompatV3", &["columnMapping", "rowTracking"]),
+];
 
 /// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
 const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] = &[
@@ -207,6 +218,9 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     if listed.contains("rowTracking") && !listed.contains("domainMetadata") {
         refusal.add("rowTracking", "the protocol does not list `domainMetadata`, which it needs");
     }
+    if table.properties.contradicts_row_tracking()? {
+        refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
+    }
     refuse_properties(table.properties, REFUSED, refusal)
 }
 
@@ -239,6 +253,14 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
 /// constraints, generated columns and more of every other writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
+    let protocol = lowest(schema, properties)?;
+    let has = supported(&protocol);
+    check_needs(&has, &has)?;
+    Ok(protocol)
+}
+
+/// As [`protocol_for`], of a table that may have more already.
+fn lowest(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
     property::check_settable(properties)?;
     let view = Properties::new(properties);
     let mut refusal = Refusal::default();
@@ -303,19 +325,44 @@ pub fn upgraded(
     schema: &StructType,
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&protocol_for(schema, properties)?);
+    let needed = supported(&lowest(schema, properties)?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
-    // What new tables have anyway was not asked for.
-    let missing = needed.iter().any(|name| !before.contains(name) && !plain.contains(name));
-    if !missing {
+    let only_appends = Properties::new(properties).append_only()?;
+    // What new tables have anyway was not asked for, unless it was.
+    let is_asked = |name: &str| {
+        !plain.contains(name)
+            || (name == "appendOnly" && only_appends)
+            || properties.contains_key(&format!("{FEATURE_PREFIX}{name}"))
+    };
+    let missing: Vec<&String> = needed.iter().filter(|name| !before.contains(*name) && is_asked(name)).collect();
+    if missing.is_empty() {
         return Ok(None);
     }
+    if protocol.min_writer_version < PLAIN_WRITER_VERSION && missing.iter().all(|name| plain.contains(*name)) {
+        return Ok(Some(Protocol { min_writer_version: PLAIN_WRITER_VERSION, ..protocol.clone() }));
+    }
+    check_needs(&needed, &before.union(&needed).cloned().collect())?;
     let known = before.union(&needed).map(|name| find(name).map(|f| f.name).ok_or(name));
     let names = known.collect::<std::result::Result<BTreeSet<_>, _>>();
     let names = names.map_err(|name| Error::unsupported(name, format!("deltic does not know the feature `{name}`")))?;
     // Lists take the place of what the versions implied, all of which is in `before`.
     let reader = if protocol.min_reader_version == READER_VERSION { READER_VERSION } else { 1 };
     Ok(Some(protocol_with(names, reader, WRITER_VERSION)))
+}
+
+/// Refuses to add features to a table that has not the others that they need.
+fn check_needs(added: &BTreeSet<String>, has: &BTreeSet<String>) -> Result<()> {
+    for (name, needs) in NEEDS.iter().filter(|(name, _)| added.contains(*name)) {
+        let missing: Vec<String> =
+            needs.iter().filter(|need| !has.contains(**need)).map(|n| format!("`{n}`")).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(" and ");
+            let message =
+                format!("the feature `{name}` needs {missing}, which the table does not have; add that first");
+            return Err(Error::invalid(message));
+        }
+    }
+    Ok(())
 }
 
 /// A version that a caller asks for.

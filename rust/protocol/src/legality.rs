@@ -12,12 +12,16 @@ use serde_json::Value;
 
 use crate::action::Metadata;
 use crate::error::{Error, Result};
-use crate::property::Properties;
+use crate::property::{Properties, check_exclusive};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME, field_id};
 use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
 
 /// Columns that a change feed has beside the table's own.
 const CHANGE_COLUMNS: [&str; 3] = ["_change_type", "_commit_version", "_commit_timestamp"];
+
+/// The commit that enabled times in commits, and its time.
+const ENABLEMENT: [&str; 2] =
+    ["delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"];
 
 /// Refuses a schema, partitioning and properties that no table may have. Partition columns are given the schema's
 /// spelling.
@@ -33,6 +37,7 @@ pub fn check_new(
     if schema.fields.is_empty() {
         return Err(Error::invalid("a table needs at least one column"));
     }
+    check_exclusive(configuration)?;
     let mapping = properties.column_mapping_mode()?;
     check_names(schema, "", mapping == ColumnMapping::None)?;
     check_partitioning(schema, partition_by)?;
@@ -78,17 +83,25 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if largest(new) < largest(old) {
         return Err(Error::invalid(format!("`{key}` cannot become smaller: old ids would be given out again")));
     }
+    let [version, time] = ENABLEMENT;
+    let is_half = |p: Properties<'_>| p.get(version).is_some() != p.get(time).is_some();
+    if is_half(new) && !is_half(old) {
+        return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
+    }
     if modes.0 == ColumnMapping::None { keep_columns(&before.schema()?, &schema, "") } else { Ok(()) }
 }
 
 /// A new schema with what the old one says of the columns that stay, comments and type changes among it, where the new
-/// one says nothing of it.
+/// one says nothing of it, or says the same in text: schemas that come from elsewhere have no other values.
 pub fn with_column_metadata(before: &StructType, after: &StructType) -> StructType {
     let keep = |field: &StructField| {
         let mut field = field.clone();
         if let Some(old) = before.fields.iter().find(|old| old.name == field.name) {
             for (key, value) in &old.metadata {
-                field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+                let said = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+                if !value.is_string() && said.as_str().is_some_and(|text| text == value.to_string()) {
+                    *said = value.clone();
+                }
             }
             field.data_type = inside(&old.data_type, &field.data_type);
         }

@@ -23,7 +23,8 @@ mod interval;
 mod table;
 
 pub use interval::parse_interval;
-pub use table::{PROPERTIES, Property, check_settable, docs_table, is_instruction, stored};
+pub(crate) use table::check_exclusive;
+pub use table::{PROPERTIES, Property, check_settable, check_unset, docs_table, is_instruction, stored};
 
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -263,6 +264,12 @@ impl<'a> Properties<'a> {
             row_id_column: name("delta.rowTracking.materializedRowIdColumnName"),
             row_commit_version_column: name("delta.rowTracking.materializedRowCommitVersionColumnName"),
         }))
+    }
+
+    /// Whether `delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true: rows would have ids, and files
+    /// that are added would give them none.
+    pub fn contradicts_row_tracking(self) -> Result<bool> {
+        Ok(self.is_true("delta.enableRowTracking")? && self.is_true("delta.rowTrackingSuspended")?)
     }
 
     /// `delta.targetFileSize`: bytes a data file should have; `None` leaves it to the writer.

@@ -29,6 +29,8 @@ use crate::errors::{Failure, Result};
 const THREADS_FOR_FILES: usize = 6;
 /// How long Ctrl-C may go unnoticed.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long Ctrl-C may take because something is undone first.
+const UNDOING: Duration = Duration::from_secs(3);
 
 /// The runtime of this process, or of the process that this one was forked from.
 static CURRENT: Mutex<Option<Runtime>> = Mutex::new(None);
@@ -159,6 +161,20 @@ where
     T: Send,
 {
     block_on(py, future)?.map_err(Failure::from)
+}
+
+/// [`run`] for a future that leaves something to be undone when Ctrl-C drops it: waits until it is, for a while, or until
+/// the next Ctrl-C.
+pub(crate) fn run_or_undo<T, F>(py: Python<'_>, future: F, undone: impl Future<Output = ()> + Send) -> Result<T>
+where
+    F: Future<Output = std::result::Result<T, Error>> + Send,
+    T: Send,
+{
+    let outcome = run(py, future);
+    if let Err(Failure::Python(_)) = outcome {
+        let _undone = block_on(py, async { timeout(UNDOING, undone).await })?;
+    }
+    outcome
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use serde_json::json;
 use crate::arrow::{ArrowSchema, ArrowStream, reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::{Failure, Result};
-use crate::runtime::{Runtime, run};
+use crate::runtime::{Runtime, run, run_or_undo};
 use crate::table::{Snapshot, Table, read_tasks};
 
 /// How long what a commit left may be built on unasked. A table that was deleted and made anew in the meantime would get a
@@ -102,11 +102,11 @@ impl Transaction {
             let spec = draft.write_spec(rows.schema())?;
             let storage = draft.storage().clone();
             let location = storage.location().to_owned();
-            let write = async {
-                let writer = DataWriter::new(storage, &spec, Clock::now)?;
-                writer.write_all_soon(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(location))
-            };
-            let written = run(py, write)?;
+            let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
+            let gone = writer.gone();
+            let write =
+                async { writer.write_all_soon(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(location)) };
+            let written = run_or_undo(py, write, gone)?;
             let rows = written.0.iter().map(|file| file.rows).sum();
             draft.append_soon(written);
             Ok(rows)

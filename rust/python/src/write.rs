@@ -14,7 +14,7 @@ use pyo3::pybacked::PyBackedBytes;
 use crate::arrow::{reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
-use crate::runtime::run;
+use crate::runtime::{run, run_or_undo};
 use crate::table::storage;
 use crate::transaction::run_to_end;
 
@@ -72,7 +72,7 @@ pub(crate) fn write_spec(
     Ok(run(py, job)?.to_bytes()?)
 }
 
-/// Writes data files; gives each in its byte form. After an error none is left.
+/// Writes data files; gives each in its byte form. After an error or Ctrl-C none is left.
 #[pyfunction]
 #[pyo3(signature = (spec, storage_options, data, in_memory = false))]
 pub(crate) fn write_files(
@@ -84,11 +84,11 @@ pub(crate) fn write_files(
 ) -> Result<Vec<Vec<u8>>> {
     let (job, storage) = open(spec, storage_options)?;
     let rows = reader_from_py(data)?;
-    let write = async {
-        let writer = DataWriter::new(storage, job.spec(), Clock::now)?;
-        writer.write_all(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(job.location.clone()))
-    };
-    Ok(run(py, write)?.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
+    let mut writer = DataWriter::new(storage, job.spec(), Clock::now)?;
+    let gone = writer.gone();
+    let write =
+        async { writer.write_all(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(job.location.clone())) };
+    Ok(run_or_undo(py, write, gone)?.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
 /// Removes written files that will not be committed, as far as the store lets it.

@@ -9,24 +9,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use arrow_schema::Schema;
-use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
-use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet, TableState};
-use deltic_protocol::log_bounds::{LogBounds, TableShape};
-use deltic_protocol::predicate::{BoundPredicate, parse};
-use deltic_protocol::property::{IsolationLevel, Properties, check_settable, is_instruction, stored};
+use deltic_protocol::predicate::parse;
+use deltic_protocol::property::{IsolationLevel, Properties, check_settable, check_unset, is_instruction, stored};
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::PathSet;
-use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::{StructType, json};
-use deltic_protocol::{feature, legality, prune};
+use deltic_protocol::{feature, legality};
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::after_commit::{AfterCommit, Base};
-use crate::checkpoint::read::AddColumns;
 use crate::commit::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_spec};
@@ -34,8 +29,12 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::{FileTask, TaskGroup};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing, decode_path};
-use crate::transaction::{Committed, Pace, Transaction};
+use crate::transaction::{Committed, Failed, Pace, Transaction};
 use crate::write::spec::{DataFile, WriteSpec};
+
+mod whole_files;
+
+use whole_files::{batch_of, covered, remove_columns};
 
 /// What a caller says of a transaction when it begins.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -132,9 +131,7 @@ impl Draft {
                 (Base::of(&snapshot).await?, Some(snapshot))
             }
         };
-        let state = &base.state;
-        let schema = state.metadata.schema().map_err(in_table)?;
-        feature::check_writable(&state.protocol, &state.metadata, &schema).map_err(in_table)?;
+        check_writable(&base.state).map_err(in_table)?;
         Ok(Self {
             storage: storage.clone(),
             txn_id: ids.unique(),
@@ -174,7 +171,8 @@ impl Draft {
     /// The version that is read. Asked for late, it is the newest one.
     ///
     /// # Errors
-    /// `Conflict` if rows were written for columns that are others by now.
+    /// `Conflict` if rows were written for columns that are others by now, `Unsupported` if deltic cannot write the table
+    /// any more.
     pub async fn snapshot(&mut self) -> Result<Snapshot> {
         if let Some(snapshot) = &self.snapshot {
             return Ok(snapshot.clone());
@@ -189,6 +187,7 @@ impl Draft {
                 "another writer changed the table's schema or properties since this handle looked; begin again";
             return Err(Error::new(conflict, message).at_version(new.version).in_table(self.storage.location()));
         }
+        check_writable(new).map_err(|e| self.placed(e))?;
         self.base = base;
         self.snapshot = Some(snapshot.clone());
         Ok(snapshot)
@@ -249,13 +248,12 @@ impl Draft {
     /// # Errors
     /// `Invalid` if one of them is not in the table as this transaction sees it.
     pub async fn remove_paths(&mut self, paths: &[String], now_ms: i64) -> Result<u64> {
-        self.check_removable()?;
+        let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
         let own: HashSet<String> = self.added.iter().map(|file| canonical_path(&file.add.path).into_owned()).collect();
         let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
-            let snapshot = self.snapshot().await?;
             let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
             while let Some(adds) = live.try_next().await? {
                 for (row, path) in adds.path().iter().enumerate() {
@@ -282,8 +280,7 @@ impl Draft {
     /// # Errors
     /// `Invalid`, naming it, if a file may hold other rows too.
     pub async fn remove_where(&mut self, filter: &str, now_ms: i64) -> Result<u64> {
-        self.check_removable()?;
-        let snapshot = self.snapshot().await?;
+        let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
         let mut leaves = Vec::new();
@@ -293,7 +290,8 @@ impl Draft {
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
-            for row in covered(&adds, &shape, &predicate).map_err(|e| self.placed(e))? {
+            let is_gone = |path: &str| self.removed.removes(path);
+            for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.removed.removes(path) {
                     found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
@@ -304,7 +302,7 @@ impl Draft {
         let mut dropped = HashSet::new();
         if !self.added.is_empty() {
             let own = batch_of(self.added.iter().map(|file| file.add.clone()))?;
-            let rows = covered(&own, &shape, &predicate).map_err(|e| self.placed(e))?;
+            let rows = covered(&own, &shape, &predicate, |_| false).map_err(|e| self.placed(e))?;
             dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));
@@ -323,13 +321,16 @@ impl Draft {
         self.discarded.extend(gone.into_iter().map(|file| file.add.path));
     }
 
-    fn check_removable(&self) -> Result<()> {
+    /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
+    /// than what was known.
+    async fn removable(&mut self) -> Result<Snapshot> {
         self.refuse_after_metadata("remove files")?;
+        let snapshot = self.snapshot().await?;
         if Properties::of(&self.base.state.metadata).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
             return Err(self.placed(Error::invalid(message)));
         }
-        Ok(())
+        Ok(snapshot)
     }
 
     /// Columns are resolved by the metadata of the snapshot, so who changes it reads first.
@@ -368,6 +369,7 @@ impl Draft {
             after.schema_string = json::print(&legality::with_column_metadata(&known, schema));
         }
         for key in &change.unset {
+            check_unset(key).map_err(place)?;
             if is_instruction(key) || after.configuration.remove(key).is_none() {
                 return Err(place(Error::invalid(format!("the property `{key}` is not set, so it cannot be unset"))));
             }
@@ -398,12 +400,18 @@ impl Draft {
     /// Adds a feature to the table's protocol.
     ///
     /// # Errors
-    /// `Invalid` if there is no such feature, `Unsupported` if deltic does not follow it.
+    /// `Invalid` if there is no such feature or the table has not the ones that it needs, `Unsupported` if deltic does not
+    /// follow it, or could not write the table with it.
     pub fn add_feature(&mut self, name: &str) -> Result<()> {
         let properties = BTreeMap::from([(format!("delta.feature.{name}"), "supported".to_owned())]);
-        let schema = self.state_after().metadata.schema().map_err(|e| self.placed(e))?;
-        let upgraded = self.protocol_with(&schema, &properties).map_err(|e| self.placed(e))?;
-        self.protocol = upgraded.or(self.protocol.take());
+        let mut after = self.state_after();
+        let schema = after.metadata.schema().map_err(|e| self.placed(e))?;
+        let Some(upgraded) = self.protocol_with(&schema, &properties).map_err(|e| self.placed(e))? else {
+            return Ok(());
+        };
+        after.protocol = upgraded;
+        check_writable(&after).map_err(|e| self.placed(e))?;
+        self.protocol = Some(after.protocol);
         Ok(())
     }
 
@@ -439,25 +447,36 @@ impl Draft {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub async fn commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
-        self.take_syncing().wait().await?;
+    pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
         let (storage, known, discarded) = (self.storage.clone(), self.base.clone(), self.discarded.clone());
         let own: Vec<String> = self.added.iter().map(|file| file.add.path.clone()).collect();
         remove_files(&storage, discarded).await;
-        let Some(transaction) = self.finish(pace.now_ms())? else { return Ok(None) };
-        let metrics = transaction.metrics.clone();
-        let committed = match transaction.commit(committer, pace).await {
-            Ok(committed) => committed,
-            Err(error) => {
-                // Only a failing store leaves it open whether the commit landed, or will.
-                if !matches!(error.kind(), Kind::Storage { .. }) {
+        match self.try_commit(committer, pace).await {
+            Ok(None) => Ok(None),
+            Ok(Some((committed, metrics))) => {
+                let after = AfterCommit::run(&storage, &committed, Some(&known), pace.now_ms()).await;
+                Ok(Some(Outcome { committed, metrics, after }))
+            }
+            Err(failed) => {
+                // Otherwise a commit may name them that has landed unheard, or will.
+                if matches!(failed, Failed::Certainly(_)) {
                     remove_files(&storage, own).await;
                 }
-                return Err(error.in_table(storage.location()));
+                Err(Error::from(failed).in_table(storage.location()))
             }
-        };
-        let after = AfterCommit::run(&storage, &committed, Some(&known), pace.now_ms()).await;
-        Ok(Some(Outcome { committed, metrics, after }))
+        }
+    }
+
+    /// The commit and its counters.
+    async fn try_commit(
+        mut self,
+        committer: &dyn Committer,
+        pace: &dyn Pace,
+    ) -> Result<Option<(Committed, Map<String, Value>)>, Failed> {
+        let prepared = self.take_syncing().wait().await.and_then(|()| self.finish(pace.now_ms()));
+        let Some(transaction) = prepared.map_err(Failed::Certainly)? else { return Ok(None) };
+        let metrics = transaction.metrics.clone();
+        Ok(Some((transaction.try_commit(committer, pace).await?, metrics)))
     }
 
     /// The transaction, if there is anything to say. Metadata may have moved on since the draft began only where the
@@ -515,6 +534,11 @@ impl Draft {
     }
 }
 
+/// Refuses a table that deltic cannot write.
+fn check_writable(state: &TableState) -> Result<()> {
+    feature::check_writable(&state.protocol, &state.metadata, &state.metadata.schema()?)
+}
+
 async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {
     match latest {
         Some(known) => known.refresh().await,
@@ -532,39 +556,6 @@ async fn remove_files(storage: &Storage, paths: Vec<String>) {
     }
 }
 
-fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
-    let members = vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
-    let num_records = !stats.is_empty();
-    AddColumns { members, stats, num_records, ..AddColumns::default() }
-}
-
-/// The files that hold matching rows and no others.
-fn covered(adds: &AddBatch, shape: &TableShape, predicate: &BoundPredicate) -> Result<Vec<usize>> {
-    let columns = predicate.columns();
-    let partitions = columns.iter().all(|c| c.path.first().is_some_and(|name| shape.is_partition_column(name)));
-    let bounds = match partitions {
-        true => LogBounds::of_partitions(adds, shape, &columns)?,
-        false => LogBounds::of_statistics(adds, shape, &columns, true)?,
-    };
-    let (some, all) = (prune::keep(predicate, &bounds)?, prune::always(predicate, &bounds)?);
-    let mut rows = Vec::new();
-    for row in some.set_indices() {
-        if !all.value(row) {
-            let message = "the filter may not cover the whole file, and only whole files can be removed; \
-                           narrow it to partitions, or name the files";
-            return Err(Error::invalid(message).in_file(adds.path().value(row)));
-        }
-        rows.push(row);
-    }
-    Ok(rows)
-}
-
-/// Files in columns, with the statistics that their actions have.
-fn batch_of(files: impl Iterator<Item = Add>) -> Result<AddBatch> {
-    let actions: Vec<Action> = files.map(Action::Add).collect();
-    Ok(parse_commit(&print_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
-}
-
 fn own_task(file: &DataFile) -> FileTask {
     let add = &file.add;
     FileTask {
@@ -576,12 +567,4 @@ fn own_task(file: &DataFile) -> FileTask {
         default_row_commit_version: add.default_row_commit_version,
         ..FileTask::default()
     }
-}
-
-/// A schema as Arrow has it, for [`MetadataChange`].
-///
-/// # Errors
-/// `Invalid` for types that a table cannot have.
-pub fn schema_of(schema: &Schema) -> Result<StructType> {
-    from_arrow_schema(schema)
 }

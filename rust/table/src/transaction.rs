@@ -98,17 +98,41 @@ pub trait Pace: Send + Sync {
     }
 }
 
+/// Why a transaction did not end as a commit, and what that proves.
+#[derive(Debug)]
+pub enum Failed {
+    /// Nothing was committed, nor will be.
+    Certainly(Error),
+    /// It may be in the log, or still get there.
+    Perhaps(Error),
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Certainly(error) | Failed::Perhaps(error) => error,
+        }
+    }
+}
+
 impl Transaction {
     /// Commits, after whatever was committed since the version it builds on.
     ///
     /// # Errors
     /// `Conflict` if a winner does not allow it, `Storage` if the store fails, the pace gives up or is cancelled. After a
-    /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id. After any
-    /// other error nothing was committed.
-    pub async fn commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed> {
-        self.pending.check_duplicates()?;
+    /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
+    pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed> {
+        Ok(self.try_commit(committer, pace).await?)
+    }
+
+    /// As [`Transaction::commit`], for who has to know whether a failure is certain.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub async fn try_commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed, Failed> {
         let first = self.pending.version();
-        let tracked = self.tracks_rows()?;
+        let prepared = self.pending.check_duplicates().and_then(|()| self.tracks_rows());
+        let tracked = prepared.map_err(Failed::Certainly)?;
         let mut attempts = 0;
         // Why it is not known whether a put of `version` landed, or still will.
         let mut unknown = None;
@@ -118,19 +142,14 @@ impl Transaction {
             }
             attempts += 1;
             let version = self.pending.version();
-            check_version(version)?;
-            let mut attempt = Attempt::new(&self.pending, first, pace.now_ms())?;
-            let info = self.commit_info((first, tracked), pace.now_ms())?;
-            let (lines, others) = attempt.print(info, &self.pending.actions)?;
-            if lines.len() > MOST_BYTES {
-                return Err(Error::invalid(
-                    "the commit would be larger than 2 GiB, which no reader takes; make several",
-                ));
-            }
+            let (lines, others) = match self.print((first, tracked), pace.now_ms()) {
+                Ok(printed) => printed,
+                Err(error) => return Err(self.failed(attempts, unknown, error)),
+            };
             match committer.commit(version, lines.clone()).await {
                 Ok(Put::Created) => {
                     self.check_not_late(committer, attempts, pace.now_ms()).await?;
-                    return self.landed((lines, others), attempts, version == first);
+                    return self.landed((lines, others), attempts, version == first).map_err(Failed::Perhaps);
                 }
                 // Something on the way may have sent the request twice, so it can be ours that is there.
                 Ok(Put::Exists) => unknown = unknown.or_else(|| Some(unread(version))),
@@ -144,17 +163,17 @@ impl Transaction {
             sleep(wait.unwrap_or_default(), pace).await;
             match self.follow(committer).await {
                 Ok(Some(found)) => {
-                    let others = found.others()?;
+                    let others = found.others().map_err(Failed::Perhaps)?;
                     let follows_base = self.pending.version() == first;
-                    return self.landed((found, others), attempts, follows_base);
+                    return self.landed((found, others), attempts, follows_base).map_err(Failed::Perhaps);
                 }
                 Ok(None) if self.pending.version() == version => {}
                 // Whoever has the version keeps it: a put of ours that is still under way cannot land any more.
                 Ok(None) => unknown = None,
-                Err(error) if self.pending.version() == version && matches!(error.kind(), Kind::Storage { .. }) => {
-                    return Err(self.failed(attempts, unknown, error));
+                Err(Failed::Perhaps(error)) if matches!(error.kind(), Kind::Storage { .. }) => {
+                    return Err(Failed::Perhaps(self.unknown_outcome(attempts, unknown.unwrap_or(error))));
                 }
-                Err(error) => return Err(error),
+                Err(failed) => return Err(failed),
             }
             if wait.is_none() {
                 return Err(self.failed(attempts, unknown, race_lost(attempts)));
@@ -164,7 +183,7 @@ impl Transaction {
 
     /// Refuses a commit that was given a free version only because the one that had it was cleaned away: no reader looks
     /// there any more, and nobody judged what was committed since.
-    async fn check_not_late(&self, committer: &dyn Committer, attempts: u32, now_ms: i64) -> Result<()> {
+    async fn check_not_late(&self, committer: &dyn Committer, attempts: u32, now_ms: i64) -> Result<(), Failed> {
         let Some(state) = &self.pending.state else { return Ok(()) };
         let kept = Properties::of(&state.metadata).log_retention().unwrap_or(DAY_MS).min(DAY_MS);
         if state.timestamp.is_some_and(|timestamp| now_ms.saturating_sub(timestamp) < kept) {
@@ -185,16 +204,19 @@ impl Transaction {
                      committed; begin again on the newest version",
                     state.version
                 );
-                Err(Error::storage(false, message).at_version(version))
+                Err(Failed::Certainly(Error::storage(false, message).at_version(version)))
             }
             // It is in the log, and nobody knows whether it counts.
-            Err(error) => Err(self.unknown_outcome(attempts, error)),
+            Err(error) => Err(Failed::Perhaps(self.unknown_outcome(attempts, error))),
         }
     }
 
     /// Reads and judges the winners from the version that was tried on, until one is not there. A winner that is this
     /// very transaction is given back.
-    async fn follow(&mut self, committer: &dyn Committer) -> Result<Option<Lines>> {
+    async fn follow(&mut self, committer: &dyn Committer) -> Result<Option<Lines>, Failed> {
+        let tried = self.pending.version();
+        // Until the version that was tried is read, it may be ours that is there.
+        let unread = |at: u64| if at == tried { Failed::Perhaps } else { Failed::Certainly };
         let mut seen = 0_usize;
         loop {
             let from = self.pending.version();
@@ -204,14 +226,15 @@ impl Transaction {
             let mut reads = stream::iter(versions).map(|version| committer.read(version)).buffered(ahead);
             while let Some(read) = reads.next().await {
                 let at = self.pending.version();
-                let Some(lines) = read? else { return Ok(None) };
+                let Some(lines) = read.map_err(unread(at))? else { return Ok(None) };
                 let place = |e: Error| e.at_version(at).in_file(log_path(&commit_name(at)));
-                let winner = parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place)?;
+                let winner =
+                    parse_commit(&lines, Origin::Commit(at), Wanted::All).map_err(place).map_err(unread(at))?;
                 if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.txn_id.as_str()) {
-                    committer.settle(at).await?;
-                    return Lines::of(&lines).map(Some);
+                    committer.settle(at).await.map_err(Failed::Perhaps)?;
+                    return Lines::of(&lines).map(Some).map_err(Failed::Perhaps);
                 }
-                self.pending.follow(&winner, at)?;
+                self.pending.follow(&winner, at).map_err(Failed::Certainly)?;
                 seen += 1;
             }
         }
@@ -264,8 +287,11 @@ impl Transaction {
 
     /// `error`, unless there is worse to say. An unknown outcome is never retryable: whoever runs the write again may do
     /// it twice.
-    fn failed(&self, attempts: u32, unknown: Option<Error>, error: Error) -> Error {
-        unknown.map_or(error, |lost| self.unknown_outcome(attempts, lost))
+    fn failed(&self, attempts: u32, unknown: Option<Error>, error: Error) -> Failed {
+        match unknown {
+            Some(lost) => Failed::Perhaps(self.unknown_outcome(attempts, lost)),
+            None => Failed::Certainly(error),
+        }
     }
 
     fn unknown_outcome(&self, attempts: u32, lost: Error) -> Error {
@@ -275,6 +301,18 @@ impl Transaction {
              look for the txnId {id} in the log before writing again"
         );
         Error::storage(false, message).caused_by(lost)
+    }
+
+    /// What is to stand in the log, and again what of it is not of files.
+    fn print(&self, (first, tracked): (u64, bool), now_ms: i64) -> Result<(Lines, Vec<u8>)> {
+        check_version(self.pending.version())?;
+        let mut attempt = Attempt::new(&self.pending, first, now_ms)?;
+        let info = self.commit_info((first, tracked), now_ms)?;
+        let (lines, others) = attempt.print(info, &self.pending.actions)?;
+        if lines.len() > MOST_BYTES {
+            return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
+        }
+        Ok((lines, others))
     }
 
     fn commit_info(&self, (first, tracked): (u64, bool), now_ms: i64) -> Result<CommitInfo> {

@@ -211,6 +211,8 @@ const WRITABLE: &str = "
 1,7 w:appendOnly | | partitioned=a                               = ok
 1,7 w:rowTracking,domainMetadata | |                             = ok
 1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true = ok
+1,7 w:rowTracking,domainMetadata | | delta.rowTrackingSuspended=true = ok
+1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true; delta.rowTrackingSuspended=true = rowTracking
 1,7 w:rowTracking | |                                            = rowTracking
 1,7 w:clustering,domainMetadata | |                              = clustering
 1,7 w:collations | |                                             = collations
@@ -247,6 +249,16 @@ fn a_refusal_gives_every_reason() {
 /// Protocol `|` properties to set `=` the protocol then, `-` if it stays.
 const UPGRADES: &str = "
 1,2 | delta.appendOnly=true; my.own=1 = -
+1,1 | my.own=1 = -
+1,1 | delta.appendOnly=true = 1,2
+1,1 | delta.appendOnly=false = -
+1,1 | delta.feature.invariants=supported = 1,2
+1,1 | delta.appendOnly=true; delta.enableChangeDataFeed=true = 1,7 w:appendOnly,changeDataFeed,invariants
+1,7 w: | delta.appendOnly=true = 1,7 w:appendOnly,invariants
+1,7 w: | delta.appendOnly=false = -
+1,7 w: | delta.feature.appendOnly=supported = 1,7 w:appendOnly,invariants
+1,7 w:appendOnly | delta.appendOnly=true = -
+3,7 r:deletionVectors w:deletionVectors | delta.appendOnly=TRUE = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
 1,2 | delta.enableDeletionVectors=true = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
 1,2 | delta.enableChangeDataFeed=true = 1,7 w:appendOnly,changeDataFeed,invariants
 1,4 | delta.enableChangeDataFeed=true = -
@@ -257,6 +269,13 @@ const UPGRADES: &str = "
 3,7 r:deletionVectors w:deletionVectors | delta.feature.domainMetadata=supported = 3,7 r:deletionVectors w:appendOnly,deletionVectors,domainMetadata,invariants
 2,5 | delta.enableDeletionVectors=true = 3,7 r:columnMapping,deletionVectors w:appendOnly,changeDataFeed,checkConstraints,columnMapping,deletionVectors,generatedColumns,invariants
 1,2 | delta.feature.zebra=supported = Invalid does not exist
+1,2 | delta.feature.icebergCompatV2=supported = Invalid `icebergCompatV2` needs `columnMapping`
+1,2 | delta.feature.icebergCompatV3=supported = Invalid needs `columnMapping` and `rowTracking`
+1,2 | delta.feature.icebergCompatV1=supported; delta.feature.columnMapping=supported = 3,7 r:columnMapping w:appendOnly,columnMapping,icebergCompatV1,invariants
+2,5 | delta.feature.icebergCompatV2=supported = 3,7 r:columnMapping w:appendOnly,changeDataFeed,checkConstraints,columnMapping,generatedColumns,icebergCompatV2,invariants
+3,7 r:columnMapping w:columnMapping | delta.feature.icebergCompatV3=supported = Invalid needs `rowTracking`, which
+# what was there before is not judged
+1,7 w:icebergCompatV1 | delta.feature.domainMetadata=supported = 1,7 w:appendOnly,domainMetadata,icebergCompatV1,invariants
 1,2 | delta.feature.clustering=supported = clustering
 ";
 
@@ -299,10 +318,14 @@ geometry | = geospatial
 | delta.feature.domainMetadata=enabled                           = 1,7 w:appendOnly,domainMetadata,invariants
 | delta.feature.domainMetadata=no                                = Invalid may only be `supported`
 | delta.feature.zebra=supported                                  = Invalid does not exist
+| delta.feature.icebergCompatV1=supported                        = Invalid needs `columnMapping`
+| delta.feature.icebergCompatV1=supported; delta.minReaderVersion=2 = 3,7 r:columnMapping w:appendOnly,changeDataFeed,checkConstraints,columnMapping,generatedColumns,icebergCompatV1,invariants
 | delta.feature.rowTracking=supported                            = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
 | delta.feature.catalogManaged=supported                         = catalogManaged
 | delta.feature.variantShredding=supported                       = variantShredding
 | delta.enableRowTracking=true                                   = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
+| delta.enableRowTracking=false; delta.rowTrackingSuspended=true = 1,2
+| delta.enableRowTracking=true; delta.rowTrackingSuspended=true  = Invalid cannot both be true
 | delta.enableInCommitTimestamps=true                            = 1,7 w:appendOnly,inCommitTimestamp,invariants
 | delta.enableTypeWidening=true                                  = typeWidening
 | delta.enableVariantShredding=true                              = variantShredding
@@ -347,6 +370,18 @@ fn instructions_to_the_protocol_are_not_stored() {
     let stored = property::stored(&properties);
     assert_eq!(stored.keys().collect::<Vec<_>>(), ["delta.appendOnly", "mine"]);
     assert!(property::is_instruction("delta.minWriterVersion") && !property::is_instruction("delta.appendOnly"));
+}
+
+#[test]
+fn what_only_writers_set_is_not_unset_by_hand() {
+    for property in PROPERTIES {
+        let by_hand = property.about.starts_with("set by");
+        match property::check_unset(property.name) {
+            Ok(()) => assert!(!by_hand, "{}", property.name),
+            Err(e) => assert!(by_hand && e.kind() == &Kind::Invalid && e.message().contains(property.about), "{e}"),
+        }
+    }
+    property::check_unset("my.own").unwrap();
 }
 
 const INTERVALS: &str = "

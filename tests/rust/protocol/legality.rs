@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::Metadata;
 use deltic_protocol::error::Kind;
 use deltic_protocol::legality::{check_change, check_new, with_column_metadata};
+use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
 use deltic_protocol::schema::json;
 use serde_json::{Value, json};
 
@@ -43,6 +44,10 @@ fn configuration(text: &str) -> BTreeMap<String, String> {
 
 const MAPPED: &str = "columnMapping.mode=name; columnMapping.maxColumnId=2";
 
+const DATED: &str = "inCommitTimestampEnablementVersion=5; inCommitTimestampEnablementTimestamp=9";
+
+const TRACKED_AND_NOT: &str = "enableRowTracking=true; rowTrackingSuspended=true";
+
 #[test]
 fn new_metadata() {
     let cases = [
@@ -58,6 +63,7 @@ fn new_metadata() {
         ("a;b long", "", "", "has the character ';'"),
         ("_commit_version long", "", "", "ok"),
         ("_commit_version long", "", "enableChangeDataFeed=true", "taken where changes are recorded"),
+        ("a long", "", TRACKED_AND_NOT, "cannot both be true"),
         ("a long 1 x, b long 2 y", "", MAPPED, "ok"),
         ("a;b long 1 x, b long 2 y", "", MAPPED, "ok"),
         ("a long 1 x, b long 1 y", "", MAPPED, "have one id, 1"),
@@ -99,6 +105,14 @@ fn changes_of_metadata() {
         ("a long", "", "a long 1 a", "columnMapping.mode=id; columnMapping.maxColumnId=1", "cannot go from none to id"),
         ("a long 1 x, b long 2 y", MAPPED, "a long 1 x, b long 2 y", "", "cannot go from name to none"),
         ("a long 1 x, b long 2 y", MAPPED, "c long 1 x", MAPPED, "ok"),
+        ("a long", "", "a long", DATED, "ok"),
+        ("a long", DATED, "a long", "", "ok"),
+        ("a long", DATED, "a long", "inCommitTimestampEnablementVersion=5", "belong together"),
+        ("a long", "", "a long", "inCommitTimestampEnablementTimestamp=9", "belong together"),
+        // What is half already can be made whole.
+        ("a long", "inCommitTimestampEnablementTimestamp=9", "a long", DATED, "ok"),
+        ("a long", "", "a long", "rowTrackingSuspended=true", "ok"),
+        ("a long", "enableRowTracking=true", "a long", TRACKED_AND_NOT, "cannot both be true"),
         (
             "a long 1 x, b long 2 y",
             MAPPED,
@@ -134,4 +148,22 @@ fn what_is_said_of_columns_is_kept() {
     assert_eq!(kept.fields[0].metadata.len(), 2);
     assert_eq!(kept.fields[0].metadata["comment"], json!("new"));
     assert_eq!(kept.fields[1..], after.fields[1..]);
+}
+
+#[test]
+fn what_is_no_text_survives_the_way_through_text() {
+    let parse = |columns: &str| json::parse(&schema_of(columns)).unwrap();
+    let values = json!({"n": 7, "float": 1.5, "flag": true, "none": null, "list": [1, "b"], "object": {"k": 1},
+        "text": "7", "quoted": "\"7\"", "comment": "old"});
+    let mut before = parse("a long, b long");
+    before.fields[0].metadata = values.as_object().unwrap().clone();
+    let through_text = from_arrow_schema(&to_arrow_schema(&before)).unwrap();
+    assert_eq!(with_column_metadata(&before, &through_text), before);
+    // What is another value is kept as it comes.
+    let mut after = through_text;
+    let others = [("n", json!("8")), ("text", json!("\"7\"")), ("quoted", json!("7")), ("comment", json!("new"))];
+    for (key, value) in others {
+        after.fields[0].metadata.insert(key.to_owned(), value.clone());
+        assert_eq!(with_column_metadata(&before, &after).fields[0].metadata[key], value, "{key}");
+    }
 }

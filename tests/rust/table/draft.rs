@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::conflict::Conflict;
-use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::after_commit::{Base, write_checksum};
-use deltic_table::commit::LogCommitter;
-use deltic_table::draft::{Draft, DraftOptions, Outcome};
+use deltic_table::commit::{Committer, LogCommitter};
+use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;
+use deltic_table::storage::Put;
 use deltic_table::transaction::Pace;
 use deltic_table::write::spec::DataFile;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
@@ -123,6 +127,20 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
         .collect();
     assert_eq!(vectors.len(), 1, "the deletion vector is part of what is removed: {text}");
     assert_eq!(sample.open().await.unwrap().num_files().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn what_is_removed_already_is_not_judged_again_but_was_read() {
+    let sample = sample();
+    let mut draft = begin(&sample).await;
+    assert_eq!(draft.remove_paths(&["a1".to_owned(), "a2".to_owned()], 1).await.unwrap(), 2);
+    // Part of each, and both are gone.
+    assert_eq!(draft.remove_where("p = 'a' AND x < 5", 1).await.unwrap(), 0);
+    let error = draft.remove_where("x < 5", 1).await.unwrap_err();
+    assert_eq!(error.path(), Some("b1"), "{error}");
+    sample.commit(1, &[add_with("a3", json!({"partitionValues": {"p": "a"}}))]);
+    let error = commit(draft).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Conflict(Conflict::ConcurrentAppend), "{error}");
 }
 
 #[tokio::test]
@@ -296,6 +314,71 @@ async fn conflicts_take_the_files_away() {
     assert!(!sample.log("../c1").exists());
 }
 
+/// One attempt, or none.
+struct Short {
+    cancelled: bool,
+}
+
+impl Pace for Short {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn back_off(&self, _attempts: u32) -> Option<Duration> {
+        None
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+/// A store that loses what it is given, and the answer.
+struct Lossy;
+
+impl Committer for Lossy {
+    fn commit(&self, _version: u64, _lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        Box::pin(async { Ok(Put::Unknown(Error::storage(true, "the connection was reset"))) })
+    }
+
+    fn read(&self, _version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+#[tokio::test]
+async fn files_stay_only_when_a_commit_may_name_them() {
+    let check = async |rival: Option<&str>, is_lossy: bool, cancelled: bool, stays: bool| {
+        let sample = sample();
+        std::fs::write(sample.log("../c1"), b"rows").unwrap();
+        let mut draft = begin(&sample).await;
+        draft.append(vec![file("c1")]);
+        rival.into_iter().for_each(|lines| sample.put(&commit_name(1), lines));
+        let log = LogCommitter::new(draft.storage().clone());
+        let committer: &dyn Committer = if is_lossy { &Lossy } else { &log };
+        let error = draft.commit(committer, &Short { cancelled }).await.unwrap_err();
+        assert_eq!(sample.log("../c1").exists(), stays, "{error}");
+        error
+    };
+    let append = add_with("d1", json!({"partitionValues": {"p": "d"}})).to_string();
+    let lost = check(Some(&append), false, false, false).await;
+    assert!(lost.message().contains("lost the race"), "{lost}");
+    let interrupted = check(None, false, true, false).await;
+    assert!(interrupted.message().contains("nothing was committed"), "{interrupted}");
+    let unknown = check(None, true, false, true).await;
+    assert!(unknown.message().contains("outcome of the commit is unknown"), "{unknown}");
+    // It may be our own that cannot be read.
+    assert_eq!(check(Some("{"), false, false, true).await.kind(), &Kind::Corrupt);
+}
+
 #[tokio::test]
 async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let sample = Sample::new();
@@ -307,6 +390,88 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let options: HashMap<&str, &str> = [("isolation", "loose")].into();
     let options: DraftOptions = serde_json::from_value(json!(options)).unwrap();
     assert_eq!(Draft::begin(&sample.storage, (None, None), options, &World).await.unwrap_err().kind(), &Kind::Invalid);
+}
+
+/// A transaction on what a handle knew before another writer committed this.
+async fn begin_before(sample: &Sample, action: Value) -> Draft {
+    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    sample.commit(1, &[action]);
+    Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_newest_version_is_judged_when_it_is_read() {
+    let columns: &[(&str, &str)] = &[("p", "string"), ("x", "long")];
+    let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "zebra"]}});
+    let constraint = metadata(columns, &["p"], json!({"delta.constraints.c": "x > 0"}));
+    for (action, feature) in [(features, "zebra"), (constraint, "checkConstraints")] {
+        let sample = sample();
+        let mut draft = begin_before(&sample, action).await;
+        let a1 = ["a1".to_owned()];
+        for refused in [
+            draft.snapshot().await.map(drop),
+            draft.scan(None, None).await.map(drop),
+            draft.scan(None, Some("p = 'a'")).await.map(drop),
+            draft.remove_paths(&a1, 1).await.map(drop),
+            draft.remove_where("p = 'a'", 1).await.map(drop),
+        ] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), &Kind::Unsupported { features: vec![feature.to_owned()] }, "{error}");
+        }
+    }
+    let sample = sample();
+    let only = metadata(columns, &["p"], json!({"delta.appendOnly": "true"}));
+    let mut draft = begin_before(&sample, only).await;
+    let a1 = ["a1".to_owned()];
+    for refused in [draft.remove_paths(&a1, 1).await, draft.remove_where("p = 'a'", 1).await] {
+        let error = refused.unwrap_err();
+        assert!(error.kind() == &Kind::Invalid && error.message().contains("append-only"), "{error}");
+    }
+    // Rows may still be added.
+    assert_eq!(draft.scan(None, None).await.unwrap().tasks.len(), 3);
+    draft.append(vec![file("c1")]);
+    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 2);
+}
+
+#[tokio::test]
+async fn what_writers_maintain_is_not_taken_away() {
+    let sample = sample();
+    let own = ["delta.inCommitTimestampEnablementVersion", "delta.rowTracking.materializedRowIdColumnName"];
+    let mut properties: serde_json::Map<String, Value> =
+        own.iter().map(|key| ((*key).to_owned(), json!("7"))).collect();
+    properties.insert("delta.inCommitTimestampEnablementTimestamp".to_owned(), json!("7"));
+    properties.insert("delta.checkpointInterval".to_owned(), json!("7"));
+    sample.commit(1, &[metadata(&[("p", "string"), ("x", "long")], &["p"], Value::Object(properties))]);
+    let mut draft = begin(&sample).await;
+    let unset = |key: &str| MetadataChange { unset: vec![key.to_owned()], ..MetadataChange::default() };
+    for key in own {
+        let error = draft.set_metadata(unset(key), &World).unwrap_err();
+        assert!(error.kind() == &Kind::Invalid && error.message().contains("not by hand"), "{error}");
+    }
+    draft.set_metadata(unset("delta.checkpointInterval"), &World).unwrap();
+}
+
+#[tokio::test]
+async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
+    let sample = sample();
+    let mut draft = begin(&sample).await;
+    let error = draft.add_feature("materializePartitionColumns").unwrap_err();
+    assert_eq!(
+        error.kind(),
+        &Kind::Unsupported { features: vec!["materializePartitionColumns".to_owned()] },
+        "{error}"
+    );
+    let error = draft.add_feature("icebergCompatV1").unwrap_err();
+    assert!(error.kind() == &Kind::Invalid && error.message().contains("`columnMapping`"), "{error}");
+    draft.add_feature("vacuumProtocolCheck").unwrap();
+    draft.add_feature("columnMapping").unwrap();
+    draft.add_feature("icebergCompatV1").unwrap();
+    commit(draft).await.unwrap();
+    let names = sample.open().await.unwrap().protocol().writer_features.clone().unwrap();
+    let added = ["columnMapping", "icebergCompatV1", "vacuumProtocolCheck"];
+    assert!(added.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
+    assert!(!names.iter().any(|name| name == "materializePartitionColumns"), "{names:?}");
 }
 
 #[tokio::test]

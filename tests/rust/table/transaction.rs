@@ -19,7 +19,7 @@ use deltic_protocol::property::IsolationLevel;
 use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log_reader::{self, log_path};
 use deltic_table::storage::{Put, Storage};
-use deltic_table::transaction::{Committed, ENGINE_INFO, Pace, Transaction};
+use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, Pace, Transaction};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -402,6 +402,26 @@ async fn a_winner_that_cannot_be_read_is_corrupt_with_its_place() {
 }
 
 #[tokio::test]
+async fn what_a_failure_proves_is_in_its_type() {
+    let check = async |answers: &[Answer], failing_read: usize, attempts: u32, certain: bool| {
+        let store = Faulty::new(answers);
+        store.state.lock().unwrap().failing_reads.insert(failing_read);
+        let failed = append("mine").try_commit(&store, &Attempts(attempts)).await.unwrap_err();
+        assert_eq!(matches!(failed, Failed::Certainly(_)), certain, "{answers:?}: {failed:?}");
+    };
+    check(&[Answer::Fails], 0, 9, true).await;
+    check(&[Answer::After(APPEND)], 0, 1, true).await;
+    check(&[Answer::After(METADATA)], 0, 9, true).await;
+    check(&[Answer::Lost, Answer::After(PROTOCOL)], 0, 9, true).await;
+    check(&[Answer::After(APPEND)], 2, 9, true).await;
+    check(&[Answer::Lost], 0, 1, false).await;
+    check(&[Answer::LandsUnheard], 1, 9, false).await;
+    check(&[Answer::Lost, Answer::Fails], 0, 9, false).await;
+    // What is there cannot be read, and may be ours.
+    check(&[Answer::After("{\"commitInfo\":")], 0, 9, false).await;
+}
+
+#[tokio::test]
 async fn the_commit_info_says_who_what_and_when() {
     let store = MemoryCommitter::default();
     let mut transaction = append("mine");
@@ -594,7 +614,7 @@ proptest! {
         let store = Faulty::new(&answers);
         store.state.lock().unwrap().failing_reads = failing_reads;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let outcome = runtime.block_on(append("mine").commit(&store, &Attempts(attempts)));
+        let outcome = runtime.block_on(append("mine").try_commit(&store, &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
         // What is still on its way lands after the writer was told.
         state.settle();
@@ -605,8 +625,8 @@ proptest! {
                 prop_assert_eq!(mine, 1);
                 prop_assert!(state.versions.get(&committed.version).as_ref().is_some_and(is_mine));
             }
-            Err(e) if e.message().contains("unknown") => prop_assert!(mine <= 1),
-            Err(e) => prop_assert_eq!(mine, 0, "{}", e),
+            Err(Failed::Perhaps(e)) => prop_assert!(mine <= 1 && e.message().contains("unknown"), "{}", e),
+            Err(Failed::Certainly(e)) => prop_assert_eq!(mine, 0, "{}", e),
         }
         // No gap: versions follow each other.
         let versions: Vec<u64> = state.versions.keys().copied().collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    byte_size, checkpoint_policy, column_list, column_mapping, compression, excerpt, flag, indexed_columns,
+    Properties, byte_size, checkpoint_policy, column_list, column_mapping, compression, excerpt, flag, indexed_columns,
     isolation_level, page_version, parse_interval, positive,
 };
 use crate::error::{Error, Result};
@@ -126,9 +126,31 @@ pub fn stored(properties: &BTreeMap<String, String>) -> BTreeMap<String, String>
 }
 
 /// Refuses properties a caller may not set: unknown names that begin with `delta.`, values of the wrong form, and what
-/// only writers maintain. Other names are the caller's own.
+/// only writers maintain; and those that exclude each other. Other names are the caller's own.
 pub fn check_settable(properties: &BTreeMap<String, String>) -> Result<()> {
-    properties.iter().try_for_each(|(key, value)| check_one(key, value))
+    properties.iter().try_for_each(|(key, value)| check_one(key, value))?;
+    check_exclusive(properties)
+}
+
+/// Refuses to take away a property that only writers maintain: what they wrote by it would be read wrong.
+pub fn check_unset(key: &str) -> Result<()> {
+    match PROPERTIES.iter().find(|p| p.name == key && p.takes == Takes::Internal) {
+        Some(p) => Err(Error::invalid(format!(
+            "the table property `{key}` cannot be unset: it is {}, not by hand; leave it as it is",
+            p.about
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses properties that may not hold at once.
+pub(crate) fn check_exclusive(properties: &BTreeMap<String, String>) -> Result<()> {
+    if Properties::new(properties).contradicts_row_tracking()? {
+        let message = "`delta.enableRowTracking` and `delta.rowTrackingSuspended` cannot both be true: rows would have ids \
+                       and new files would give them none; set one of them to false";
+        return Err(Error::invalid(message));
+    }
+    Ok(())
 }
 
 fn check_one(key: &str, value: &str) -> Result<()> {

@@ -2,8 +2,8 @@
 //!
 //! The C structs are followed as the interface specifies; a producer in the same process that breaks it can break
 //! the process. What can be checked cheaply is: structs that were released already, missing callbacks, the number,
-//! size and alignment of buffers, lengths of children, first and last offsets, nulls where the schema denies them.
-//! Not checked, because it would read every byte: UTF-8 and the offsets in between.
+//! size and alignment of buffers, lengths of children, first and last offsets, nulls where the schema denies them, and
+//! text by a module of its own. Not checked, because it would read every value: the offsets in between of other types.
 //!
 //! Batches are pulled without the GIL; a producer written in Python takes it when it is called. What may take its time is
 //! pulled on other threads; what is in memory, on the thread that wants it.
@@ -27,6 +27,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString};
 
 use super::export::{ArrowStream, BatchReader};
+use super::text::check_text;
 use super::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
 use crate::errors::{Result, panic_text};
 
@@ -216,7 +217,7 @@ fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
 
 fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef) -> Imported<RecordBatch> {
     let data_type = DataType::Struct(schema.fields().clone());
-    caught(|| {
+    let batch = caught(|| {
         // SAFETY: the producer vouches that the array has the type it announced. `validate` checks what can be checked
         // without reading all of it, before any array is made from it.
         let data = unsafe { from_ffi_and_data_type(array, data_type) }?;
@@ -228,7 +229,9 @@ fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef) -> Imported<RecordBat
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         RecordBatch::try_new_with_options(Arc::clone(schema), rows.into_parts().1, &options)
-    })
+    })?;
+    check_text(&batch)?;
+    Ok(batch)
 }
 
 fn import_field(schema: &FFI_ArrowSchema) -> Imported<Field> {
@@ -300,8 +303,10 @@ fn type_text(object: &Bound<'_, PyAny>) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use arrow_array::{RecordBatchIterator, record_batch};
-    use arrow_buffer::NullBuffer;
+    use arrow_array::{
+        ArrayRef, BinaryArray, DictionaryArray, Int8Array, ListArray, RecordBatchIterator, record_batch,
+    };
+    use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
     use arrow_schema::Fields;
 
     use super::super::export::tests::{numbers, reader};
@@ -357,6 +362,63 @@ mod tests {
         let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
         let refused = import_batch(FFI_ArrowArray::new(&rows.to_data()), &Arc::new(Schema::new(fields)));
         assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
+    }
+
+    /// A column of type `text` that is made of `binary`, which has the same layout, whatever its bytes are.
+    fn imported(text: &DataType, binary: &ArrayRef) -> Imported<RecordBatch> {
+        let rows =
+            StructArray::from(vec![(Arc::new(Field::new("t", binary.data_type().clone(), true)), binary.clone())]);
+        let announced = Schema::new(vec![Field::new("t", text.clone(), true)]);
+        import_batch(FFI_ArrowArray::new(&rows.to_data()), &Arc::new(announced))
+    }
+
+    #[test]
+    fn text_that_is_no_utf8_is_refused_by_its_column() {
+        use DataType::{Binary, BinaryView, Dictionary, Int8, LargeBinary, LargeUtf8, Utf8, Utf8View};
+        let check = |text: DataType, binary: &ArrayRef, refused: Option<&str>| {
+            let outcome = imported(&text, binary);
+            let Some(path) = refused else { return assert_eq!(outcome.unwrap().num_rows(), binary.len(), "{text}") };
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), &deltic_protocol::error::Kind::Invalid, "{text}: {error}");
+            assert!(error.message().starts_with(&format!("the column `{path}` is text")), "{text}: {error}");
+        };
+        let bytes = |values: &[Option<&[u8]>]| -> ArrayRef { Arc::new(BinaryArray::from_iter(values.iter().copied())) };
+        let long = "ein Café, länger als die Ansicht";
+        let good = bytes(&[Some(b"a"), None, Some("é".as_bytes()), Some(long.as_bytes()), Some(b"")]);
+        let bad = bytes(&[Some(b"a"), Some(b"caf\xe9 noir, served with a madeleine")]);
+        let short = bytes(&[Some(b"caf\xe9")]);
+        // Each value is half a character, and both together are one.
+        let halves = bytes(&[Some(b"\xc3"), Some(b"\xa9")]);
+        for (binary, text) in [(Binary, Utf8), (LargeBinary, LargeUtf8), (BinaryView, Utf8View)] {
+            let cast = |array: &ArrayRef| arrow_cast::cast(array, &binary).unwrap();
+            check(text.clone(), &cast(&good), None);
+            for wrong in [&bad, &short, &halves] {
+                check(text.clone(), &cast(wrong), Some("t"));
+            }
+            // Of a larger array only the slice counts, and nothing that lies under a null.
+            check(text.clone(), &cast(&bad).slice(0, 1), None);
+            let (lengths, values) = (OffsetBuffer::from_lengths([1, 1, 2]), Buffer::from(&b"a\xe9\xc3\xa9"[..]));
+            let hidden = BinaryArray::new(lengths, values, Some(NullBuffer::from(vec![true, false, true])));
+            check(text, &cast(&(Arc::new(hidden) as ArrayRef)), None);
+        }
+        let keyed =
+            |array: &ArrayRef| -> ArrayRef { Arc::new(DictionaryArray::new(Int8Array::from(vec![0]), array.clone())) };
+        let text = Dictionary(Box::new(Int8), Box::new(Utf8));
+        check(text.clone(), &keyed(&good), None);
+        check(text, &keyed(&bad), Some("t"));
+        let within = |array: &ArrayRef| -> ArrayRef {
+            let item = Arc::new(Field::new("item", Binary, true));
+            let list = ListArray::new(item, OffsetBuffer::from_lengths([1, array.len() - 1]), array.clone(), None);
+            Arc::new(StructArray::from(vec![(
+                Arc::new(Field::new("l", list.data_type().clone(), true)),
+                Arc::new(list) as ArrayRef,
+            )]))
+        };
+        let list = DataType::List(Arc::new(Field::new("item", Utf8, true)));
+        let text = DataType::Struct([Arc::new(Field::new("l", list, true))].into());
+        check(text.clone(), &within(&good), None);
+        check(text.clone(), &within(&bad), Some("t.l.element"));
+        check(text, &within(&bad).slice(0, 1), None);
     }
 
     #[test]

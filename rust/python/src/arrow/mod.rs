@@ -8,6 +8,7 @@
 
 mod export;
 mod import;
+mod text;
 
 use std::ffi::CStr;
 

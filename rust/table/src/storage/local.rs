@@ -269,7 +269,9 @@ impl LocalWriter {
         };
         // A folder that is made is synced.
         let syncs = durable && !folder.is_dir();
-        let (temporary, target) = sized(alone && size < WORTH_A_THREAD && !syncs, appear).await?;
+        let (mut temporary, target) = sized(alone && size < WORTH_A_THREAD && !syncs, appear).await?;
+        // Who no longer waits for the pool leaves no file behind.
+        temporary.kept = true;
         let mut syncing = Syncing::default();
         if durable {
             let place = target.clone();
@@ -282,17 +284,17 @@ impl LocalWriter {
     }
 }
 
-/// An unfinished file; deleted unless it took its final name.
+/// An unfinished file; deleted unless it is kept, under whatever name it has.
 struct Temporary {
     path: PathBuf,
     file: File,
-    renamed: bool,
+    kept: bool,
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.renamed {
-            // What cannot be deleted stays behind under a name that readers ignore.
+        if !self.kept {
+            // What cannot be deleted stays behind under a name that readers ignore, or that nobody refers to.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -309,7 +311,7 @@ impl Temporary {
             other => other,
         };
         let file = opened.map_err(|e| failed("write", target, e))?;
-        Ok(Self { path, file, renamed: false })
+        Ok(Self { path, file, kept: false })
     }
 
     fn write(&mut self, data: &[u8]) -> Result<()> {
@@ -324,12 +326,13 @@ impl Temporary {
     fn replace(mut self, target: &Path, durable: bool) -> Result<()> {
         self.sync(durable)?;
         self.rename(target)?;
+        self.kept = true;
         sync_folder(folder_of(target)?, durable).map_err(|e| failed("write", target, e))
     }
 
     fn rename(&mut self, target: &Path) -> Result<()> {
         fs::rename(&self.path, target).map_err(|e| failed("write", target, e))?;
-        self.renamed = true;
+        target.clone_into(&mut self.path);
         Ok(())
     }
 
@@ -363,7 +366,7 @@ fn give_name(mut temporary: Temporary, target: &Path, durable: bool) -> Result<P
         Err(_) if temporary.is_linked() => {}
         Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Put::Exists),
         Err(e) if has_no_links(&e) => match rename_if_absent(&temporary.path, target) {
-            Ok(()) => temporary.renamed = true,
+            Ok(()) => temporary.kept = true,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Put::Exists),
             Err(e) if is_certain(&e) => return Err(failed("write", target, e)),
             Err(e) if is_unsupported(&e) => {
@@ -664,6 +667,26 @@ mod tests {
             release.send(()).unwrap();
             busy.await.unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn a_file_that_nobody_waits_for_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            let busy = tokio::task::spawn_blocking(move || held.recv());
+            let disk = LocalDisk { durable: true, tally: Arc::default() };
+            let mut writer = disk.create_file(folder.path().join("named").to_str().unwrap().to_owned());
+            writer.write(Bytes::from_static(b"rows")).await.unwrap();
+            // The pool has the work, and ends it after the caller has gone.
+            assert!(tokio::time::timeout(std::time::Duration::from_millis(50), writer.appear(false)).await.is_err());
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -404,7 +404,7 @@ impl Storage {
     }
 }
 
-/// A file being written. Dropped unfinished, it never appears.
+/// A file being written. Dropped unfinished, it does not stay.
 pub struct FileWriter {
     storage: Storage,
     path: String,

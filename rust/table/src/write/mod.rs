@@ -6,4 +6,5 @@ mod encoder;
 pub mod layout;
 pub mod partition;
 pub mod spec;
+mod unclaimed;
 pub mod writer;

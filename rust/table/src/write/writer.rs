@@ -3,10 +3,11 @@
 //! Batches are brought into the table's schema, split by partition, gathered until encoding is worth it, encoded on
 //! the blocking pool and streamed to storage; a file that has reached its size ends and another begins. Memory is
 //! bounded however many partitions there are. Nothing here commits: files that no commit names are garbage, and
-//! [`DataWriter::abort`] removes them.
+//! [`DataWriter::abort`] removes them, as dropping the writer does in the background.
 //!
 //! Invariant: every row written is in exactly one of the files [`DataWriter::finish`] returns, and those are complete
-//! in storage (`write::round_trips`); after an error or an abort no file is left (`write::abort_leaves_nothing`).
+//! in storage (`write::round_trips`); after an error, an abort or a drop no file is left (`write::abort_leaves_nothing`,
+//! `write::a_dropped_writer_leaves_nothing`).
 //!
 //! PROTOCOL.md: "Data Files", "Add File and Remove File".
 
@@ -31,6 +32,7 @@ use super::encoder::{Encoded, Encoder, FileFormat};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 pub use super::spec::{Compression, DataFile, WriteSpec};
+use super::unclaimed::Unclaimed;
 use crate::storage::{FileWriter, Storage, Syncing};
 
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
@@ -83,8 +85,7 @@ pub struct DataWriter {
     shared: Arc<Shared>,
     partitions: HashMap<PartitionKey, Partition>,
     finished: Vec<DataFile>,
-    /// Keys in storage that exist, or may.
-    stored: Vec<String>,
+    stored: Unclaimed,
     files_named: usize,
     limits: Limits,
     /// Counts pieces, to know which partition has rested longest.
@@ -157,11 +158,11 @@ impl DataWriter {
         let (compression, target_file_size) = (spec.compression, spec.target_file_size.max(1));
         let shared = Shared { conformer, splitter, format, compression, target_file_size, random_prefix_length, clock };
         Ok(Self {
+            stored: Unclaimed::new(storage.clone()),
             storage,
             shared: Arc::new(shared),
             partitions: HashMap::new(),
             finished: Vec::new(),
-            stored: Vec::new(),
             files_named: 0,
             limits: Limits::default(),
             now: 0,
@@ -192,19 +193,28 @@ impl DataWriter {
         Ok(())
     }
 
+    /// Ends when the files are the caller's, or are deleted because the writer failed or was dropped.
+    pub fn gone(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        self.stored.gone()
+    }
+
     /// Writes all rows of a stream and finishes; after an error no file is left.
     pub async fn write_all(self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Vec<DataFile>> {
-        let (files, syncing) = self.write_all_soon(rows).await?;
-        syncing.wait().await?;
-        Ok(files)
+        self.write_stream(rows).await?.durable().await
     }
 
     /// As [`DataWriter::write_all`]; the files are durable when what is given back beside them has ended, which nobody
     /// may refer to them before.
     pub async fn write_all_soon(
-        mut self,
+        self,
         rows: impl Stream<Item = Result<RecordBatch>>,
     ) -> Result<(Vec<DataFile>, Syncing)> {
+        let Ended { files, syncing, stored } = self.write_stream(rows).await?;
+        stored.claim();
+        Ok((files, syncing))
+    }
+
+    async fn write_stream(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Ended> {
         let mut rows = std::pin::pin!(rows);
         while let Some(batch) = rows.next().await {
             let written = match batch {
@@ -216,17 +226,15 @@ impl DataWriter {
                 return Err(e);
             }
         }
-        self.finish_soon().await
+        self.end_all().await
     }
 
     /// Ends all files; they are durable when this returns. If one cannot be ended, all are removed.
     pub async fn finish(self) -> Result<Vec<DataFile>> {
-        let (files, syncing) = self.finish_soon().await?;
-        syncing.wait().await?;
-        Ok(files)
+        self.end_all().await?.durable().await
     }
 
-    async fn finish_soon(mut self) -> Result<(Vec<DataFile>, Syncing)> {
+    async fn end_all(mut self) -> Result<Ended> {
         if let Err(error) = self.check_intact() {
             self.abort().await;
             return Err(error);
@@ -257,7 +265,7 @@ impl DataWriter {
                     syncing.extend(its);
                 }
                 all.sort_by(|a, b| a.add.path.cmp(&b.add.path));
-                Ok((all, syncing))
+                Ok(Ended { files: all, syncing, stored: self.stored })
             }
             Err(error) => {
                 self.abort().await;
@@ -270,12 +278,7 @@ impl DataWriter {
     pub async fn abort(self) {
         let uploads = self.partitions.into_values().filter_map(|partition| partition.file?.upload);
         stream::iter(uploads).map(FileWriter::abort).buffer_unordered(FINISHING).for_each(|_| async {}).await;
-        let storage = &self.storage;
-        stream::iter(self.stored)
-            .map(|key| async move { storage.delete(&key).await })
-            .buffer_unordered(FINISHING)
-            .for_each(|_| async {})
-            .await;
+        self.stored.delete().await;
     }
 
     fn check_intact(&self) -> Result<()> {
@@ -389,6 +392,29 @@ impl DataWriter {
         syncing.wait().await?;
         self.finished.push(file);
         Ok(())
+    }
+}
+
+/// All files of a writer, ended.
+struct Ended {
+    files: Vec<DataFile>,
+    syncing: Syncing,
+    stored: Unclaimed,
+}
+
+impl Ended {
+    /// The files, when they would survive a power cut.
+    async fn durable(self) -> Result<Vec<DataFile>> {
+        match self.syncing.wait().await {
+            Ok(()) => {
+                self.stored.claim();
+                Ok(self.files)
+            }
+            Err(error) => {
+                self.stored.delete().await;
+                Err(error)
+            }
+        }
     }
 }
 

@@ -297,6 +297,59 @@ fn a_dropped_writer_leaves_no_half_files() {
     assert_eq!(table.files_on_disk(), 0);
 }
 
+#[test]
+fn a_dropped_writer_leaves_nothing() {
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use futures::{StreamExt, stream};
+
+    let table = Table::new();
+    let spec = WriteSpec { target_file_size: 16 * 1024, ..spec(&[field("n", "long"), field("p", "long")], &["p"]) };
+    let rows = batch(vec![("n", longs(0..50_000)), ("p", longs((0..50_000).map(|n| n % 3)))]);
+    table.runtime.block_on(async {
+        // While it waits for more rows.
+        let mut writer = table.writer(&spec);
+        let gone = writer.gone();
+        let mut writing = Box::pin(writer.write_all(stream::iter([Ok(rows.clone())]).chain(stream::pending())));
+        while table.files_on_disk() < 3 {
+            assert!(tokio::time::timeout(Duration::from_millis(50), &mut writing).await.is_err());
+        }
+        drop(writing);
+        gone.await;
+        assert_eq!(table.files_on_disk(), 0);
+
+        // At any moment of its work.
+        for polls in 0..60 {
+            let mut writer = table.writer(&spec);
+            let gone = writer.gone();
+            let mut writing = Box::pin(writer.write_all(stream::iter([Ok(rows.clone())])));
+            let mut left = polls;
+            let files = std::future::poll_fn(|context| match writing.as_mut().poll(context) {
+                Poll::Ready(files) => Poll::Ready(files.unwrap()),
+                Poll::Pending if left == 0 => Poll::Ready(Vec::new()),
+                Poll::Pending => {
+                    left -= 1;
+                    Poll::Pending
+                }
+            });
+            let files = files.await;
+            drop(writing);
+            gone.await;
+            // What the pool has begun by then it ends, and takes away.
+            for _ in 0..500 {
+                if table.files_on_disk() > files.len() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            assert_eq!(table.files_on_disk(), files.len(), "dropped after {polls} polls");
+            for file in files {
+                table.storage.delete(&decode_path(&file.add.path).unwrap()).await.unwrap();
+            }
+        }
+    });
+}
+
 /// A runtime with several threads must be able to move the work.
 #[test]
 fn futures_are_send() {

@@ -1,0 +1,71 @@
+//! Files in storage that nobody refers to yet.
+//!
+//! They go with whoever wrote them, unless somebody claims them.
+
+use futures::{StreamExt, stream};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::storage::Storage;
+
+/// Files deleted at a time.
+const DELETING: usize = 32;
+
+/// Keys of files that exist, or may. Dropped, it deletes them in the background, as far as storage lets it.
+pub(super) struct Unclaimed {
+    storage: Storage,
+    keys: Vec<String>,
+    /// Goes when all is done.
+    doing: Option<oneshot::Sender<()>>,
+}
+
+impl Unclaimed {
+    pub(super) fn new(storage: Storage) -> Self {
+        Self { storage, keys: Vec::new(), doing: None }
+    }
+
+    /// Takes in a file, before it exists.
+    pub(super) fn push(&mut self, key: String) {
+        self.keys.push(key);
+    }
+
+    /// The files are somebody's from now on.
+    pub(super) fn claim(mut self) {
+        self.keys.clear();
+    }
+
+    /// Deletes the files. Whoever no longer waits for it does not stop it.
+    pub(super) async fn delete(mut self) {
+        let gone = self.gone();
+        drop(self);
+        gone.await;
+    }
+
+    /// Ends when the files are claimed or deleted. Only the last one to ask is told when.
+    pub(super) fn gone(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        let (doing, done) = oneshot::channel();
+        self.doing = Some(doing);
+        async move {
+            // Nothing is ever sent: that nobody can any more is the sign.
+            let _ = done.await;
+        }
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        let (keys, doing) = (std::mem::take(&mut self.keys), self.doing.take());
+        if let (false, Ok(runtime)) = (keys.is_empty(), Handle::try_current()) {
+            let storage = self.storage.clone();
+            runtime.spawn(async move {
+                let delete = |key: String| {
+                    let storage = storage.clone();
+                    // A file that stays is an orphan that vacuum finds.
+                    async move { drop(storage.delete(&key).await) }
+                };
+                stream::iter(keys).map(delete).buffer_unordered(DELETING).for_each(|()| async {}).await;
+                drop(doing);
+            });
+        }
+    }
+}
