@@ -21,6 +21,7 @@ __all__ = [
     "commit_files",
     "create",
     "enable_row_tracking",
+    "locate",
     "read_task_group",
     "write_files",
     "write_spec",
@@ -150,6 +151,7 @@ class TransactionScan:
     def read(self, batch_size: int | None = None) -> ArrowStream: ...
 
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
+def locate(uri: str, storage_options: dict[str, str] | None) -> tuple[str, dict[str, str] | None]: ...
 def read_task_group(
     uri: str, storage_options: dict[str, str] | None, group: bytes, batch_size: int | None = None
 ) -> ArrowStream: ...

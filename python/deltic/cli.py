@@ -28,6 +28,13 @@ def _size(count: int) -> str:
     return f"{size:.1f} TB"
 
 
+def _when(timestamp: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(timestamp / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp} ms"
+
+
 def _snapshot(arguments: argparse.Namespace) -> Snapshot:
     return Table(arguments.uri, dict(arguments.storage)).snapshot(arguments.version, arguments.timestamp)
 
@@ -66,10 +73,11 @@ def _history(arguments: argparse.Namespace) -> None:
         if arguments.json:
             print(json.dumps(entry))
             continue
-        when = datetime.fromtimestamp(entry["timestamp"] / 1000, timezone.utc)
-        parameters = entry.get("operationParameters") or {}
-        told = " ".join(f"{key}={value}" for key, value in parameters.items())
-        print(f"{entry['version']:>8}  {when:%Y-%m-%d %H:%M:%S}Z  {entry.get('operation', '?'):<16} {told}")
+        # What writers put into a commit info is up to them.
+        operation, parameters = entry.get("operation") or "?", entry.get("operationParameters") or {}
+        if isinstance(parameters, dict):
+            parameters = " ".join(f"{key}={value}" for key, value in parameters.items())
+        print(f"{entry['version']:>8}  {_when(entry['timestamp'])}  {operation!s:<16} {parameters}")
 
 
 def _plan(arguments: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,12 +14,26 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
 __all__ = ["Changes", "Plan", "Rows", "Scan"]
+
+
+def whole(value: int | None, argument: str, least: int = 0) -> int | None:
+    """A number as the core takes it; `InvalidInputError` for what is none, or less than `least`."""
+    if value is None:
+        return None
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if not least <= number < 1 << 63:
+        raise InvalidInputError(f"{argument} must be a whole number from {least}, not {value!r}")
+    return number
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
@@ -94,7 +109,7 @@ class Plan:
 
         A group is opaque: `deltic.spark.read` sends each one to a Spark task.
         """
-        return self._core.task_groups(n)
+        return self._core.task_groups(whole(n, "n") or 0)
 
     def __repr__(self) -> str:
         return (
@@ -121,7 +136,7 @@ class Rows:
 
         Nothing is read before the first batch is asked for, and only a bounded number of batches ahead.
         """
-        return reader(self._core.read(batch_size))
+        return reader(self._core.read(whole(batch_size, "batch_size", 1)))
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a `pyarrow.Table`."""
@@ -151,8 +166,8 @@ class Rows:
 class Scan(Rows):
     """The rows of a plan, in no particular order.
 
-    Errors while reading: `CorruptTableError` for a data file that is not what the log says, `StorageError` for a
-    store that fails.
+    Errors while reading: `CorruptTableError` for a data file that is gone or not what the log says, `StorageError` for
+    a store that fails.
     """
 
     _core: _deltic.Plan

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.check import Check
 from deltic.errors import InvalidInputError
-from deltic.scan import Changes, Plan, Scan, reader
+from deltic.scan import Changes, Plan, Scan, reader, whole
 from deltic.transaction import Transaction
 
 __all__ = ["Snapshot", "Table"]
@@ -27,14 +27,12 @@ __all__ = ["Snapshot", "Table"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def location(uri: str | os.PathLike[str]) -> str:
-    """Text of a table's location as the core takes it: a path or a URL."""
-    return os.fspath(uri)
+def place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> tuple[str, dict[str, str] | None]:
+    """A table's location and its store's settings as the core takes them: a signature in the URL becomes a setting.
 
-
-def settings(storage_options: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The store's settings as the core takes them."""
-    return None if storage_options is None else dict(storage_options)
+    With both the same place is opened again, here or in another process.
+    """
+    return _deltic.locate(os.fspath(uri), None if storage_options is None else dict(storage_options))
 
 
 def epoch_ms(timestamp: datetime | str | None, *, up: bool = False) -> int | None:
@@ -181,7 +179,8 @@ class Table:
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL: `s3://`, `az://`, `abfss://`, `gs://`, `file://`, `memory://`. `storage_options`: the
-    store's settings, such as `{"aws_region": "eu-west-1"}`; they stay out of `repr` and of error messages.
+    store's settings, such as `{"aws_region": "eu-west-1"}`; they stay out of `repr` and of error messages. A shared
+    access signature in an Azure URL becomes one of them.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -206,9 +205,9 @@ class Table:
 
         At most `cache_bytes` (512 MiB by default, 0 for none) of the log's columns stay in memory for the next plan.
         """
-        self._options = settings(storage_options)
+        where, self._options = place(uri, storage_options)
         self._cache_bytes = cache_bytes
-        self._core = _deltic.Table(location(uri), self._options, cache_bytes)
+        self._core = _deltic.Table(where, self._options, cache_bytes)
         # What the last commit through this handle left, for the next one to build on.
         self._base: _deltic.Base | None = None
 
@@ -219,7 +218,7 @@ class Table:
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """The store's settings, as given; they may hold credentials."""
+        """The store's settings, as given and with the signature of the URL; they may hold credentials."""
         return None if self._options is None else dict(self._options)
 
     def exists(self) -> bool:
@@ -241,7 +240,7 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
-        return Snapshot(self._core.snapshot(version, epoch_ms(timestamp)), self)
+        return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """`Snapshot.scan` on the latest version."""
@@ -294,7 +293,7 @@ class Table:
         At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
         version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
         """
-        return [dict(json.loads(text)) for text in self._core.history(limit)]
+        return [dict(json.loads(text)) for text in self._core.history(whole(limit, "limit"))]
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
         """Compare what the table says twice about the latest or a given version, and return what differs.
@@ -306,7 +305,7 @@ class Table:
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
         """
-        return Check.parse(self._core.check(version, files))
+        return Check.parse(self._core.check(whole(version, "version"), files))
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
@@ -383,7 +382,7 @@ class Table:
 
         Raises `InvalidInputError` for less than two commits, or when one of them is no longer in the log.
         """
-        return self._core.compact_log(start, end)
+        return self._core.compact_log(whole(start, "start"), whole(end, "end"))
 
     def enable_row_tracking(self, max_attempts: int | None = None) -> int:
         """Enable row tracking, giving ids to the files that the table has, and return the version that has it.

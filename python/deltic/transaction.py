@@ -52,8 +52,11 @@ class Commit:
         return cls(told["version"], told["attempts"], told["num_added_files"], counts)
 
 
-def stream(data: Any) -> pa.RecordBatchReader | pa.Table:
+def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     """Any Arrow data as the core takes it. A pandas index is dropped: it is a row label, not a column of the table."""
+    if isinstance(data, Rows):
+        # The core takes its own stream back whole, so that errors of reading keep their class.
+        return data._core.read()
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data = pa.Table.from_pandas(data, preserve_index=False)
@@ -68,6 +71,16 @@ def stream(data: Any) -> pa.RecordBatchReader | pa.Table:
         f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
         "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
     )
+
+
+def texts(properties: Mapping[str, str]) -> dict[str, str]:
+    """Table properties as the core takes them; `InvalidInputError`, naming it, for one that is not text."""
+    given = dict(properties)
+    for key, value in given.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            hint = f": write {json.dumps(value)!r}" if isinstance(value, bool | int | float) else ""
+            raise InvalidInputError(f"property {key!r} must be text, not {value!r}{hint}")
+    return given
 
 
 class TransactionScan(Rows):
@@ -189,7 +202,7 @@ class Transaction:
         core = self._core()
         if not self.replayed:
             chosen = _list(unset, "unset") or []
-            core.set_metadata(name, description, schema, dict(properties or {}), chosen)
+            core.set_metadata(name, description, schema, texts(properties or {}), chosen)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties: `set_metadata` with nothing else."""

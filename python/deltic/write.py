@@ -15,40 +15,42 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from deltic.table import Table, location, names, settings
-from deltic.transaction import Commit, stream
+from deltic.table import Table, names, place
+from deltic.transaction import Commit, stream, texts
 
 __all__ = ["Commit", "create", "write"]
 
 
 def spec(
-    uri: str | os.PathLike[str],
-    storage_options: Mapping[str, str] | None,
+    uri: str,
+    storage_options: dict[str, str] | None,
     schema: Any,
     mode: str,
     partition_by: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> bytes:
-    """Fix what writers need to write files for one commit: checks the schema and partitioning against the table."""
+    """Fix what writers need to write files for one commit: checks the schema and partitioning against the table.
+
+    Location and settings are those of `place`, here and in `commit`.
+    """
     if mode not in ("append", "overwrite", "error"):
         raise InvalidInputError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
     chosen = {name: value for name, value in options.items() if value is not None}
+    if "properties" in chosen:
+        chosen["properties"] = texts(chosen["properties"])
     partition_columns = names(partition_by, "partition_by")
-    return _deltic.write_spec(
-        location(uri), settings(storage_options), schema, mode, partition_columns, json.dumps(chosen)
-    )
+    return _deltic.write_spec(uri, storage_options, schema, mode, partition_columns, json.dumps(chosen))
 
 
-def commit(write_spec: bytes, storage_options: Mapping[str, str] | None, files: list[bytes]) -> Commit:
+def commit(write_spec: bytes, storage_options: dict[str, str] | None, files: list[bytes]) -> Commit:
     """Commit written files, and delete them when the commit is refused.
 
     After any other failure they stay: the commit may have landed without our hearing of it.
     """
-    store = settings(storage_options)
     try:
-        return Commit.parse(_deltic.commit_files(write_spec, store, files))
+        return Commit.parse(_deltic.commit_files(write_spec, storage_options, files))
     except (CommitConflictError, InvalidInputError, UnsupportedFeatureError):
-        _deltic.abort_files(write_spec, store, files)
+        _deltic.abort_files(write_spec, storage_options, files)
         raise
 
 
@@ -77,10 +79,11 @@ def create(
     >>> table.snapshot().partition_columns, table.snapshot().num_files
     (['day'], 0)
     """
-    given = None if properties is None else dict(properties)
+    given = None if properties is None else texts(properties)
     partition_columns = names(partition_by, "partition_by")
-    _deltic.create(location(uri), settings(storage_options), schema, partition_columns, given, name, description)
-    return Table(uri, storage_options)
+    where, options = place(uri, storage_options)
+    _deltic.create(where, options, schema, partition_columns, given, name, description)
+    return Table(where, options)
 
 
 def write(
@@ -129,15 +132,19 @@ def write(
     rows = stream(data)
     if isinstance(uri, Table):
         plain = not (properties or name or description or partition_by or target_file_size or compression)
-        if plain and mode == "append" and storage_options is None and app_id is None and uri.is_known():
+        plain = plain and mode == "append" and storage_options is None and app_id is None and app_version is None
+        if plain and uri.is_known():
             with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
                 transaction.append(rows)
             if transaction.committed is not None:
                 return transaction.committed
+            # There were no rows, and a stream is read once.
+            rows = pa.schema(rows.schema).empty_table()
         storage_options = uri.storage_options if storage_options is None else storage_options
         uri = uri.uri
+    where, store = place(uri, storage_options)
     options = {
-        "properties": None if properties is None else dict(properties),
+        "properties": properties,
         "name": name,
         "description": description,
         "target_file_size": target_file_size,
@@ -146,6 +153,6 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    write_spec = spec(uri, storage_options, rows.schema, mode, partition_by, options)
-    files = _deltic.write_files(write_spec, settings(storage_options), rows, isinstance(rows, pa.Table))
-    return commit(write_spec, storage_options, files)
+    write_spec = spec(where, store, rows.schema, mode, partition_by, options)
+    files = _deltic.write_files(write_spec, store, rows, isinstance(rows, pa.Table))
+    return commit(write_spec, store, files)

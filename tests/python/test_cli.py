@@ -38,6 +38,30 @@ def test_history(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["version"] == 1
 
 
+def test_history_of_other_writers(
+    table: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [
+        {"version": 5, "timestamp": 0, "operation": None, "operationParameters": None},
+        {"version": 4, "timestamp": 1 << 60, "operation": ["MERGE"], "operationParameters": ["a", 1]},
+        {"version": 3, "timestamp": -(1 << 60), "operation": 7, "operationParameters": "in words"},
+    ]
+    monkeypatch.setattr(deltic.Table, "history", lambda self, limit: entries)
+    assert main(["history", table]) == 0
+    five, four, three = capsys.readouterr().out.splitlines()
+    assert "1970-01-01 00:00:00Z  ?" in five
+    assert str(1 << 60) in four
+    assert "MERGE" in four
+    assert "in words" in three
+
+
+@pytest.mark.parametrize("arguments", [["show", "--version", "-1"], ["history", "--limit", "-1"]])
+def test_numbers_below_zero(table: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    command, *rest = arguments
+    assert main([command, table, *rest]) == 1
+    assert "must be a whole number from 0" in capsys.readouterr().err
+
+
 def test_plan(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", table, "month = 2"]) == 0
     printed = capsys.readouterr().out

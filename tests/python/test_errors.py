@@ -237,8 +237,10 @@ def test_a_truncated_data_file(table: deltic.Table, keep: int) -> None:
 def test_a_data_file_that_is_missing(table: deltic.Table) -> None:
     path = data_file(table.uri)
     path.unlink()
-    with pytest.raises(deltic.DelticError, match=path.name):
+    with pytest.raises(deltic.CorruptTableError, match="gone") as caught:
         table.scan().to_arrow()
+    assert caught.value.path is not None
+    assert path.name in str(caught.value)
 
 
 def test_a_data_file_that_is_no_parquet(table: deltic.Table) -> None:

@@ -49,6 +49,29 @@ def test_a_forked_child_reads_and_writes(big: deltic.Table, uri: str) -> None:
     assert sorted(deltic.Table(uri).scan().to_arrow()["who"].to_pylist()) == ["child", "parent"]
 
 
+def test_writes_of_what_deltic_reads_do_not_wait_for_one_another(tmp_path: Path, python: str) -> None:
+    # In a process of its own, which can be ended.
+    script = """
+        import os, sys
+        from concurrent.futures import ThreadPoolExecutor
+        import deltic, pyarrow as pa
+
+        folder, writers = sys.argv[1], 3 * ((os.cpu_count() or 1) + 6)
+        for at in range(3):
+            deltic.write(folder + "/source", pa.table({"n": list(range(20_000))}))
+
+        def copy(at):
+            scan = deltic.Table(folder + "/source").scan()
+            data = [scan, scan.to_reader(1000), pa.RecordBatchReader.from_stream(scan)][at % 3]
+            deltic.write(f"{folder}/{at}", data)
+            return deltic.Table(f"{folder}/{at}").scan().to_arrow().num_rows
+
+        with ThreadPoolExecutor(writers) as pool:
+            assert list(pool.map(copy, range(writers))) == [60_000] * writers
+    """
+    subprocess.run([python, "-c", textwrap.dedent(script), str(tmp_path)], check=True, timeout=120)
+
+
 def _count(snapshot: deltic.Snapshot) -> int:
     return snapshot.scan(filter="id < 10").to_arrow().num_rows
 

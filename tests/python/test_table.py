@@ -4,6 +4,7 @@ import os
 import pickle
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -181,6 +182,39 @@ def test_credentials_stay_out_of_sight() -> None:
     assert "AKIAVISIBLE" not in repr(table)
     again = pickle.loads(pickle.dumps(table))
     assert again.storage_options == options
+
+
+def test_a_signature_in_a_url_travels_but_is_not_shown() -> None:
+    clean, signature = "https://account.blob.core.windows.net/c/t", "sv=1&sig=hunter2"
+    table = deltic.Table(f"{clean}?{signature}", {"timeout": "5s"})
+    again = pickle.loads(pickle.dumps(table))
+    assert again == table
+    for handle in (table, again):
+        assert handle.uri == clean
+        assert handle.storage_options == {"timeout": "5s", "azure_storage_sas_token": signature}
+        assert "hunter2" not in repr(handle)
+    with pytest.raises(deltic.InvalidInputError, match="name and password") as caught:
+        deltic.Table("https://me:hunter2@example.com/t")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "1", 1 << 70])
+def test_numbers_that_the_core_cannot_take(uri: str, value: Any) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    table = deltic.Table(uri)
+    for call, argument in (
+        (lambda: table.snapshot(value), "version"),
+        (lambda: table.check(value), "version"),
+        (lambda: table.history(value), "limit"),
+        (lambda: table.compact_log(value, 1), "start"),
+        (lambda: table.compact_log(0, value), "end"),
+        (lambda: table.plan().task_groups(value), "n"),
+        (lambda: table.scan().to_reader(value), "batch_size"),
+    ):
+        with pytest.raises(deltic.InvalidInputError, match=f"^{argument} must be a whole number"):
+            call()
+    with pytest.raises(deltic.InvalidInputError, match="batch_size must be a whole number from 1"):
+        table.scan().to_reader(0)
 
 
 def test_opening_costs_the_same_for_one_file_and_for_many(tmp_path: Path) -> None:

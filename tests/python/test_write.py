@@ -2,10 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -51,6 +53,76 @@ def test_tables_of_many_chunks_and_streams_that_fail_are_written_whole_or_not_at
         with pytest.raises(deltic.InvalidInputError, match="the source is gone"):
             deltic.write(target, pa.RecordBatchReader.from_batches(chunks.schema, fails()))
     assert table.scan().to_arrow().num_rows == 600
+
+
+def test_errors_of_a_scan_that_is_written_keep_their_class(uri: str, tmp_path: Path) -> None:
+    source = str(tmp_path / "source")
+    deltic.write(source, pa.table({"n": [1, 2]}))
+    deltic.write(uri, deltic.Table(source).scan())
+    table = deltic.Table(uri)
+    assert deltic.write(table, deltic.Table(source).scan(filter="n > 1")).version == 1
+    assert deltic.write(table, deltic.Table(source).scan(filter="n > 2")).num_added_files == 0
+    assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [1, 2, 2]
+
+    scan = deltic.Table(source).scan()
+    for file in data_files(source):
+        file.unlink()
+    for target in (uri, table):
+        with pytest.raises(deltic.CorruptTableError, match="gone"):
+            deltic.write(target, scan)
+    with pytest.raises(deltic.CorruptTableError, match="gone"), table.transaction() as transaction:
+        transaction.append(scan)
+    assert table.scan().to_arrow().num_rows == 3
+
+
+def test_a_secret_in_the_url_reaches_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def step(name: str, result: Any) -> Callable[..., Any]:
+        return lambda *arguments: (seen.append((name, *arguments[:2])), result)[1]
+
+    core = SimpleNamespace(
+        write_spec=step("write_spec", b"spec"),
+        write_files=step("write_files", []),
+        commit_files=step("commit_files", '{"version": 0, "attempts": 1, "num_added_files": 0, "metrics": {}}'),
+        create=step("create", 0),
+    )
+    monkeypatch.setattr(sys.modules["deltic.write"], "_deltic", core)
+    clean, secret = "https://account.blob.core.windows.net/c/t", "sv=1&sig=hunter2"
+    found = {"azure_storage_sas_token": secret}
+    deltic.write(f"{clean}?{secret}", pa.table({"n": [1]}))
+    table = deltic.create(f"{clean}?{secret}", pa.schema([("n", pa.int64())]))
+    assert seen == [
+        ("write_spec", clean, found),
+        ("write_files", b"spec", found),
+        ("commit_files", b"spec", found),
+        ("create", clean, found),
+    ]
+    assert (table.uri, table.storage_options) == (clean, found)
+
+
+@pytest.mark.parametrize("value", [True, 3, None, ["a"]])
+def test_properties_that_are_no_text_are_named(uri: str, value: Any) -> None:
+    rows = pa.table({"n": [1]})
+    with pytest.raises(deltic.InvalidInputError, match=r"delta\.appendOnly"):
+        deltic.write(uri, rows, properties={"delta.appendOnly": value})
+    with pytest.raises(deltic.InvalidInputError, match=r"delta\.appendOnly"):
+        deltic.create(uri, rows.schema, properties={"delta.appendOnly": value})
+    deltic.write(uri, rows)
+    with (
+        pytest.raises(deltic.InvalidInputError, match=r"delta\.appendOnly"),
+        deltic.Table(uri).transaction() as transaction,
+    ):
+        transaction.set_properties({"delta.appendOnly": value})
+
+
+def test_an_application_and_its_version_belong_together(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    for target in (uri, deltic.Table(uri)):
+        for half in ({"app_version": 3}, {"app_id": "mine"}):
+            with pytest.raises(deltic.InvalidInputError, match="belong together"):
+                deltic.write(target, pa.table({"n": [2]}), **half)
+    assert deltic.Table(uri).snapshot().version == 0
 
 
 def test_timestamps_without_zone_round_trip_and_raise_the_protocol(uri: str) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.scan import Plan, batches
 from deltic.spark.schema import to_spark
-from deltic.table import Table, settings
+from deltic.table import Table
 
 __all__ = ["read"]
 
@@ -82,4 +82,4 @@ def read(
         groups = plan.task_groups(count)
         rows = spark.sparkContext.parallelize([(group,) for group in groups], len(groups))
         spread = spark.createDataFrame(rows, "files binary", verifySchema=False)
-    return spread.mapInArrow(_reader(table.uri, settings(storage_options)), schema)
+    return spread.mapInArrow(_reader(table.uri, table.storage_options), schema)

@@ -30,7 +30,7 @@ from deltic.spark.filter import to_sql
 from deltic.spark.read import group_count
 from deltic.spark.schema import nullable, to_arrow, to_spark
 from deltic.spark.write import write_batches
-from deltic.table import Snapshot, Table
+from deltic.table import Snapshot, Table, place
 from deltic.write import commit, spec
 
 __all__ = ["DelticDataSource", "register"]
@@ -127,15 +127,16 @@ class DelticDataSource(DataSource):
             options[name] = self._number(name)
         if "properties" in options:
             options["properties"] = json.loads(options["properties"])
+        where, store = place(self._uri(), self._storage())
         write_spec = spec(
-            self._uri(),
-            self._storage(),
+            where,
+            store,
             to_arrow(nullable(schema)),
             "overwrite" if overwrite else "append",
             None if partition_by is None else [column.strip() for column in partition_by.split(",")],
             options,
         )
-        return _Writer(write_spec, self._storage())
+        return _Writer(write_spec, store)
 
     def _check(self, known: set[str]) -> None:
         for option in self.options:
@@ -217,7 +218,7 @@ class _PushdownReader(_Reader):
 
 
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, write_spec: bytes, storage_options: dict[str, str]) -> None:
+    def __init__(self, write_spec: bytes, storage_options: dict[str, str] | None) -> None:
         self.write_spec = write_spec
         self.storage_options = storage_options
 

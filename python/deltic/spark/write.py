@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from deltic import _deltic
 from deltic.spark.schema import nullable, to_arrow
-from deltic.table import settings
+from deltic.table import place
 from deltic.write import Commit, commit, spec
 
 __all__ = ["write"]
@@ -73,7 +73,7 @@ def write(
     0
     """
     options = {
-        "properties": None if properties is None else dict(properties),
+        "properties": properties,
         "name": name,
         "description": description,
         "target_file_size": target_file_size,
@@ -82,6 +82,7 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    write_spec = spec(uri, storage_options, to_arrow(nullable(df.schema)), mode, partition_by, options)
-    tasks = df.mapInArrow(_writer(write_spec, settings(storage_options)), "file binary")
-    return commit(write_spec, storage_options, tasks.toArrow().column(0).to_pylist())
+    where, store = place(uri, storage_options)
+    write_spec = spec(where, store, to_arrow(nullable(df.schema)), mode, partition_by, options)
+    tasks = df.mapInArrow(_writer(write_spec, store), "file binary")
+    return commit(write_spec, store, tasks.toArrow().column(0).to_pylist())

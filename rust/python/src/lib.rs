@@ -33,6 +33,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Base>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<transaction::TransactionScan>()?;
+    module.add_function(wrap_pyfunction!(table::locate, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;

@@ -37,6 +37,17 @@ pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Re
     Ok(Storage::open(uri, &options.unwrap_or_default())?)
 }
 
+/// The location of `uri` without secrets, and the options with those that stood in it.
+#[pyfunction]
+#[pyo3(signature = (uri, storage_options))]
+pub(crate) fn locate(uri: &str, storage_options: Option<HashMap<String, String>>) -> Result<Located> {
+    let given = storage_options.is_some();
+    let (location, options) = Storage::locate(uri, storage_options.unwrap_or_default())?;
+    Ok((location, (given || !options.is_empty()).then_some(options)))
+}
+
+type Located = (String, Option<HashMap<String, String>>);
+
 impl Table {
     /// Where it is.
     pub(crate) fn storage(&self) -> &Storage {

@@ -11,7 +11,7 @@ use deltic_table::footer::pages::{Claims, check};
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec};
 use deltic_table::storage::Storage;
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::metadata::{
@@ -159,7 +159,8 @@ fn check_refused(what: &str, error: &Error, words: &str) {
     assert!(text.contains(words), "{what}: `{text}` does not say `{words}`");
 }
 
-async fn read(bytes: Vec<u8>, data_type: &str) -> Result<u64, Error> {
+/// The rows of each batch.
+async fn read(bytes: Vec<u8>, data_type: &str) -> Result<Vec<usize>, Error> {
     let storage = Storage::open("memory://data", &HashMap::new())?;
     let task = FileTask { path: "f.parquet".to_owned(), size: bytes.len() as u64, ..FileTask::default() };
     storage.put(&task.path, Bytes::from(bytes)).await?;
@@ -173,8 +174,7 @@ async fn read(bytes: Vec<u8>, data_type: &str) -> Result<u64, Error> {
         row_tracking: None,
     };
     let batches = Reader::new(storage, spec)?.read(vec![task], ReadOptions::default());
-    let batches: Vec<_> = batches.collect().await;
-    batches.into_iter().try_fold(0, |rows, batch| Ok(rows + batch?.num_rows() as u64))
+    batches.map_ok(|batch| batch.num_rows()).try_collect().await
 }
 
 async fn read_checkpoint(bytes: Vec<u8>) -> Result<usize, Error> {
@@ -212,6 +212,35 @@ async fn hostile_pages_of_checkpoints_are_corrupt() {
     let one = data_page(60 << 20, 1, Encoding::PLAIN, &[0; 20]);
     let file = File { message: PATH, codec: ZSTD(), rows: 1, chunk: one.repeat(200), has_dictionary: false };
     check_refused("many pages", &read_checkpoint(file.bytes()).await.unwrap_err(), "absurd for 1 rows");
+}
+
+/// A column of fixed length with 400 nulls.
+fn nulls(message: &'static str) -> Vec<u8> {
+    // The levels: their length, and one run of zeros.
+    let levels = [&[3, 0, 0, 0][..], &unsigned(400 << 1), &[0]].concat();
+    let chunk = data_page(levels.len() as i32, 400, Encoding::PLAIN, &levels);
+    File { message, codec: Compression::UNCOMPRESSED, rows: 400, chunk, has_dictionary: false }.bytes()
+}
+
+#[tokio::test]
+async fn wide_columns_take_what_the_file_justifies() {
+    let narrow = nulls("message m { optional fixed_len_byte_array(12) t; }");
+    assert_eq!(read(narrow, "binary").await.unwrap(), [400]);
+    let wide = nulls("message m { optional fixed_len_byte_array(1048577) t; }");
+    let rows = read(wide, "binary").await.unwrap();
+    assert_eq!((rows.iter().sum::<usize>(), rows.iter().max()), (400, Some(&63)));
+    let absurd = nulls("message m { optional fixed_len_byte_array(134217727) t; }");
+    check_refused("a wide column", &read(absurd, "binary").await.unwrap_err(), "takes 134217727 bytes");
+
+    let list = "message m { required group t (LIST) { repeated group list { optional fixed_len_byte_array(1000000) \
+                element; } } }";
+    let chunk = data_page(8, 1 << 20, Encoding::PLAIN, &[0; 8]);
+    let list = File { message: list, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: false };
+    let refused = check(&Bytes::from(list.chunk.clone()), &list.column()).unwrap_err().to_string();
+    assert!(refused.contains("absurd for their size"), "{refused}");
+
+    let path = nulls("message m { required group add { optional fixed_len_byte_array(134217727) path; } }");
+    check_refused("a wide path", &read_checkpoint(path).await.unwrap_err(), "absurd for 400 rows");
 }
 
 #[test]
@@ -252,7 +281,7 @@ fn what_writers_write_is_within_bounds() {
             let column = reader.metadata().row_group(0).column(0);
             let (start, length) = column.byte_range();
             let chunk = bytes.slice(start as usize..(start + length) as usize);
-            let Claims { values, bytes } =
+            let Claims { values, bytes, .. } =
                 check(&chunk, column).unwrap_or_else(|e| panic!("{codec:?} {encoding:?}: {e}"));
             assert_eq!(values, 6000);
             assert!(bytes <= column.uncompressed_size() as u64, "{codec:?} {encoding:?}: {bytes}");

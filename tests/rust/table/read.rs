@@ -30,6 +30,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 mod geospatial;
+mod long_values;
 mod row_tracking;
 mod shredded;
 
@@ -824,11 +825,21 @@ fn a_wrong_size_is_corrupt() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
-    let lake = numbers(10, 10);
-    std::fs::remove_file(lake.path(0)).unwrap();
+fn a_missing_file_is_named_and_no_missing_table() {
+    let mut lake = numbers(10, 10);
+    lake.tasks[0].deletion_vector = Some(deltic_protocol::action::DeletionVectorDescriptor {
+        storage_type: "u".to_owned(),
+        path_or_inline_dv: deltic_protocol::deletion_vector::encode_path("", &[7; 16]),
+        offset: Some(1),
+        size_in_bytes: 40,
+        cardinality: 8,
+    });
     let error = lake.rows(&["n"], None).unwrap_err();
-    says(&error, &["f0.parquet"]);
+    assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
+    says(&error, &["gone", "VACUUM", "deletion_vector_07070707-0707-0707-0707-070707070707.bin"]);
+    lake.tasks[0].deletion_vector = None;
+    std::fs::remove_file(lake.path(0)).unwrap();
+    lake.check_corrupt(&["n"], &["gone", "VACUUM", "f0.parquet"]);
 }
 
 #[test]

@@ -425,7 +425,7 @@ fn locations() {
         ("https://account.blob.core.windows.net/c/t/u?sv=1&sig=SECRET", "https://account.blob.core.windows.net/c/t/u"),
         ("https://s3.eu-west-1.amazonaws.com/bucket/t", "https://s3.eu-west-1.amazonaws.com/bucket/t"),
         ("https://bucket.s3.eu-west-1.amazonaws.com/t", "https://bucket.s3.eu-west-1.amazonaws.com/t"),
-        ("http://user:SECRET@host:8080/dav/t", "http://host:8080/dav/t"),
+        ("http://host:8080/dav/t/", "http://host:8080/dav/t"),
     ];
     for (uri, expected) in cases {
         let storage = open(uri);
@@ -450,6 +450,8 @@ fn locations() {
         "s3://user:SECRET@bucket/t",
         "abfss://c:SECRET@account.dfs.core.windows.net/t",
         "https://host/t?token=SECRET",
+        "http://user:SECRET@host:8080/dav/t",
+        "https://SECRET@host/t",
     ] {
         let error = Storage::open(uri, &HashMap::new()).unwrap_err();
         assert!(matches!(error.kind(), Kind::Invalid | Kind::Corrupt), "{uri}: {error}");
@@ -794,12 +796,46 @@ async fn refusals() {
     assert!(error.kind() == &Kind::Invalid && error.to_string().contains("aws_allow_http"), "{error}");
 }
 
+/// The head of the one request that `ask` sends to a server that has nothing.
+async fn asked(ask: impl AsyncFnOnce(String)) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap());
+        }
+        let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+        String::from_utf8(head).unwrap()
+    };
+    tokio::join!(server, ask(address)).0
+}
+
+#[tokio::test]
+async fn secrets_of_a_url_become_options() {
+    let (location, found) = Storage::locate("s3://bucket/t/", options([("aws_region", "here")])).unwrap();
+    assert_eq!((location.as_str(), found), ("s3://bucket/t", options([("aws_region", "here")])));
+
+    let old = options([("AZURE_STORAGE_SAS_KEY", "sig=OLD"), ("azure_allow_http", "true")]);
+    let uri = "https://account.blob.core.windows.net/c/t?sv=1&sig=SECRET";
+    let (location, mut found) = Storage::locate(uri, old).unwrap();
+    assert_eq!(location, "https://account.blob.core.windows.net/c/t");
+    assert_eq!(found, options([("azure_storage_sas_token", "sv=1&sig=SECRET"), ("azure_allow_http", "true")]));
+    let head = asked(async |address| {
+        found.insert("azure_storage_endpoint".to_owned(), format!("http://{address}"));
+        Storage::open(&location, &found).unwrap().get("x").await.unwrap_err();
+    });
+    assert!(head.await.contains("sig=SECRET"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_stay_out_of_texts() {
     // A server that repeats each request, credentials and all, in its refusal.
     let bucket = Bucket::start(1000);
     let at = bucket.endpoint.replace("http://", "http://user:SECRETPASSWORD@");
-    let http = open(&format!("{at}/bucket/t"));
+    let http = open(&format!("{}/bucket/t", bucket.endpoint));
     let s3 = Storage::open(
         "s3://bucket/t",
         &bucket.options().into_iter().chain(options([("aws_session_token", "SECRETTOKEN")])).collect(),
@@ -821,6 +857,7 @@ async fn secrets_stay_out_of_texts() {
             storage.get("!403").await.map(drop),
             storage.put_if_absent("!400", Bytes::new()).await.map(drop),
             storage.get(&format!("{at}/bucket/!403")).await.map(drop),
+            storage.get(&format!("{}/bucket/!403", bucket.endpoint)).await.map(drop),
             storage.get(&format!("{at}/bucket/!403?sig=SECRETSIGNATURE//")).await.map(drop),
         ] {
             let error = result.unwrap_err();

@@ -228,7 +228,8 @@ impl BatchReader {
         runtime.wait(self.read())
     }
 
-    async fn read(&mut self) -> Option<std::result::Result<RecordBatch, Error>> {
+    /// [`BatchReader::pull`] for asynchronous code.
+    pub(super) async fn read(&mut self) -> Option<std::result::Result<RecordBatch, Error>> {
         let stream = match &mut self.source {
             Source::Open(stream) => stream,
             Source::Ended => return None,

@@ -6,7 +6,7 @@
 //! text by a module of its own. Not checked, because it would read every value: the offsets in between of other types.
 //!
 //! Batches are pulled without the GIL; a producer written in Python takes it when it is called. What may take its time is
-//! pulled on other threads; what is in memory, on the thread that wants it.
+//! pulled on a thread of its own; what is in memory, on the thread that wants it.
 
 #![allow(unsafe_code)]
 
@@ -14,6 +14,7 @@ use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::thread;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -25,6 +26,7 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString};
+use tokio::sync::mpsc;
 
 use super::export::{ArrowStream, BatchReader};
 use super::text::check_text;
@@ -33,6 +35,9 @@ use crate::errors::{Result, panic_text};
 
 /// Batches in memory that are pulled before others have their turn.
 const BATCHES_AT_ONCE: usize = 64;
+
+/// Batches of a foreign stream that wait to be taken, beside the one that is being pulled.
+const BATCHES_AHEAD: usize = 1;
 
 type Imported<T> = std::result::Result<T, Error>;
 
@@ -141,12 +146,18 @@ impl ImportedStream {
         batch
     }
 
-    /// The batches for asynchronous code: each is pulled on a blocking thread of the runtime that polls, unless the caller
-    /// knows that all are in memory.
+    /// The batches for asynchronous code. What may take its time is pulled on a thread of its own: a producer may itself
+    /// wait for a read of deltic's, which needs the blocking threads of the runtime.
     pub(crate) fn into_stream(self, in_memory: bool) -> BoxStream<'static, Imported<RecordBatch>> {
-        match in_memory {
-            true => self.into_ready().boxed(),
-            false => self.into_awaited().boxed(),
+        match self.source {
+            Source::Own(reader) => {
+                let batches = futures::stream::unfold(reader, |mut reader| async move {
+                    reader.read().await.map(|batch| (batch, reader))
+                });
+                batches.boxed()
+            }
+            _ if in_memory => self.into_ready().boxed(),
+            _ => self.into_awaited().boxed(),
         }
     }
 
@@ -160,18 +171,36 @@ impl ImportedStream {
         })
     }
 
+    /// Starts the thread when it is polled first. The thread ends with its next batch when the stream is dropped.
     fn into_awaited(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
-        futures::stream::unfold(Some(self), |reader| async move {
-            let mut reader = reader?;
-            let pulled = tokio::task::spawn_blocking(move || {
-                let batch = reader.pull();
-                (batch, reader)
-            });
-            match pulled.await {
-                Ok((batch, reader)) => batch.map(|batch| (batch, Some(reader))),
-                Err(source) => Some((Err(Error::internal("reading the data panicked").caused_by(source)), None)),
+        let batches = async move {
+            let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+            let started = thread::Builder::new().name("deltic-source".to_owned()).spawn(move || self.feed(&sender));
+            if let Err(source) = started {
+                let text = "cannot start a thread to read the data; the limit on threads may be too low";
+                return futures::stream::iter([Err(Error::storage(true, text).caused_by(source))]).boxed();
             }
-        })
+            futures::stream::unfold(receiver, |mut receiver| async move {
+                receiver.recv().await.map(|batch| (batch, receiver))
+            })
+            .boxed()
+        };
+        futures::stream::once(batches).flatten()
+    }
+
+    /// Sends the batches until they end, one fails, or nobody listens.
+    fn feed(mut self, out: &mpsc::Sender<Imported<RecordBatch>>) {
+        loop {
+            let pulled = catch_unwind(AssertUnwindSafe(|| self.pull()));
+            let batch = pulled.unwrap_or_else(|panic| {
+                Some(Err(Error::internal(format!("reading the data panicked: {}", panic_text(&*panic)))))
+            });
+            let Some(batch) = batch else { return };
+            let failed = batch.is_err();
+            if out.blocking_send(batch).is_err() || failed {
+                return;
+            }
+        }
     }
 }
 
@@ -338,10 +367,16 @@ mod tests {
 
     #[test]
     fn own_streams_keep_typed_errors() {
-        let ours = reader(&numbers().schema(), [Err(Error::storage(true, "slow down"))].into_iter());
-        let mut stream = ImportedStream { schema: numbers().schema(), source: Source::Own(ours) };
-        let error = stream.next().unwrap().unwrap_err();
-        assert_eq!(Error::from(error).kind(), &deltic_protocol::error::Kind::Storage { retryable: true });
+        let kind = deltic_protocol::error::Kind::Storage { retryable: true };
+        let own = || {
+            let ours = reader(&numbers().schema(), [Err(Error::storage(true, "slow down"))].into_iter());
+            ImportedStream { schema: numbers().schema(), source: Source::Own(ours) }
+        };
+        let error = own().next().unwrap().unwrap_err();
+        assert_eq!(Error::from(error).kind(), &kind);
+        let runtime = crate::runtime::Runtime::start().unwrap();
+        let error = runtime.wait(own().into_stream(false).next()).unwrap().unwrap_err();
+        assert_eq!(error.kind(), &kind);
     }
 
     #[test]
@@ -439,5 +474,55 @@ mod tests {
             let batches = runtime.wait(stream.collect::<Vec<_>>());
             assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
         }
+    }
+
+    /// A foreign stream whose every batch waits for a blocking thread of `runtime`, as a read of deltic's does.
+    fn reading_stream(runtime: &crate::runtime::Runtime) -> ImportedStream {
+        let runtime = runtime.clone();
+        let batches = (0..3).map(move |_| {
+            let read = runtime.handle().spawn_blocking(numbers);
+            runtime.wait(read).map_err(|e| ArrowError::ComputeError(e.to_string()))
+        });
+        let batches = RecordBatchIterator::new(batches, numbers().schema());
+        ImportedStream::from_ffi(FFI_ArrowArrayStream::new(Box::new(batches))).unwrap()
+    }
+
+    #[test]
+    fn many_streams_that_read_themselves_do_not_wait_for_one_another() {
+        let runtime = crate::runtime::Runtime::start().unwrap();
+        // Dropped, a runtime whose threads wait for each other would wait for them in turn.
+        std::mem::forget(runtime.clone());
+        let streams = (0..200).map(|_| reading_stream(&runtime).into_stream(false).count());
+        let counted = futures::future::join_all(streams);
+        let limit = std::time::Duration::from_secs(60);
+        let counted = runtime.wait(async { tokio::time::timeout(limit, counted).await });
+        assert_eq!(counted.unwrap(), [3; 200]);
+    }
+
+    #[test]
+    fn a_stream_that_nobody_polls_or_that_is_dropped_pulls_no_more() {
+        let runtime = crate::runtime::Runtime::start().unwrap();
+        let pulled = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (counter, alive) = (Arc::clone(&pulled), Arc::new(()));
+        let held = Arc::clone(&alive);
+        let batches = std::iter::repeat_with(move || {
+            let _ = &held;
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(numbers())
+        });
+        let batches = RecordBatchIterator::new(batches, numbers().schema());
+        let foreign = FFI_ArrowArrayStream::new(Box::new(batches));
+        let mut stream = ImportedStream::from_ffi(foreign).unwrap().into_stream(false);
+        assert_eq!(pulled.load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert!(runtime.wait(stream.next()).unwrap().is_ok());
+        drop(stream);
+        for _ in 0..1000 {
+            if Arc::strong_count(&alive) == 1 {
+                break;
+            }
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert_eq!(Arc::strong_count(&alive), 1, "the thread of the dropped stream goes on");
+        assert!(pulled.load(std::sync::atomic::Ordering::Relaxed) <= 2 + BATCHES_AHEAD);
     }
 }

@@ -418,13 +418,16 @@ impl Part {
             let claims = pages::check(bytes, column)?;
             let justified =
                 most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(bytes.len() as u64));
-            if claims.bytes > justified || claims.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
+            // Nulls of a fixed length take that length when they are decoded.
+            let width = pages::fixed_width(column.column_descr()).unwrap_or_default();
+            let bytes_of_all = claims.bytes.max(claims.values.saturating_mul(width));
+            if bytes_of_all > justified || claims.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
                     "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
                     column.column_path(),
                     bytes.len(),
                     claims.values,
-                    claims.bytes
+                    bytes_of_all
                 )));
             }
         }

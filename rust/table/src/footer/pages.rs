@@ -12,12 +12,13 @@
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type as PhysicalType};
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::ColumnDescriptor;
 
 use super::thrift::{FALSE, I32, LIST, STRUCT, TRUE, Thrift};
 
@@ -32,6 +33,9 @@ const FREE_LENGTHS: u64 = 1 << 24;
 /// Elements of lists and maps that a chunk may have, however small. One row can hold them all, at a few bits each.
 const FREE_ELEMENTS: u64 = 1 << 27;
 
+/// Bytes of a value of fixed length that count as one element.
+const ORDINARY_WIDTH: u64 = 16;
+
 /// What the headers of a column chunk claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Claims {
@@ -39,6 +43,16 @@ pub struct Claims {
     pub bytes: u64,
     /// Values of all pages, nulls among them.
     pub values: u64,
+    /// Bytes of the largest page when decompressed.
+    pub largest_page: u64,
+    /// Bytes of a value of the dictionary, on average.
+    pub dictionary_value: u64,
+}
+
+/// Bytes of each value of a column of fixed length.
+pub fn fixed_width(column: &ColumnDescriptor) -> Option<u64> {
+    let is_fixed = column.physical_type() == PhysicalType::FIXED_LEN_BYTE_ARRAY;
+    is_fixed.then(|| u64::try_from(column.type_length()).unwrap_or_default())
 }
 
 /// Checks the page headers of `chunk`, all bytes of `column`.
@@ -54,10 +68,16 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<Claims, Parq
         let bytes = header.check(column.compression())?;
         claims.bytes = claims.bytes.saturating_add(bytes);
         claims.values = claims.values.saturating_add(header.values);
+        claims.largest_page = claims.largest_page.max(bytes);
+        if let Some(entries) = header.entries {
+            claims.dictionary_value = bytes / entries.max(1);
+        }
         has_lengths |= header.has_lengths;
     }
     let most = FREE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(EXPANSION));
-    if column.column_descr().max_rep_level() > 0 && claims.values > most {
+    // What is null takes its width, too.
+    let wide = fixed_width(column.column_descr()).unwrap_or_default().div_ceil(ORDINARY_WIDTH).max(1);
+    if column.column_descr().max_rep_level() > 0 && claims.values.saturating_mul(wide) > most {
         return Err(refused(&format!("its pages claim {} elements, which is absurd for their size", claims.values)));
     }
     if has_lengths {

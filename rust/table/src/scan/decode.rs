@@ -6,18 +6,19 @@
 //!
 //! Invariant: the rows decoded are as many as the footer promised, or the file is corrupt
 //! (`read::hostile_footers_are_corrupt`). Late materialisation gives the rows that filtering afterwards gives
-//! (`read::late_materialisation_equals_a_plain_filter`).
+//! (`read::late_materialisation_equals_a_plain_filter`). A unit whose batches turn out too long is decoded again from its
+//! start, without sending a row twice (`read::long_values`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use deltic_protocol::error::{Error, Result};
+use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::predicate::{self, BoundPredicate};
 use parquet::DecodeResult;
 use parquet::arrow::ProjectionMask;
@@ -27,6 +28,7 @@ use parquet::errors::ParquetError;
 use tokio::sync::mpsc;
 
 use super::adapt::Adapter;
+use super::batch_rows::{self, ByPages};
 use super::fetch::FileBytes;
 use crate::error::corrupt_parquet;
 use crate::footer::pages;
@@ -43,6 +45,17 @@ pub(crate) struct OpenFile {
     pub(crate) adapter: Adapter,
     /// Number of output columns.
     pub(crate) width: usize,
+}
+
+impl OpenFile {
+    /// Positions of the leaves that are decoded, in order.
+    pub(crate) fn needed_leaves(&self) -> BTreeSet<usize> {
+        let mut leaves: BTreeSet<usize> = self.adapter.leaves().iter().copied().collect();
+        if let Filter::Before(_, first) = &self.filter {
+            leaves.extend(first.leaves());
+        }
+        leaves
+    }
 }
 
 /// How rows are chosen.
@@ -83,19 +96,56 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// Sends the rows of `unit` until they end or nobody listens.
 pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
-    let file = Arc::clone(&unit.file);
+    let file = &unit.file;
     if file.adapter.leaves().is_empty() && !file.adapter.needs_positions() && matches!(file.filter, Filter::None) {
         return send_constant(&unit, batch_rows, out).await;
     }
-    let mut decoding = blocking(&file.path, move || Decoding::new(unit, batch_rows)).await?;
+    let mut rows = batch_rows::by_footer(&unit, batch_rows).map_err(|e| e.in_file(&file.path))?;
+    let unit = Arc::new(unit);
+    let (mut sent, safe) = (0, Arc::new(AtomicUsize::new(usize::MAX)));
+    loop {
+        rows = match decode_once(&unit, rows, &safe, &mut sent, &out).await {
+            Ok(End::Done) => return Ok(()),
+            Ok(End::TooLong(fewer)) => fewer,
+            // The decoder does not tell texts beyond 2 GiB from a broken file.
+            Err(error) => match safe.load(Ordering::Relaxed) {
+                safe if safe < rows && *error.kind() == Kind::Corrupt => batch_rows::after_overflow(safe),
+                _ => return Err(error),
+            },
+        };
+    }
+}
+
+/// How decoding a unit ended.
+enum End {
+    /// With its rows, or because nobody listens.
+    Done,
+    /// Its rows are so long that a batch should have no more than this number.
+    TooLong(usize),
+}
+
+/// Sends the rows of `unit`, beginning behind the `sent` first. Lowers `safe` to the rows whose texts fit a batch.
+async fn decode_once(
+    unit: &Arc<Unit>,
+    batch_rows: usize,
+    safe: &Arc<AtomicUsize>,
+    sent: &mut usize,
+    out: &mpsc::Sender<RecordBatch>,
+) -> Result<End> {
+    let file = &unit.file;
+    let (start, safe) = (Arc::clone(unit), Arc::clone(safe));
+    let mut decoding = blocking(&file.path, move || Decoding::new(&start, batch_rows, safe)).await?;
     let (mut ranges, mut bytes) = (Vec::new(), Vec::new());
+    let mut skip = *sent;
     loop {
         let (fetched_ranges, fetched) = (std::mem::take(&mut ranges), std::mem::take(&mut bytes));
         let step;
         (decoding, step) = blocking(&file.path, move || {
             let mut decoding = decoding;
-            decoding.push(fetched_ranges, fetched)?;
-            let step = decoding.step()?;
+            let step = match decoding.push(fetched_ranges, fetched)? {
+                Some(fewer) => Step::TooLong(fewer),
+                None => decoding.step()?,
+            };
             Ok((decoding, step))
         })
         .await?;
@@ -105,11 +155,19 @@ pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<Reco
                 ranges = needed;
             }
             Step::Batch(batch) => {
+                let known = skip.min(batch.num_rows());
+                skip -= known;
+                if known == batch.num_rows() {
+                    continue;
+                }
+                let batch = batch.slice(known, batch.num_rows() - known);
+                *sent += batch.num_rows();
                 if out.send(batch).await.is_err() {
-                    return Ok(());
+                    return Ok(End::Done);
                 }
             }
-            Step::Done => return Ok(()),
+            Step::TooLong(fewer) => return Ok(End::TooLong(fewer)),
+            Step::Done => return Ok(End::Done),
         }
     }
 }
@@ -138,6 +196,7 @@ async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordB
 enum Step {
     Needs(Vec<Range<u64>>),
     Batch(RecordBatch),
+    TooLong(usize),
     Done,
 }
 
@@ -147,6 +206,11 @@ struct Decoding {
     decoder: ParquetPushDecoder,
     /// Row groups and columns of the unit by where they begin and end.
     chunks: HashMap<(u64, u64), Vec<(usize, usize)>>,
+    /// Rows of a batch, at most.
+    batch_rows: usize,
+    by_pages: ByPages,
+    /// Rows of a batch whose texts fit it for certain.
+    safe: Arc<AtomicUsize>,
     /// Rows promised by the footer and not deleted.
     promised: u64,
     /// Rows decoded, before the predicate.
@@ -156,8 +220,8 @@ struct Decoding {
 }
 
 impl Decoding {
-    fn new(unit: Unit, batch_rows: usize) -> Result<Self> {
-        let file = unit.file;
+    fn new(unit: &Unit, batch_rows: usize, safe: Arc<AtomicUsize>) -> Result<Self> {
+        let file = Arc::clone(&unit.file);
         let chunks = chunks(&file, &unit.row_groups);
         let leaves = |adapter: &Adapter| {
             ProjectionMask::leaves(file.metadata.parquet_schema(), adapter.leaves().iter().copied())
@@ -166,7 +230,7 @@ impl Decoding {
         let failure = Arc::new(Mutex::new(None));
         let mut builder = ParquetPushDecoderBuilder::new_with_metadata(file.metadata.clone())
             .with_projection(leaves(&file.adapter))
-            .with_row_group_selections(unit.row_groups)
+            .with_row_group_selections(unit.row_groups.clone())
             .with_batch_size(batch_rows);
         if let Filter::Before(predicate, adapter) = &file.filter {
             let mask = leaves(adapter);
@@ -184,25 +248,35 @@ impl Decoding {
             builder = builder.with_row_filter(RowFilter::new(vec![Box::new(ArrowPredicateFn::new(mask, keep))]));
         }
         let decoder = builder.build().map_err(|e| corrupt_parquet(&file.path, e))?;
-        Ok(Self { file, decoder, chunks, promised: unit.rows, decoded, failure })
+        let (promised, by_pages) = (unit.rows, ByPages::default());
+        Ok(Self { file, decoder, chunks, batch_rows, by_pages, safe, promised, decoded, failure })
     }
 
-    /// Takes fetched bytes, if they are what pages may look like. The decoder asks for whole column chunks.
-    fn push(&mut self, ranges: Vec<Range<u64>>, bytes: Vec<Bytes>) -> Result<()> {
+    /// Takes fetched bytes, if they are what pages may look like. The decoder asks for whole column chunks. Gives a number
+    /// of rows, and takes nothing, if batches should have far fewer than they have.
+    fn push(&mut self, ranges: Vec<Range<u64>>, bytes: Vec<Bytes>) -> Result<Option<usize>> {
         if ranges.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
+        let mut fit = self.batch_rows;
         for (range, bytes) in ranges.iter().zip(&bytes) {
             let columns = self.chunks.get(&(range.start, range.end)).map(Vec::as_slice).unwrap_or_default();
             if columns.is_empty() && !range.is_empty() {
                 return Err(Error::internal("the decoder asks for other bytes than column chunks"));
             }
-            for (group, leaf) in columns {
-                let column = self.file.metadata.metadata().row_group(*group).column(*leaf);
-                pages::check(bytes, column).map_err(|e| corrupt_parquet(&self.file.path, e))?;
+            for (index, leaf) in columns {
+                let group = self.file.metadata.metadata().row_group(*index);
+                let (column, rows) = (group.column(*leaf), u64::try_from(group.num_rows()).unwrap_or_default());
+                let claims = pages::check(bytes, column).map_err(|e| corrupt_parquet(&self.file.path, e))?;
+                self.safe.fetch_min(batch_rows::safe(column, rows, &claims), Ordering::Relaxed);
+                fit = fit.min(self.by_pages.add((*index, rows), column, &claims, self.batch_rows));
             }
         }
-        self.decoder.push_ranges(ranges, bytes).map_err(|e| corrupt_parquet(&self.file.path, e))
+        if fit <= self.batch_rows / 2 {
+            return Ok(Some(fit));
+        }
+        self.decoder.push_ranges(ranges, bytes).map_err(|e| corrupt_parquet(&self.file.path, e))?;
+        Ok(None)
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -256,10 +330,7 @@ impl Decoding {
 /// Row groups and columns by where they begin and end. A hostile footer may put several at one place.
 fn chunks(file: &OpenFile, row_groups: &[RowGroupSelection]) -> HashMap<(u64, u64), Vec<(usize, usize)>> {
     let mut chunks: HashMap<(u64, u64), Vec<(usize, usize)>> = HashMap::new();
-    let mut leaves: BTreeSet<usize> = file.adapter.leaves().iter().copied().collect();
-    if let Filter::Before(_, first) = &file.filter {
-        leaves.extend(first.leaves());
-    }
+    let leaves = file.needed_leaves();
     for group in row_groups.iter().map(RowGroupSelection::row_group_index) {
         for leaf in &leaves {
             let Some(column) = file.metadata.metadata().row_groups().get(group).and_then(|g| g.columns().get(*leaf))
@@ -276,8 +347,6 @@ fn chunks(file: &OpenFile, row_groups: &[RowGroupSelection]) -> HashMap<(u64, u6
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use deltic_protocol::error::Kind;
-
     use super::*;
 
     #[tokio::test]

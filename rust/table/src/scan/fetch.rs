@@ -36,6 +36,11 @@ impl FileBytes {
         Ok(file)
     }
 
+    /// Bytes of the file, as the log has it.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// The still encoded metadata of the file, without the trailer.
     pub(crate) async fn footer(&self) -> Result<Bytes> {
         let length = footer::metadata_length(&self.tail).map_err(|e| {

@@ -1,6 +1,7 @@
 //! Reading a snapshot: planning which files, and reading their rows.
 
 mod adapt;
+mod batch_rows;
 mod cast;
 mod decode;
 mod fetch;

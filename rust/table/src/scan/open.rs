@@ -304,10 +304,7 @@ fn units(file: Arc<OpenFile>, groups: &[usize], rows: &Rows) -> Result<Vec<Unit>
     let metadata = Arc::clone(file.metadata.metadata());
     let total = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
     let kept = rows.kept(total)?;
-    let needed: BTreeSet<usize> = match &file.filter {
-        Filter::Before(_, first) => file.adapter.leaves().iter().chain(first.leaves()).copied().collect(),
-        Filter::None | Filter::After(_) => file.adapter.leaves().iter().copied().collect(),
-    };
+    let needed = file.needed_leaves();
     let mut units: Vec<Unit> = Vec::new();
     let (mut start, mut bytes) = (0_u64, u64::MAX);
     for (index, group) in metadata.row_groups().iter().enumerate() {

@@ -82,10 +82,11 @@ impl Reader {
         tasks: Vec<FileTask>,
         options: ReadOptions,
     ) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
-        self.read_stream(stream::iter(tasks.into_iter().map(Ok)), options)
+        self.read_stream(stream::iter(tasks.into_iter().map(Ok)), options).map(|rows| rows.map_err(missing))
     }
 
-    /// [`Reader::read`] for tasks that are found on the way; they too are asked for a bounded distance ahead.
+    /// [`Reader::read`] for tasks that are found on the way; they too are asked for a bounded distance ahead. A file that
+    /// is not there is an error that says so and no more: what that means depends on where the tasks come from.
     pub fn read_stream(
         self,
         tasks: impl Stream<Item = Result<FileTask>> + Send + 'static,
@@ -105,6 +106,23 @@ impl Reader {
         })
         .fuse()
     }
+}
+
+/// A file of a snapshot is not there. Not to be taken for a table that does not exist.
+fn missing(error: Error) -> Error {
+    if !error.is_not_found() {
+        return error;
+    }
+    let path = error.path().map(str::to_owned);
+    let missing = Error::corrupt(
+        "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise restore \
+         it or remove it from the table",
+    );
+    match path {
+        Some(path) => missing.in_file(path),
+        None => missing,
+    }
+    .caused_by(error)
 }
 
 /// The columns to return.

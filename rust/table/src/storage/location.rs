@@ -48,7 +48,7 @@ pub(super) struct Location {
     pub(super) scheme: Scheme,
     /// For people: normalised, without credentials or a trailing slash.
     pub(super) text: String,
-    /// URL of the bucket, container or server: one client serves everything below it. May hold user info (HTTP).
+    /// URL of the bucket, container or server: one client serves everything below it.
     pub(super) base: String,
     /// Literal key below `base`, or an absolute path of the local disk; no trailing slash.
     pub(super) root: String,
@@ -145,9 +145,14 @@ impl Location {
         };
         let user_info = !url.username().is_empty() || url.password().is_some();
         let allowed = match scheme {
-            Scheme::Http => true,
+            Scheme::Http if user_info => {
+                return Err(Error::invalid(
+                    "the location contains a name and password, which deltic does not send to web servers; serve the \
+                     table without them, or from a store with credentials of its own",
+                ));
+            }
             Scheme::Azure => url.password().is_none(),
-            Scheme::Local | Scheme::Memory | Scheme::S3 | Scheme::Gcs => !user_info,
+            Scheme::Local | Scheme::Memory | Scheme::S3 | Scheme::Gcs | Scheme::Http => !user_info,
         };
         if !allowed {
             return Err(Error::invalid("the location contains credentials; pass them as options instead"));
@@ -162,11 +167,7 @@ impl Location {
         };
         let base = with_bucket(&url[..Position::BeforePath]);
         let base = base.strip_prefix("s3a://").map(|rest| format!("s3://{rest}")).unwrap_or(base);
-        let shown = if scheme == Scheme::Http {
-            format!("{}://{}", url.scheme(), &url[Position::BeforeHost..Position::BeforePath])
-        } else {
-            with_bucket(&url[..Position::BeforePath])
-        };
+        let shown = with_bucket(&url[..Position::BeforePath]);
         Ok(Self { scheme, text: join_text(&shown, &root), base, root, sas })
     }
 

@@ -43,7 +43,7 @@ pub use syncing::Syncing;
 use counts::Tally;
 use local::{LocalDisk, LocalWriter};
 use location::{Location, Scheme, Target};
-use options::Options;
+use options::{Options, with_secrets};
 use remote::{Remote, RemoteWriter};
 use turns::Turns;
 
@@ -151,11 +151,8 @@ impl Storage {
     /// writes to a local disk return before they would survive a power cut. `deltic.s3.log_store` = `dynamodb` makes
     /// commits to a bucket without conditional puts take turns through a DynamoDB table (`deltic.s3.dynamodb.*`).
     pub fn open(uri: &str, options: &HashMap<String, String>) -> Result<Self> {
-        let mut options = Options::parse(options)?;
         let location = Location::parse(uri)?;
-        if let Some(sas) = &location.sas {
-            options = options.with("azure_storage_sas_token", sas.clone());
-        }
+        let options = Options::parse(&with_secrets(options.clone(), &location))?;
         let tally = Arc::new(Tally::default());
         let backend = match location.scheme {
             Scheme::Local => Backend::Local(LocalDisk { durable: options.durable, tally: tally.clone() }),
@@ -168,6 +165,14 @@ impl Storage {
             }
         };
         Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, foreign: Mutex::default() }) })
+    }
+
+    /// The location of `uri` without secrets, and the options with those that stood in it: together they open the same
+    /// storage elsewhere.
+    pub fn locate(uri: &str, options: HashMap<String, String>) -> Result<(String, HashMap<String, String>)> {
+        let location = Location::parse(uri)?;
+        let options = with_secrets(options, &location);
+        Ok((location.text, options))
     }
 
     /// The root, normalised: absolute, without a trailing slash, user info, query or secret.

@@ -14,6 +14,7 @@ use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
 use object_store::gcp::GoogleConfigKey;
 
+use super::location::Location;
 use crate::error::{Error, Result};
 
 /// Whether writes to a local disk wait until they would survive a power cut: `full` (default) or `none`.
@@ -90,6 +91,15 @@ pub(super) struct Options {
     pub(super) takes_turns: bool,
 }
 
+/// The options with the secrets that stood in the URL of a location, which go before.
+pub(super) fn with_secrets(mut given: HashMap<String, String>, location: &Location) -> HashMap<String, String> {
+    if let Some(sas) = &location.sas {
+        given.retain(|key, _| !matches!(key.to_ascii_lowercase().parse(), Ok(AzureConfigKey::SasKey)));
+        given.insert("azure_storage_sas_token".to_owned(), sas.clone());
+    }
+    given
+}
+
 impl Options {
     /// Checks every key and the values deltic itself understands.
     pub(super) fn parse(given: &HashMap<String, String>) -> Result<Self> {
@@ -122,12 +132,6 @@ impl Options {
             return Err(Error::invalid(format!("{key} needs {LOG_STORE} = 'dynamodb'")));
         }
         Ok(Self { pairs, durable, takes_turns })
-    }
-
-    /// Adds a value found in the location itself.
-    pub(super) fn with(mut self, key: &str, value: String) -> Self {
-        self.pairs.push((key.to_owned(), value));
-        self
     }
 
     /// The value of `deltic.s3.dynamodb.<name>`.

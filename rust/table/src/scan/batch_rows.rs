@@ -1,0 +1,116 @@
+//! How many rows of a file make a batch.
+//!
+//! A batch aims at a bounded number of bytes. What rows take is judged twice, before anything of them is decoded: by the
+//! footer, and by the headers of their pages, for a dictionary makes a few bytes of values that are long when decoded.
+//! Both can be wrong. The texts of a batch end at 2 GiB, so the headers also tell of how many rows they could be longer.
+//!
+//! Proved by the tests in `tests/rust/table/read/long_values.rs` and by `pages::wide_columns_take_what_the_file_justifies`.
+
+use deltic_protocol::error::{Error, Result};
+use parquet::basic::Type as PhysicalType;
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use super::decode::Unit;
+use crate::footer::pages::{Claims, fixed_width};
+
+/// Bytes that a batch aims at.
+const BATCH_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Bytes of the texts of one batch, at most: their offsets have 32 bits.
+const MOST_TEXT: u64 = i32::MAX as u64;
+
+/// Rows of a batch of `unit`, at most `most`, as the footer tells. An error where a single row could not be held.
+pub(super) fn by_footer(unit: &Unit, most: usize) -> Result<usize> {
+    let file = &unit.file;
+    let leaves = file.needed_leaves();
+    let schema = file.metadata.parquet_schema();
+    let fixed = leaves.iter().filter_map(|leaf| schema.columns().get(*leaf)).filter_map(|c| fixed_width(c));
+    let width = fixed.fold(0, u64::saturating_add);
+    if width > BATCH_BYTES.max(file.bytes.size()) {
+        return Err(Error::corrupt(format!(
+            "by its schema a row of the file takes {width} bytes, which is absurd for a file of {}; restore it, or \
+             remove it from the table",
+            file.bytes.size()
+        )));
+    }
+    let mut rows = most;
+    for selected in &unit.row_groups {
+        let Some(group) = file.metadata.metadata().row_groups().get(selected.row_group_index()) else { continue };
+        let columns = leaves.iter().filter_map(|leaf| group.columns().get(*leaf));
+        let bytes = columns.map(|column| footer_bytes(column, count(group.num_rows()))).fold(0, u64::saturating_add);
+        rows = rows.min(fit(count(group.num_rows()), bytes, most));
+    }
+    Ok(rows)
+}
+
+/// What the pages of the row group under way tell.
+#[derive(Debug, Default)]
+pub(super) struct ByPages {
+    group: usize,
+    bytes: u64,
+}
+
+impl ByPages {
+    /// Adds a column of the row group `group` of `rows` rows. Gives the rows of a batch, at most `most`, that its columns
+    /// seen so far leave room for.
+    pub(super) fn add(
+        &mut self,
+        (group, rows): (usize, u64),
+        column: &ColumnChunkMetaData,
+        claims: &Claims,
+        most: usize,
+    ) -> usize {
+        if group != self.group {
+            *self = Self { group, bytes: 0 };
+        }
+        let bytes = footer_bytes(column, rows);
+        let known = column.unencoded_byte_array_data_bytes().is_some();
+        let long = if known { 0 } else { claims.values.saturating_mul(claims.dictionary_value) };
+        self.bytes = self.bytes.saturating_add(bytes.max(long));
+        fit(rows, self.bytes, most)
+    }
+}
+
+/// Rows of which the texts of a column cannot be too long for one batch, as far as its pages tell.
+pub(super) fn safe(column: &ColumnChunkMetaData, rows: u64, claims: &Claims) -> usize {
+    if column.column_type() != PhysicalType::BYTE_ARRAY
+        || claims.values.saturating_mul(claims.largest_page) <= MOST_TEXT
+    {
+        return usize::MAX;
+    }
+    let in_row = claims.values.div_ceil(rows.max(1)).max(1);
+    let rows = MOST_TEXT / in_row.saturating_mul(claims.largest_page).max(1);
+    usize::try_from(rows).unwrap_or(usize::MAX).max(1)
+}
+
+/// Rows of a batch, where batches of more than `safe` rows had texts too long.
+pub(super) fn after_overflow(safe: usize) -> usize {
+    let times = usize::try_from(MOST_TEXT / BATCH_BYTES).unwrap_or(1).max(1);
+    (safe / times).max(1)
+}
+
+/// Bytes of a decoded column chunk, as the footer tells.
+fn footer_bytes(column: &ColumnChunkMetaData, rows: u64) -> u64 {
+    let repeats = column.column_descr().max_rep_level() > 0;
+    let values = if repeats { count(column.num_values()) } else { rows };
+    let text = || count(column.unencoded_byte_array_data_bytes().unwrap_or(column.uncompressed_size()));
+    match column.column_type() {
+        PhysicalType::BOOLEAN => values / 8,
+        PhysicalType::INT32 | PhysicalType::FLOAT => values.saturating_mul(4),
+        PhysicalType::INT64 | PhysicalType::DOUBLE | PhysicalType::INT96 => values.saturating_mul(8),
+        PhysicalType::BYTE_ARRAY => values.saturating_mul(4).saturating_add(text()),
+        PhysicalType::FIXED_LEN_BYTE_ARRAY => {
+            values.saturating_mul(fixed_width(column.column_descr()).unwrap_or_default())
+        }
+    }
+}
+
+/// Rows for a batch where `rows` take `bytes`: at least one, at most `most`.
+fn fit(rows: u64, bytes: u64, most: usize) -> usize {
+    let each = bytes.div_ceil(rows.max(1)).max(1);
+    usize::try_from(BATCH_BYTES / each).unwrap_or(usize::MAX).clamp(1, most.max(1))
+}
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
