@@ -99,7 +99,8 @@ pub fn with_column_metadata(before: &StructType, after: &StructType) -> StructTy
         if let Some(old) = before.fields.iter().find(|old| old.name == field.name) {
             for (key, value) in &old.metadata {
                 let said = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
-                if !value.is_string() && said.as_str().is_some_and(|text| text == value.to_string()) {
+                let printed = (!value.is_string()).then(|| value.to_string());
+                if printed.is_some() && said.as_str() == printed.as_deref() {
                     *said = value.clone();
                 }
             }
