@@ -142,7 +142,7 @@ def checkpoint(job: Job) -> Iterator[Answer | None]:
 
 
 def _with_typed_statistics(table: pa.Table) -> pa.Table:
-    """The same actions, what the text of the statistics says beside it: numbers as such, dates and times as instants."""
+    """The same actions with what the text of the statistics says in columns beside it."""
     place = table.schema.get_field_index("add")
     chunks = []
     for adds in table["add"].chunks:
