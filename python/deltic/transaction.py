@@ -60,7 +60,7 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pa.RecordBatchReader | pa.Table):
+    if isinstance(data, _deltic.ArrowStream | pa.RecordBatchReader | pa.Table):
         return data
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)

@@ -146,8 +146,8 @@ impl ImportedStream {
         batch
     }
 
-    /// The batches for asynchronous code. What may take its time is pulled on a thread of its own: a producer may itself
-    /// wait for a read of deltic's, which needs the blocking threads of the runtime.
+    /// The batches for asynchronous code. What may take its time is pulled on a thread of its own: a producer may
+    /// itself wait for a read of deltic's, which needs the blocking threads of the runtime.
     pub(crate) fn into_stream(self, in_memory: bool) -> BoxStream<'static, Imported<RecordBatch>> {
         match self.source {
             Source::Own(reader) => {

@@ -1,10 +1,12 @@
 //! How many rows of a file make a batch.
 //!
-//! A batch aims at a bounded number of bytes. What rows take is judged twice, before anything of them is decoded: by the
-//! footer, and by the headers of their pages, for a dictionary makes a few bytes of values that are long when decoded.
-//! Both can be wrong. The texts of a batch end at 2 GiB, so the headers also tell of how many rows they could be longer.
+//! A batch aims at a bounded number of bytes. What rows take is judged twice, before anything of them is decoded: by
+//! the footer, and by the headers of their pages, for a dictionary makes a few bytes of values that are long when
+//! decoded. Both can be wrong. The texts of a batch end at 2 GiB, so the headers also tell of how many rows they could
+//! be longer.
 //!
-//! Proved by the tests in `tests/rust/table/read/long_values.rs` and by `pages::wide_columns_take_what_the_file_justifies`.
+//! Proved by the tests in `tests/rust/table/read/long_values.rs` and by
+//! `pages::wide_columns_take_what_the_file_justifies`.
 
 use deltic_protocol::error::{Error, Result};
 use parquet::basic::Type as PhysicalType;
@@ -51,8 +53,8 @@ pub(super) struct ByPages {
 }
 
 impl ByPages {
-    /// Adds a column of the row group `group` of `rows` rows. Gives the rows of a batch, at most `most`, that its columns
-    /// seen so far leave room for.
+    /// Adds a column of the row group `group` of `rows` rows. Gives the rows of a batch, at most `most`, that its
+    /// columns seen so far leave room for.
     pub(super) fn add(
         &mut self,
         (group, rows): (usize, u64),

@@ -6,8 +6,8 @@
 //!
 //! Invariant: the rows decoded are as many as the footer promised, or the file is corrupt
 //! (`read::hostile_footers_are_corrupt`). Late materialisation gives the rows that filtering afterwards gives
-//! (`read::late_materialisation_equals_a_plain_filter`). A unit whose batches turn out too long is decoded again from its
-//! start, without sending a row twice (`read::long_values`).
+//! (`read::late_materialisation_equals_a_plain_filter`). A unit whose batches turn out too long is decoded again from
+//! its start, without sending a row twice (`read::long_values`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -252,8 +252,8 @@ impl Decoding {
         Ok(Self { file, decoder, chunks, batch_rows, by_pages, safe, promised, decoded, failure })
     }
 
-    /// Takes fetched bytes, if they are what pages may look like. The decoder asks for whole column chunks. Gives a number
-    /// of rows, and takes nothing, if batches should have far fewer than they have.
+    /// Takes fetched bytes, if they are what pages may look like. The decoder asks for whole column chunks. Gives a
+    /// number of rows, and takes nothing, if batches should have far fewer than they have.
     fn push(&mut self, ranges: Vec<Range<u64>>, bytes: Vec<Bytes>) -> Result<Option<usize>> {
         if ranges.is_empty() {
             return Ok(None);

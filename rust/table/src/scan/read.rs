@@ -85,8 +85,8 @@ impl Reader {
         self.read_stream(stream::iter(tasks.into_iter().map(Ok)), options).map(|rows| rows.map_err(missing))
     }
 
-    /// [`Reader::read`] for tasks that are found on the way; they too are asked for a bounded distance ahead. A file that
-    /// is not there is an error that says so and no more: what that means depends on where the tasks come from.
+    /// [`Reader::read`] for tasks that are found on the way; they too are asked for a bounded distance ahead. A file
+    /// that is not there is an error that says so and no more: what that means depends on where the tasks come from.
     pub fn read_stream(
         self,
         tasks: impl Stream<Item = Result<FileTask>> + Send + 'static,
