@@ -128,13 +128,12 @@ impl<'t> Scanner<'t> {
 
     /// The same; of a string also how it is written.
     pub(crate) fn quoted_or_not(&mut self) -> Option<Quoted<'t>> {
-        match self.peek()? {
-            b'"' => return self.string(),
-            b'\\' if self.is_inside => return self.string(),
-            _ => {}
+        let first = self.peek()?;
+        if first == b'"' || (first == b'\\' && self.is_inside) {
+            return self.string();
         }
         let start = self.at;
-        match self.peek()? {
+        match first {
             b'{' => self.step_over(b'{', b'}')?,
             b'[' => self.step_over(b'[', b']')?,
             _ => {
