@@ -62,7 +62,8 @@ followed by 100 commits that each add and remove 50 files. A filter keeps a thou
 - deltic: a plan includes its files as an Arrow table. A refresh is a new snapshot on the handle; the number of its
   files, which without a checksum takes as long as listing them, is asked for when the clock has stopped.
 - deltalake: `DeltaTable` and `file_uris(file_pruning_predicate=...)`, `get_add_actions`, `update_incremental`,
-  `create_checkpoint` (on a table already open, which is not counted; deltic's opening is).
+  `create_checkpoint` (on a table already open, which is not counted; deltic's opening is). It writes statistics as
+  text alone; deltic also writes them typed, its files sorted by partition, unless the table asks for text alone.
 - DuckDB delta: `EXPLAIN`, which plans and reads no data. There is no refresh, so the next plan stands for it, and its
   list of files has no sizes.
 - SQL in DuckDB: the same reconciliation as a query over the files of the log; no protocol checks, no deletion vectors.

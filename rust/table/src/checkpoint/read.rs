@@ -66,7 +66,7 @@ pub struct OpenCheckpoint {
 struct Files {
     storage: Storage,
     files: Vec<File>,
-    /// Whether one was when its footer was to be read.
+    /// Whether the file of an unread footer was gone.
     gone: Gone,
 }
 
