@@ -494,10 +494,8 @@ fn open(path: &Path) -> Result<(File, u64)> {
 fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
-    let mut buffer = pool::buffer(capacity);
-    buffer
-        .try_reserve_exact(capacity)
-        .map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
+    let buffer = pool::buffer(capacity);
+    let mut buffer = buffer.map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
     Read::by_ref(file).take(length).read_to_end(&mut buffer).map_err(|e| failed("read", path, e))?;
     if buffer.len() as u64 != length {

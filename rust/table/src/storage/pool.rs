@@ -1,5 +1,6 @@
 //! Large buffers for reading from the disk, used again: fresh memory costs more than copying into it does.
 
+use std::collections::TryReserveError;
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -10,20 +11,27 @@ const SMALLEST: usize = 256 * 1024;
 const LARGEST: usize = 16 * 1024 * 1024;
 /// How many wait to be used at most.
 const WAITING: usize = 3;
+/// Room comes in multiples of this, so that a buffer fits the next range of about the same size.
+const STEP: usize = 512 * 1024;
 
+/// The smallest first.
 static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 struct Lent(Vec<u8>);
 
-/// An empty buffer, which has room if one that was used before has.
-pub(super) fn buffer(room: usize) -> Vec<u8> {
+/// An empty buffer with room for so many bytes.
+pub(super) fn buffer(room: usize) -> Result<Vec<u8>, TryReserveError> {
+    let is_pooled = (SMALLEST..=LARGEST).contains(&room);
     // Never waits: a lock that was held when the process forked stays held in the child.
-    let Ok(mut waiting) = BUFFERS.try_lock() else { return Vec::new() };
-    let fits = |buffer: &Vec<u8>| buffer.capacity() >= room && room >= SMALLEST;
-    match waiting.iter().position(fits) {
-        Some(at) => waiting.swap_remove(at),
-        None => Vec::new(),
+    if is_pooled && let Ok(mut waiting) = BUFFERS.try_lock() {
+        let fitting = waiting.partition_point(|buffer| buffer.capacity() < room);
+        if fitting < waiting.len() {
+            return Ok(waiting.remove(fitting));
+        }
     }
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(if is_pooled { room.next_multiple_of(STEP) } else { room })?;
+    Ok(buffer)
 }
 
 /// Forgets those that wait.
@@ -50,10 +58,12 @@ impl AsRef<[u8]> for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let Ok(mut waiting) = BUFFERS.try_lock() else { return };
-        if waiting.len() < WAITING {
-            let mut buffer = std::mem::take(&mut self.0);
-            buffer.clear();
-            waiting.push(buffer);
+        let mut buffer = std::mem::take(&mut self.0);
+        buffer.clear();
+        let place = waiting.partition_point(|other| other.capacity() < buffer.capacity());
+        waiting.insert(place, buffer);
+        if waiting.len() > WAITING {
+            waiting.remove(0);
         }
     }
 }
