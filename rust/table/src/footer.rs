@@ -4,9 +4,11 @@
 //! claims. A footer is untrusted, so [`parse`] first walks it without recursion over the schema and refuses one that
 //! nests deeper than any table can, or that promises more children than it holds.
 //!
-//! Does no I/O and knows nothing of tables. What stands in front of the pages of such a file is for [`pages`].
+//! Does no I/O and knows nothing of tables. What stands in front of the pages of such a file is for [`pages`], a footer
+//! of which little is needed for [`mod@narrow`].
 //! Proved by `read::hostile_footers_are_corrupt` and the tests below.
 
+pub mod narrow;
 pub mod pages;
 pub(crate) mod thrift;
 
@@ -23,7 +25,7 @@ use parquet::file::metadata::{
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
-use self::thrift::{I32, LIST, STRUCT, Thrift};
+use self::thrift::{BINARY, I32, LIST, STRUCT, Thrift};
 
 /// Bytes at the very end of a file: the metadata's length and the magic number.
 pub const TRAILER: u64 = 8;
@@ -132,7 +134,7 @@ fn check(metadata: &[u8]) -> Option<()> {
     let mut id = 0;
     while let Some(kind) = thrift.field(&mut id)? {
         if (id, kind) == (2, LIST) {
-            check_schema(&mut thrift)?;
+            walk_schema(&mut thrift, |_, _, _| ())?;
         } else {
             thrift.skip(kind, MAX_VALUE_DEPTH)?;
         }
@@ -140,8 +142,9 @@ fn check(metadata: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Walks the list of schema elements: a tree written depth first, each node with its number of children.
-fn check_schema(thrift: &mut Thrift<'_>) -> Option<()> {
+/// Walks the list of schema elements, a tree written depth first, each node with its number of children; shows `visit`
+/// how deep each is, its name, and whether it is a leaf.
+fn walk_schema<'b>(thrift: &mut Thrift<'b>, mut visit: impl FnMut(usize, &'b [u8], bool)) -> Option<()> {
     let (count, kind) = thrift.list()?;
     if kind != STRUCT {
         return None;
@@ -152,10 +155,11 @@ fn check_schema(thrift: &mut Thrift<'_>) -> Option<()> {
         if let Some(children) = open.last_mut() {
             *children = children.checked_sub(1)?;
         }
-        let children = check_element(thrift)?;
+        let (name, children) = walk_element(thrift)?;
         if children > rest {
             return None;
         }
+        visit(open.len(), name, children == 0);
         if children > 0 {
             open.push(children);
         }
@@ -169,22 +173,24 @@ fn check_schema(thrift: &mut Thrift<'_>) -> Option<()> {
     Some(())
 }
 
-/// Walks one schema element and gives its number of children.
-fn check_element(thrift: &mut Thrift<'_>) -> Option<u64> {
-    let (mut id, mut children) = (0, 0);
+/// Walks one schema element and gives its name and its number of children.
+fn walk_element<'b>(thrift: &mut Thrift<'b>) -> Option<(&'b [u8], u64)> {
+    let (mut id, mut name, mut children) = (0, &b""[..], 0);
     while let Some(kind) = thrift.field(&mut id)? {
-        if (id, kind) == (5, I32) {
-            let number = thrift.varint()?;
-            // Signed numbers are zigzag: odd ones are negative.
-            if number % 2 == 1 {
-                return None;
+        match (id, kind) {
+            (4, BINARY) => name = thrift.binary()?,
+            (5, I32) => {
+                let number = thrift.varint()?;
+                // Signed numbers are zigzag: odd ones are negative.
+                if number % 2 == 1 {
+                    return None;
+                }
+                children = number / 2;
             }
-            children = number / 2;
-        } else {
-            thrift.skip(kind, MAX_VALUE_DEPTH)?;
+            _ => thrift.skip(kind, MAX_VALUE_DEPTH)?,
         }
     }
-    Some(children)
+    Some((name, children))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
 use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
+use crate::footer::narrow::{Leaf, narrowed};
 use crate::footer::pages::{self, Chunks};
 use crate::storage::Storage;
 
@@ -59,6 +60,14 @@ pub(crate) struct Part {
     views: ArrowReaderMetadata,
     leaves: Vec<Vec<String>>,
     gone: Gone,
+}
+
+/// The footer of a file as it stands there.
+#[derive(Debug, Clone)]
+pub(crate) struct Footer {
+    path: String,
+    size: u64,
+    metadata: Bytes,
 }
 
 /// How to decode a row group.
@@ -102,22 +111,9 @@ impl Iterator for PartRows {
     }
 }
 
-impl Fetched {
-    /// The row group.
-    pub(crate) fn group(&self) -> usize {
-        self.group
-    }
-}
-
-impl Part {
-    /// Reads the footers of files given by path and size.
-    pub(crate) async fn open_all(storage: &Storage, files: Vec<(String, u64)>) -> Result<Vec<Arc<Self>>> {
-        let open = |(path, size)| async move { Self::open(storage, path, size).await.map(Arc::new) };
-        stream::iter(files).map(open).buffered(CONCURRENT_FOOTERS).try_collect().await
-    }
-
-    /// Reads the footer of a file.
-    pub(crate) async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
+impl Footer {
+    /// Reads the end of a file.
+    pub(crate) async fn read(storage: &Storage, path: String, size: u64) -> Result<Self> {
         let parquet = |e| corrupt_parquet(&path, e);
         let cut = || Error::corrupt("the Parquet file is cut off").in_file(&path);
         if size <= footer::TRAILER {
@@ -133,7 +129,49 @@ impl Part {
         }
         let skip = usize::try_from(from.saturating_sub(start)).unwrap_or(usize::MAX);
         let stop = end.len().saturating_sub(footer::TRAILER as usize);
-        let metadata = footer::parse(end.get(skip..stop).ok_or_else(cut)?).map_err(parquet)?;
+        if skip > stop {
+            return Err(cut());
+        }
+        Ok(Self { metadata: end.slice(skip..stop), path, size })
+    }
+
+    /// Reads those of files given by path and size.
+    pub(crate) async fn read_all(storage: &Storage, files: Vec<(String, u64)>) -> Result<Vec<Self>> {
+        let read = |(path, size)| Self::read(storage, path, size);
+        stream::iter(files).map(read).buffered(CONCURRENT_FOOTERS).try_collect().await
+    }
+}
+
+impl Fetched {
+    /// The row group.
+    pub(crate) fn group(&self) -> usize {
+        self.group
+    }
+}
+
+impl Part {
+    /// Reads the footer of a file.
+    pub(crate) async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
+        Self::of_footer(storage, &Footer::read(storage, path, size).await?)
+    }
+
+    /// Decodes all of a footer.
+    pub(crate) fn of_footer(storage: &Storage, footer: &Footer) -> Result<Self> {
+        Self::of_metadata(storage, footer, &footer.metadata)
+    }
+
+    /// The file as if it had those row groups alone that may have a value in one of `leaves`, and whether they are all.
+    pub(crate) fn narrowed(storage: &Storage, footer: &Footer, leaves: &[Leaf<'_>]) -> Result<(Self, bool)> {
+        match narrowed(&footer.metadata, leaves) {
+            Some(narrow) => Ok((Self::of_metadata(storage, footer, &narrow)?, false)),
+            None => Ok((Self::of_footer(storage, footer)?, true)),
+        }
+    }
+
+    fn of_metadata(storage: &Storage, footer: &Footer, metadata: &[u8]) -> Result<Self> {
+        let Footer { path, size, .. } = footer.clone();
+        let parquet = |e| corrupt_parquet(&path, e);
+        let metadata = footer::parse(metadata).map_err(parquet)?;
         check_rows(&metadata, size).ok_or_else(|| {
             Error::corrupt("the footer of the Parquet file claims more rows than a file of its size has").in_file(&path)
         })?;

@@ -1,7 +1,8 @@
 //! Reading checkpoints of every shape: one file, parts, UUID-named, JSON or Parquet, with sidecars.
 //!
-//! Opening reads footers (and a JSON top level) but no sidecar; actions are decoded on demand, one row group a task, only
-//! the leaves that are asked for. Row groups that hold none of the wanted actions, by their null counts, are not fetched.
+//! Opening reads footers (and a JSON top level) but no sidecar, and decodes what is not about files; actions are decoded
+//! on demand, one row group a task, only the leaves that are asked for. Row groups that hold none of the wanted actions,
+//! by their null counts, are not fetched.
 //!
 //! PROTOCOL.md: "Checkpoints", "Sidecar Files".
 
@@ -22,7 +23,7 @@ use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::part::{CONCURRENT_FOOTERS, Part};
+use super::part::{CONCURRENT_FOOTERS, Footer, Part};
 use crate::error::{Error, Gone, Result};
 use crate::once::Once;
 use crate::storage::{Storage, decode_path};
@@ -60,8 +61,8 @@ pub struct OpenCheckpoint {
     sidecar_files: Vec<(String, u64)>,
 }
 
-/// The Parquet files of a checkpoint: its own, whose footers are known, then its sidecars, whose footers are read on
-/// first use.
+/// The Parquet files of a checkpoint: its own, whose footers are decoded on first use, then its sidecars, whose footers
+/// are read then.
 #[derive(Debug)]
 struct Files {
     storage: Storage,
@@ -72,9 +73,15 @@ struct Files {
 
 #[derive(Debug)]
 struct File {
-    path: String,
-    size: u64,
+    source: Source,
     part: Once<Arc<Part>>,
+}
+
+/// What a file is opened from.
+#[derive(Debug)]
+enum Source {
+    Footer(Footer),
+    Store { path: String, size: u64 },
 }
 
 impl OpenCheckpoint {
@@ -88,7 +95,7 @@ impl OpenCheckpoint {
         let version = checkpoint.version;
         let paths: Vec<(String, u64)> =
             checkpoint.files.iter().map(|f| (format!("{LOG_DIR}/{}", f.file_name), f.size)).collect();
-        let (mut state, mut inline, mut parts) = (StateActions::default(), None, Vec::new());
+        let (mut state, mut inline, mut files) = (StateActions::default(), None, Vec::new());
         match checkpoint.kind {
             CheckpointKind::Uuid(CheckpointFormat::Json) => {
                 for (path, _) in &paths {
@@ -102,8 +109,16 @@ impl OpenCheckpoint {
                 }
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
-                parts = Part::open_all(storage, paths).await?;
+                let footers = Footer::read_all(storage, paths).await?;
+                let narrow = |footer: &Footer| Part::narrowed(storage, footer, &StateActions::COLUMNS);
+                let parts = footers.iter().map(narrow).collect::<Result<Vec<_>>>()?;
+                let parts: Vec<_> = parts.into_iter().map(|(part, is_all)| (Arc::new(part), is_all)).collect();
                 state = state_actions(&parts).await?;
+                let file = |(footer, (part, is_all)): (Footer, (Arc<Part>, bool))| File {
+                    source: Source::Footer(footer),
+                    part: is_all.then_some(part).map(Once::from).unwrap_or_default(),
+                };
+                files.extend(footers.into_iter().zip(parts).map(file));
             }
         }
         let sidecar = |s: &Sidecar| -> Result<(String, u64)> {
@@ -113,10 +128,9 @@ impl OpenCheckpoint {
         };
         let sidecars = std::mem::take(&mut state.sidecars);
         let sidecar_files = sidecars.iter().map(sidecar).collect::<Result<Vec<_>>>()?;
-        let own = parts.len();
-        let known = |part: Arc<Part>| File { path: String::new(), size: 0, part: Once::from(part) };
-        let unknown = |(path, size): (String, u64)| File { path, size, part: Once::default() };
-        let files = parts.into_iter().map(known).chain(sidecar_files.iter().cloned().map(unknown)).collect();
+        let own = files.len();
+        let unread = |(path, size): (String, u64)| File { source: Source::Store { path, size }, part: Once::default() };
+        files.extend(sidecar_files.iter().cloned().map(unread));
         let files = Arc::new(Files { storage: storage.clone(), files, gone: Gone::default() });
         Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
@@ -247,7 +261,10 @@ impl OpenCheckpoint {
 impl Files {
     async fn part(&self, file: usize) -> Result<Arc<Part>> {
         let file = self.files.get(file).ok_or_else(|| Error::internal("a checkpoint has no such file"))?;
-        let open = || Part::open(&self.storage, file.path.clone(), file.size);
+        let open = async || match &file.source {
+            Source::Footer(footer) => Part::of_footer(&self.storage, footer),
+            Source::Store { path, size } => Part::open(&self.storage, path.clone(), *size).await,
+        };
         let opened = file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned();
         opened.map_err(|e| self.gone.note(e))
     }
@@ -274,9 +291,9 @@ fn sidecar_path(name: &str) -> String {
 }
 
 /// Everything but files, from the row groups that may hold any.
-async fn state_actions(parts: &[Arc<Part>]) -> Result<StateActions> {
+async fn state_actions(parts: &[(Arc<Part>, bool)]) -> Result<StateActions> {
     let mut state = StateActions::default();
-    for part in parts {
+    for (part, _) in parts {
         let mut groups: Vec<usize> =
             StateActions::COLUMNS.iter().flat_map(|(root, key)| part.groups_with(root, key)).collect();
         groups.sort_unstable();

@@ -7,7 +7,7 @@ pub(crate) const FALSE: u8 = 2;
 const I8: u8 = 3;
 const I16: u8 = 4;
 pub(crate) const I32: u8 = 5;
-const I64: u8 = 6;
+pub(crate) const I64: u8 = 6;
 const DOUBLE: u8 = 7;
 pub(crate) const BINARY: u8 = 8;
 pub(crate) const LIST: u8 = 9;
@@ -20,7 +20,7 @@ pub(crate) struct Thrift<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-impl Thrift<'_> {
+impl<'a> Thrift<'a> {
     fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.bytes.split_first()?;
         self.bytes = rest;
@@ -59,8 +59,7 @@ impl Thrift<'_> {
         }
         match i64::from(header >> 4) {
             0 => {
-                let number = self.varint()?;
-                *id = (number >> 1).cast_signed() ^ -(number & 1).cast_signed();
+                *id = self.long()?;
             }
             delta => *id = id.checked_add(delta)?,
         }
@@ -69,8 +68,20 @@ impl Thrift<'_> {
 
     /// A signed number that fits 32 bits.
     pub(crate) fn int(&mut self) -> Option<i32> {
-        let number = self.varint()?;
-        i32::try_from((number >> 1).cast_signed() ^ -(number & 1).cast_signed()).ok()
+        i32::try_from(self.long()?).ok()
+    }
+
+    /// A signed number.
+    pub(crate) fn long(&mut self) -> Option<i64> {
+        self.varint().map(signed)
+    }
+
+    /// A text, or other bytes.
+    pub(crate) fn binary(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        let (bytes, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        Some(bytes)
     }
 
     /// Length and element type of a list.
@@ -132,4 +143,9 @@ impl Thrift<'_> {
     fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
         if matches!(kind, TRUE | FALSE) { self.advance(1) } else { self.skip(kind, depth) }
     }
+}
+
+/// The number that a zigzag one stands for.
+fn signed(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
