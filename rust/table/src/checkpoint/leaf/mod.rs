@@ -43,6 +43,8 @@ const NO_UTF8: Stop = Stop::Broken("a text is not UTF-8");
 /// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_RATIO: usize = 8;
+/// Where fewer rows than one in so many are wanted, they are picked out.
+const FEW: usize = 8;
 /// Buffers up to this size are used again.
 const KEPT_BUFFER: usize = 4 * 1024 * 1024;
 
@@ -140,42 +142,53 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
     }
 }
 
+/// The numbers of a leaf; of `rows` alone if given, where others may be zero.
 fn numbers<T>(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<PrimitiveArray<T>>
 where
     T: ArrowPrimitiveType,
     T::Native: Number,
 {
-    let mut values: Vec<T::Native> = Vec::with_capacity(chunk.rows);
+    // Memory that is zero and not written to costs nothing.
+    let few = rows.filter(|rows| rows.count_set_bits() < rows.len() / FEW);
+    let mut values: Vec<T::Native> = match few {
+        Some(_) => vec![T::Native::default(); chunk.rows],
+        None => Vec::with_capacity(chunk.rows),
+    };
     let mut valid = BooleanBufferBuilder::new(chunk.rows);
     with_scratch(|scratch| {
         let (mut pages, dictionary) = Pages::new(chunk, rows, &mut scratch.dictionary)?;
-        let mut known = Vec::new();
-        if let Some(page) = dictionary {
-            T::Native::plain(page.data, page.values, &mut known)?;
-        }
+        let known = dictionary.as_ref().map_or((&[][..], 0), |page| (page.data, page.values));
+        let mut of_page: Vec<T::Native> = Vec::new();
         while let Some(step) = pages.step()? {
+            let start = valid.len();
             let packed = match step {
                 Step::Wanted(packed) => packed,
                 Step::Unwanted(count) => {
-                    values.resize(values.len() + count, T::Native::default());
+                    values.resize(values.len().max(start + count), T::Native::default());
                     valid.append_n(count, false);
                     continue;
                 }
             };
             let page = packed.open(chunk, &mut scratch.page)?;
             let there = page.defined(chunk, chunk.max_definition)?;
-            let (start, found) = (values.len(), there.count_set_bits());
+            let found = there.count_set_bits();
+            let out = if few.is_some() { &mut of_page } else { &mut values };
+            let first = out.len();
             match page.encoding {
-                Encoding::Plain => T::Native::plain(page.data, found, &mut values)?,
+                Encoding::Plain => T::Native::plain(page.data, found, out)?,
                 Encoding::Dictionary => {
                     page.codes(found, &mut scratch.codes)?;
-                    for code in &scratch.codes {
-                        values.push(*known.get(*code as usize).ok_or(NO_SUCH_CODE)?);
-                    }
+                    T::Native::coded(known.0, known.1, scratch.codes.iter().copied(), out)?;
                 }
                 Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
             }
-            spread(&mut values, start, &there);
+            spread(out, first, &there);
+            if let Some(few) = few {
+                for row in few.slice(start, there.len()).set_indices() {
+                    values[start + row] = of_page[row];
+                }
+                of_page.clear();
+            }
             valid.append_buffer(&there);
         }
         Ok(())

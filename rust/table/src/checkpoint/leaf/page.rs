@@ -57,8 +57,8 @@ pub(super) struct Packed<'c> {
 
 #[derive(Debug, Clone, Copy)]
 enum Levels {
-    /// Inside what is compressed, each with its length before it; whether both are runs.
-    Inside(bool),
+    /// Inside what is compressed, each with its length before it; whether repetition and definition levels are runs.
+    Inside([bool; 2]),
     /// Before what may be compressed: lengths of repetition and definition levels, and whether the rest is compressed.
     Before(usize, usize, bool),
 }
@@ -186,8 +186,8 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<Packed<'c>>> {
         let (bytes, rest) = thrift.bytes.split_at_checked(compressed).ok_or(CUT_OFF)?;
         *chunk = rest;
         let levels = match header.kind {
-            DATA_PAGE => Levels::Inside(header.has_run_levels),
-            DICTIONARY_PAGE => Levels::Inside(true),
+            DATA_PAGE => Levels::Inside(header.are_runs),
+            DICTIONARY_PAGE => Levels::Inside([true; 2]),
             DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_plain),
             // Index pages, and what was invented since, may be left out.
             _ => continue,
@@ -211,7 +211,8 @@ impl<'c> Packed<'c> {
                 let mut data = decompress(codec, self.bytes, self.size, buffer)?;
                 let (mut repetition, mut definition) = (&[][..], &[][..]);
                 if !self.is_dictionary {
-                    if !are_runs && (nests || is_optional) {
+                    // Spark's writer gives levels that are not there another encoding.
+                    if (nests && !are_runs[0]) || (is_optional && !are_runs[1]) {
                         return Err(Stop::Rare);
                     }
                     repetition = if nests { counted(&mut data)? } else { repetition };
@@ -286,7 +287,8 @@ struct Header {
     is_whole: bool,
     values: usize,
     encoding: Encoding,
-    has_run_levels: bool,
+    /// Repetition and definition levels.
+    are_runs: [bool; 2],
     repetition: usize,
     definition: usize,
     is_plain: bool,
@@ -317,17 +319,16 @@ impl Header {
     }
 
     fn data_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
-        let (mut id, mut runs) = (0, [false; 2]);
+        let mut id = 0;
         while let Some(kind) = thrift.field(&mut id)? {
             match (id, kind) {
                 (1, I32) => self.values = length(thrift)?,
                 (2, I32) => self.encoding = Encoding::of(thrift.int()?),
-                (3, I32) => runs[0] = Encoding::of(thrift.int()?) == Encoding::Runs,
-                (4, I32) => runs[1] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                (3, I32) => self.are_runs[1] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                (4, I32) => self.are_runs[0] = Encoding::of(thrift.int()?) == Encoding::Runs,
                 _ => thrift.skip(kind, MAX_DEPTH)?,
             }
         }
-        self.has_run_levels = runs == [true; 2];
         self.is_whole |= self.kind == DATA_PAGE;
         Some(())
     }

@@ -13,6 +13,9 @@ const CUT_OFF: Stop = Stop::Broken("the values of a page are cut off");
 pub(super) trait Number: ArrowNativeType {
     /// Appends `count` numbers that stand at the front of `data`.
     fn plain(data: &[u8], count: usize, out: &mut Vec<Self>) -> Decoded<()>;
+
+    /// Appends those that have these codes, of `count` numbers that stand at the front of `data`.
+    fn coded(data: &[u8], count: usize, codes: impl Iterator<Item = u32>, out: &mut Vec<Self>) -> Decoded<()>;
 }
 
 macro_rules! numbers {
@@ -21,6 +24,15 @@ macro_rules! numbers {
             fn plain(data: &[u8], count: usize, out: &mut Vec<Self>) -> Decoded<()> {
                 let (numbers, _) = data.as_chunks();
                 out.extend(numbers.get(..count).ok_or(CUT_OFF)?.iter().map(|bytes| Self::from_le_bytes(*bytes)));
+                Ok(())
+            }
+
+            fn coded(data: &[u8], count: usize, codes: impl Iterator<Item = u32>, out: &mut Vec<Self>) -> Decoded<()> {
+                let (numbers, _) = data.as_chunks();
+                let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
+                for code in codes {
+                    out.push(Self::from_le_bytes(*numbers.get(code as usize).ok_or(NO_SUCH_CODE)?));
+                }
                 Ok(())
             }
         }
