@@ -8,7 +8,12 @@ use crate::error::{Error, Result};
 
 /// How much to work on at once: a piece for each processor, and one that is being fetched.
 pub(crate) fn parallelism() -> usize {
-    processors().clamp(2, 16) + 1
+    working() + 1
+}
+
+/// How much to work on at once where fetching takes no time, and what is fetched only takes memory.
+pub(crate) fn working() -> usize {
+    processors().clamp(2, 16)
 }
 
 /// Processors that this process may use.

@@ -30,7 +30,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
 use crate::once::Once;
-use crate::parallel::{in_parallel, parallelism};
+use crate::parallel::{in_parallel, parallelism, working};
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
 
@@ -140,7 +140,7 @@ impl ScanPlan {
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| in_parallel(count_group(self.snapshot.clone(), by_partition.clone(), group));
-        let mut counts = stream::iter(groups).map(count).buffered(parallelism());
+        let mut counts = stream::iter(groups).map(count).buffered(at_once(&self.snapshot));
         while let Some(group) = counts.try_next().await? {
             totals = totals.and(group);
         }
@@ -153,7 +153,7 @@ impl ScanPlan {
     pub async fn bytes_kept(&self) -> Result<u64> {
         let mut sum = self.loose.iter().map(bytes).fold(0, u64::saturating_add);
         let of_group = |at: usize| in_parallel(group_bytes(self.snapshot.clone(), self.groups.clone(), at));
-        let mut in_groups = stream::iter(0..self.groups.len()).map(of_group).buffered(parallelism());
+        let mut in_groups = stream::iter(0..self.groups.len()).map(of_group).buffered(at_once(&self.snapshot));
         while let Some(bytes) = in_groups.try_next().await? {
             sum = sum.saturating_add(bytes);
         }
@@ -164,7 +164,7 @@ impl ScanPlan {
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| in_parallel(group_adds(self.snapshot.clone(), self.groups.clone(), at));
-            let in_groups = stream::iter(0..self.groups.len()).map(members).buffered(parallelism());
+            let in_groups = stream::iter(0..self.groups.len()).map(members).buffered(at_once(&self.snapshot));
             stream::iter(self.loose.iter().cloned().map(Ok)).chain(in_groups).try_collect().await
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
@@ -220,7 +220,7 @@ impl ScanPlan {
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
         let in_group = |at| in_parallel(group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone()));
-        let mut in_groups = stream::iter(0..self.groups.len()).map(in_group).buffered(parallelism());
+        let mut in_groups = stream::iter(0..self.groups.len()).map(in_group).buffered(at_once(&self.snapshot));
         while let Some(batch) = in_groups.try_next().await? {
             batches.push(batch);
         }
@@ -262,7 +262,7 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
-    let groups = stream::iter(files.groups_for(pruning).await?).map(keep).buffered(parallelism());
+    let groups = stream::iter(files.groups_for(pruning).await?).map(keep).buffered(at_once(snapshot));
     groups.try_filter(|kept| std::future::ready(!kept.paths.is_empty())).try_collect().await
 }
 
@@ -310,6 +310,11 @@ fn prune_batch(
         }
         None => Ok(adds),
     }
+}
+
+/// Row groups looked at at once.
+fn at_once(snapshot: &Snapshot) -> usize {
+    if snapshot.storage().is_local() { working() } else { parallelism() }
 }
 
 async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
