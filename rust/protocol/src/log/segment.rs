@@ -203,7 +203,7 @@ pub fn incomplete_checkpoints(listing: &[LogFile]) -> Vec<(u64, u32, usize)> {
     let mut sets: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     for file in distinct(listing) {
         if let LogName::CheckpointMultiPart { version, parts, .. } = file.name {
-            *sets.entry((version, parts)).or_default() += 1;
+            *sets.entry((version, parts)).or_default() += usize::from(file.size > 0);
         }
     }
     sets.retain(|(_, parts), found| usize::try_from(*parts) != Ok(*found));
@@ -254,11 +254,12 @@ fn distinct(listing: &[LogFile]) -> Vec<&LogFile> {
 ///
 /// UUID-named before classic before multi-part, and of those the one with fewest parts. All hold the same state; the
 /// order follows how they are written: UUID-named files are never overwritten, a classic one may be while it is read,
-/// and parts of a multi-part one may come from two writers. Equal candidates are told apart by time, then by name.
+/// and parts of a multi-part one may come from two writers. Equal candidates are told apart by time, then by name. A file
+/// without a byte, which a writer that died leaves behind in some stores, is none.
 fn complete_checkpoints(files: &[&LogFile]) -> BTreeMap<u64, Checkpoint> {
     let mut sets: BTreeMap<(u64, u32), Vec<&LogFile>> = BTreeMap::new();
     let mut best: BTreeMap<u64, Checkpoint> = BTreeMap::new();
-    for file in files {
+    for file in files.iter().filter(|file| file.size > 0) {
         let (version, kind) = match &file.name {
             LogName::CheckpointMultiPart { version, parts, .. } => {
                 sets.entry((*version, *parts)).or_default().push(file);
