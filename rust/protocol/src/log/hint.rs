@@ -27,7 +27,10 @@ const MAX_DEPTH: usize = 128;
 
 /// How many times longer than the JSON its canonical form may be. Paths repeat in every leaf below them, so a long key
 /// over a long array would otherwise grow with the square of the file's size.
-const MAX_GROWTH: usize = 64;
+const MAX_GROWTH: usize = 32;
+
+/// How long the file may be. A longer one only costs a listing of the whole log.
+const MAX_BYTES: usize = 1024 * 1024;
 
 const CHECKSUM: &str = "checksum";
 
@@ -94,6 +97,9 @@ impl LastCheckpoint {
 
     /// Reads the file, or says what is wrong with it (`Corrupt`).
     pub fn check(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > MAX_BYTES {
+            return Err(Error::corrupt(format!("it has {} bytes, which is absurd", bytes.len())));
+        }
         let text = std::str::from_utf8(bytes).map_err(|e| Error::corrupt("it is not UTF-8").caused_by(e))?;
         // The members could otherwise stand in an array, in order.
         if !text.trim_start().starts_with('{') {
@@ -172,7 +178,7 @@ fn canonical_pairs(text: &str) -> Option<Vec<(String, String)>> {
     Some(leaves.pairs)
 }
 
-/// The `path`, `value` pairs found so far, and how many more bytes they may take.
+/// The `path`, `value` pairs found so far, and how many more bytes values and all paths on the way may take.
 struct Leaves {
     pairs: Vec<(String, String)>,
     budget: usize,
@@ -184,6 +190,7 @@ impl Leaves {
         if depth > MAX_DEPTH {
             return None;
         }
+        self.budget = self.budget.checked_sub(path.len())?;
         let below = |segment: &str| if path.is_empty() { segment.to_owned() } else { format!("{path}+{segment}") };
         match value.get().bytes().next()? {
             b'{' => {
@@ -201,7 +208,7 @@ impl Leaves {
     }
 
     fn leaf(&mut self, path: &str, value: String) -> Option<()> {
-        self.budget = self.budget.checked_sub(path.len() + value.len())?;
+        self.budget = self.budget.checked_sub(value.len())?;
         self.pairs.push((path.to_owned(), value));
         Some(())
     }

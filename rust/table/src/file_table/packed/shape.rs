@@ -84,6 +84,11 @@ impl Shape {
         }
     }
 
+    /// How many pieces vary.
+    pub(super) fn varying(&self) -> usize {
+        self.pieces.len()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + 2 * self.text.len() + size_of_val(self.pieces.as_ref())
     }

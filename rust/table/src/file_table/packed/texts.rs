@@ -14,6 +14,9 @@ const MOST_SHAPES: usize = 2048;
 /// Directories that any column may have, and how many more for so many rows.
 const MOST_HEADS: usize = 1024;
 const ROWS_OF_A_HEAD: usize = 8;
+/// A longer text is kept as it is, and so is one in which more pieces vary: each takes room in every row.
+const LONGEST_SHAPE: usize = 1024;
+const MOST_PIECES: usize = 16;
 /// Rows after which it is known whether shapes are of use.
 const TRIAL: usize = 2048;
 /// UUIDs looked at to find whether some are the same.
@@ -176,7 +179,8 @@ impl Packing {
         if row > TRIAL && self.shapeless > row / 2 {
             return 0;
         }
-        let shape = Shape::of(text);
+        let shape = Some(text).filter(|text| text.len() <= LONGEST_SHAPE).map(Shape::of);
+        let Some(shape) = shape.filter(|shape| shape.varying() <= MOST_PIECES) else { return 0 };
         shape.key(&mut self.key);
         let code = match self.shape_codes.get(self.key.as_slice()) {
             Some(code) => *code,
