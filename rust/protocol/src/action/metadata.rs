@@ -62,8 +62,10 @@ impl Metadata {
         }
         let schema = json::parse(&self.schema_string)?;
         for name in &self.partition_columns {
-            if !schema.fields.iter().any(|f| &f.name == name) && schema.field(name).is_none() {
-                return Err(Error::corrupt(format!("the partition column `{name}` is not in the schema")));
+            if !schema.fields.iter().any(|f| &f.name == name) {
+                let other = schema.field(name).map(|field| format!(", which spells it `{}`", field.name));
+                let other = other.unwrap_or_default();
+                return Err(Error::corrupt(format!("the partition column `{name}` is not in the schema{other}")));
             }
         }
         Ok(schema)
