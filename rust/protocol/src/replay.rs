@@ -49,6 +49,16 @@ impl Replay {
         seen.reserve(files, |p| at(p).map_or(0, |k| hash(state, &k)));
     }
 
+    /// How many files were seen.
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether a file that the other saw was seen here, too.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        other.batches.iter().any(|keys| self.unseen(keys).count_set_bits() < keys.len())
+    }
+
     /// Whether nothing was seen, so that nothing older can be superseded.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()

@@ -8,7 +8,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::AddBatch;
@@ -21,6 +22,7 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::future::{OptionFuture, join};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tokio::time::sleep;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Gone, Result, vanished};
@@ -55,7 +57,20 @@ struct Inner {
     cache_bytes: AtomicUsize,
 }
 
+impl Inner {
+    /// What opening had to fetch, which is used up.
+    fn take_fetched(&self) -> Vec<(LogFile, Bytes)> {
+        // Nobody waits for the lock, which may have been held when the process forked.
+        self.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default()
+    }
+}
+
 const DEFAULT_CACHE: usize = usize::MAX;
+/// Bytes of commits that opening fetched and that wait for the first plan, at most, and for how long those wait that are
+/// more than a few.
+const WAITING_BYTES: usize = 128 * 1024 * 1024;
+const FEW_BYTES: usize = 1024 * 1024;
+const WAITING_TIME: Duration = Duration::from_secs(10);
 
 impl Snapshot {
     /// Opens `version`, or the newest one.
@@ -106,11 +121,28 @@ impl Snapshot {
         let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
         let (storage, tail, files) = (storage.clone(), Once::default(), Arc::new(files));
+        let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
+        let fetched = if bytes > WAITING_BYTES { Vec::new() } else { fetched };
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
         let gone = Arc::default();
         let inner =
             Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
-        Ok(Self(Arc::new(inner)))
+        let opened = Self(Arc::new(inner));
+        if bytes > FEW_BYTES {
+            tokio::spawn(opened.let_go_of_fetched());
+        }
+        Ok(opened)
+    }
+
+    /// Forgets after a while what opening fetched: nobody may ever plan.
+    fn let_go_of_fetched(&self) -> impl Future<Output = ()> + use<> {
+        let inner = Arc::downgrade(&self.0);
+        async move {
+            sleep(WAITING_TIME).await;
+            if let Some(inner) = inner.upgrade() {
+                inner.take_fetched();
+            }
+        }
     }
 
     /// The newest version: this snapshot, or one that shares everything with it but what is new.
@@ -132,7 +164,7 @@ impl Snapshot {
             return Ok(self.clone());
         }
         let at = segment.version;
-        self.extended(segment).await.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
+        self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
     /// The version that commits make whose lines are known, ascending from the one after this. Asks the store for
@@ -149,18 +181,18 @@ impl Snapshot {
             segment.tail.push(file.clone());
             segment.commits.push(file.clone());
         }
-        *self.0.fetched.lock().unwrap_or_else(PoisonError::into_inner) = commits;
-        let mut followed = self.extended(segment).await?;
+        let mut followed = self.extended(segment, commits).await?;
         if let Some(inner) = Arc::get_mut(&mut followed.0) {
             inner.checksum = checksum;
         }
         Ok(followed)
     }
 
-    async fn extended(&self, segment: Segment) -> Result<Self> {
+    /// The version of a segment that goes on from this one's, of whose commits some were fetched.
+    async fn extended(&self, segment: Segment, fetched: Vec<(LogFile, Bytes)>) -> Result<Self> {
         let known = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
-        let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>()).try_collect().await?;
+        let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>(), fetched).try_collect().await?;
         let protocol = newer.iter().find_map(|commit| commit.protocol.clone());
         let metadata = newer.iter().find_map(|commit| commit.metadata.clone());
         let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
@@ -229,22 +261,23 @@ impl Snapshot {
     }
 
     async fn load_tail(&self) -> Result<Tail> {
-        match Tail::replay(self.load_commits(&self.0.segment.tail)).await? {
+        match Tail::replay(self.load_commits(&self.0.segment.tail, self.0.take_fetched())).await? {
             Some(tail) => Ok(tail),
             // A compacted file that mentions a logical file twice was never reconciled; its commits were.
             None => {
                 let plain = self.0.segment.tail_of_commits()?;
-                let tail = Tail::replay(self.load_commits(&plain)).await?;
+                let tail = Tail::replay(self.load_commits(&plain, Vec::new())).await?;
                 tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))
             }
         }
     }
 
-    /// Newest first.
-    fn load_commits(&self, files: &[LogFile]) -> impl Stream<Item = Result<CommitActions>> {
-        // What opening had to fetch is used up here.
-        // Nobody waits for the lock, which may have been held when the process forked.
-        let fetched = self.0.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default();
+    /// Newest first; those that were fetched already are not fetched again.
+    fn load_commits(
+        &self,
+        files: &[LogFile],
+        fetched: Vec<(LogFile, Bytes)>,
+    ) -> impl Stream<Item = Result<CommitActions>> {
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = log_reader::load(&self.0.storage, newest_first, known, Wanted::All);
@@ -347,7 +380,6 @@ fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape
     })
 }
 
-/// The files of a checkpoint's batch that the tail does not mention.
 /// What commits say of the table itself.
 #[derive(Default)]
 struct Stated {
@@ -372,6 +404,7 @@ async fn stated(storage: &Storage, newest_first: Vec<LogFile>) -> Result<Stated>
     Ok(stated)
 }
 
+/// The files of a checkpoint's batch that the tail does not mention.
 async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
     if snapshot.tail().await?.mentions_no_file() {
         return Ok(batch);

@@ -20,8 +20,9 @@ use futures::stream::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
 
-/// Layers beyond this are joined into one, so that asking whether a file was seen stays cheap.
-const MAX_LAYERS: usize = 4;
+/// A layer of no more than so many times the files of all newer ones is joined with them: there are few, so that asking
+/// whether a file was seen stays cheap, and a large one is seldom joined, so that growing a tail does.
+const LAYER_RATIO: usize = 8;
 /// Commits are joined up to so many files, and so many bytes of theirs.
 const JOINED_ROWS: usize = 4096;
 const JOINED_BYTES: usize = 64 * 1024 * 1024;
@@ -62,22 +63,29 @@ impl Tail {
     /// This tail with `newer` commits over it.
     pub fn extended(&self, newer: Self) -> Result<Self> {
         let Self { mut commits, mut live, mut tombstones, mut layers } = newer;
+        // As a rule commits add files that nobody knew.
+        let touches = self.layers.iter().any(|older| layers.iter().any(|newer| older.overlaps(newer)));
         for adds in &self.live {
+            if !touches {
+                live.push(adds.clone());
+                continue;
+            }
             let kept = unseen(&layers, &adds.keys()?);
             // As a rule nothing goes, and there may be a batch for each commit.
             let adds = if kept.count_set_bits() == adds.len() { adds.clone() } else { adds.filter(kept)? };
             live.extend((!adds.is_empty()).then_some(adds));
         }
         for rows in &self.tombstones {
+            if !touches {
+                tombstones.push(rows.clone());
+                continue;
+            }
             let newest = BooleanArray::new(unseen(&layers, &KeyBatch::new(rows)?), None);
             tombstones.push(filter_record_batch(rows, &newest)?);
         }
         commits.extend(self.commits.iter().cloned());
         layers.extend(self.layers.iter().cloned());
-        if layers.len() > MAX_LAYERS {
-            layers = vec![Arc::new(Replay::joined(&layers))];
-        }
-        Ok(Self { commits, live, tombstones, layers })
+        Ok(Self { commits, live, tombstones, layers: settled(layers) })
     }
 
     /// Whether no file is mentioned, so that nothing older is superseded.
@@ -94,6 +102,23 @@ impl Tail {
     pub fn mentions(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
         self.layers.iter().any(|layer| layer.saw(path, deletion_vector))
     }
+}
+
+/// The layers, newest first, with the newest ones joined.
+fn settled(mut layers: Vec<Arc<Replay>>) -> Vec<Arc<Replay>> {
+    let (mut together, mut files) = (0, 0_usize);
+    for layer in &layers {
+        if together > 0 && layer.len() > files.saturating_mul(LAYER_RATIO) {
+            break;
+        }
+        files = files.saturating_add(layer.len());
+        together += 1;
+    }
+    if let Some(newest) = layers.get(..together).filter(|newest| newest.len() > 1) {
+        let joined = Arc::new(Replay::joined(newest));
+        layers.splice(..together, [joined]);
+    }
+    layers
 }
 
 fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {

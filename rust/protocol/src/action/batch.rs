@@ -14,8 +14,8 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray,
-    StructArray,
+    Array, ArrayRef, BinaryViewArray, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
+    StringArray, StructArray,
 };
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
@@ -142,10 +142,11 @@ impl AddBatch {
         &self.rows
     }
 
-    /// The files whose bit is set.
+    /// The files whose bit is set. A few of many do not keep the text of the whole commit in memory.
     pub fn filter(&self, keep: BooleanBuffer) -> Result<Self> {
         let rows = filter_record_batch(&self.rows, &BooleanArray::new(keep, None))?;
-        Ok(Self { origin: self.origin, rows })
+        let are_few = rows.num_rows() < self.rows.num_rows() / 2;
+        Ok(Self { origin: self.origin, rows: if are_few { without_other_text(rows)? } else { rows } })
     }
 
     /// Several batches with the same columns as one, which stands where the first does; none of none.
@@ -251,6 +252,18 @@ fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
 }
 
 /// What JSON strings say.
+/// The rows with copies of their statistics, if the text that those stand in is mostly of others.
+fn without_other_text(rows: RecordBatch) -> Result<RecordBatch> {
+    let copied = |column: &ArrayRef| {
+        let stats = column.as_binary_view_opt()?;
+        let text: usize = stats.data_buffers().iter().map(|buffer| buffer.len()).sum();
+        (text / 2 > stats.total_buffer_bytes_used()).then(|| Arc::new(stats.gc()) as ArrayRef)
+    };
+    let columns = rows.columns().iter().map(|column| copied(column).unwrap_or_else(|| column.clone())).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    Ok(RecordBatch::try_new_with_options(rows.schema(), columns, &options)?)
+}
+
 fn unquoted(literals: &BinaryViewArray) -> Result<StringArray> {
     let broken = || Error::internal("statistics were kept that are no JSON string");
     let mut said = StringBuilder::with_capacity(literals.len(), literals.total_buffer_bytes_used());
