@@ -221,3 +221,39 @@ fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {
     let mut all_new = |keys: &KeyBatch| seen.remember(keys).count_set_bits() == keys.len();
     Ok(!(all_new(&commit.adds.keys()?) && all_new(&commit.removes)))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::StringArray;
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::*;
+
+    fn layer(files: usize) -> Arc<Replay> {
+        let schema = Arc::new(Schema::new(vec![Field::new("path", DataType::Utf8, false)]));
+        let paths = StringArray::from_iter_values((0..files).map(|file| format!("{files}-{file}")));
+        let mut replay = Replay::new();
+        replay.remember(&KeyBatch::new(&RecordBatch::try_new(schema, vec![Arc::new(paths)]).unwrap()).unwrap());
+        Arc::new(replay)
+    }
+
+    #[test]
+    fn layers_are_few_and_a_large_one_is_seldom_joined() {
+        let base = layer(100_000);
+        let (mut layers, mut joined_files) = (vec![base.clone()], 0);
+        for commit in 1..=300 {
+            layers.insert(0, layer(20 + commit));
+            let before = layers.len();
+            layers = settled(layers);
+            assert!(layers.len() <= 5, "{}", layers.len());
+            if layers.len() < before {
+                joined_files += layers[0].len();
+            }
+        }
+        // Each file was joined with others a few times, and those of the first commit at most once or twice.
+        let files: usize = layers.iter().map(|layer| layer.len()).sum();
+        assert_eq!(files, 100_000 + (1..=300).map(|commit| 20 + commit).sum::<usize>());
+        assert!(joined_files < 20 * files, "{joined_files} of {files}");
+    }
+}

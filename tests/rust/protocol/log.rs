@@ -654,6 +654,17 @@ mod properties {
     }
 
     #[test]
+    fn long_paths_to_nothing_are_refused_before_they_are_made() {
+        let hint = |key: usize, elements: usize| {
+            let (key, elements) = ("k".repeat(key), vec!["{}"; elements].join(","));
+            LastCheckpoint::parse(format!(r#"{{"version":1,"size":1,"{key}":[{elements}]}}"#).as_bytes())
+        };
+        assert!(hint(10, 1000).is_some());
+        assert_eq!(hint(100_000, 30_000), None);
+        assert_eq!(hint(2_000_000, 1), None);
+    }
+
+    #[test]
     fn deep_nesting_is_refused_without_recursing() {
         for open in ["[", "{\"a\":"] {
             let text = format!(r#"{{"version":1,"size":1,"x":{}"#, open.repeat(100_000));

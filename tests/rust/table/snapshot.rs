@@ -72,6 +72,33 @@ async fn after_a_checkpoint_only_newer_commits_are_read() {
 }
 
 #[tokio::test]
+async fn a_refresh_reads_what_is_new_though_nothing_was_planned() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
+    let snapshot = sample.open().await.unwrap();
+    sample.commit(4, &[remove("a")]);
+    let (requests, refreshed) = sample.counted(snapshot.refresh()).await;
+    assert_eq!(requests, (1, 1));
+    assert_eq!(live(&refreshed.unwrap()).await.unwrap(), ["b", "c"]);
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_another_took_the_place_of_is_not_read_as_one_with_it() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
+    let (here, later) = (state(&[add("a"), add("b")]), state(&[add("b"), add("a")]));
+    sample.checkpoint(2, &here);
+    let snapshot = sample.open().await.unwrap();
+    snapshot.checkpoint().await.unwrap();
+    // As large, written at once under another name.
+    let other = parquet(&later);
+    assert_eq!(other.len(), parquet(&here).len());
+    sample.put("other", &other);
+    std::fs::rename(sample.log("other"), sample.log("00000000000000000002.checkpoint.parquet")).unwrap();
+    let error = live(&snapshot).await.unwrap_err();
+    assert_eq!(*error.kind(), Kind::Storage { retryable: true }, "{error}");
+    assert_eq!(live(&snapshot.refresh().await.unwrap()).await.unwrap(), ["a", "b"]);
+}
+
+#[tokio::test]
 async fn with_a_checksum_of_the_newest_version_nothing_else_is_read() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
     sample.checkpoint(2, &state(&[add("a"), add("b")]));
@@ -426,10 +453,13 @@ async fn hostile_checkpoints_are_corrupt() {
         }
     }
     assert!(outcomes > 0);
-    for length in [0, 7, 8, 12, whole.len() / 2, whole.len() - 1] {
+    for length in [1, 7, 8, 12, whole.len() / 2, whole.len() - 1] {
         sample.put("00000000000000000002.checkpoint.parquet", &whole[..length]);
         assert_eq!(*sample.open().await.unwrap_err().kind(), Kind::Corrupt, "{length} bytes");
     }
+    // One that was begun, and nothing more.
+    sample.put("00000000000000000002.checkpoint.parquet", b"");
+    assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b"]);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
 use crate::footer::narrow::{Leaf, narrowed};
 use crate::footer::pages::{self, Chunks};
-use crate::storage::Storage;
+use crate::storage::{Pin, Storage};
 
 /// How much of the file's end is fetched at first: footers of checkpoints are mostly smaller than the least, and those of
 /// sidecars in many row groups are about a 300th of the file.
@@ -59,6 +59,8 @@ pub(crate) struct Part {
     /// The same with the long texts of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Vec<Vec<String>>,
+    /// All of it is read of one file.
+    pin: Pin,
     gone: Gone,
 }
 
@@ -68,6 +70,7 @@ pub(crate) struct Footer {
     path: String,
     size: u64,
     metadata: Bytes,
+    pin: Pin,
 }
 
 /// How to decode a row group.
@@ -113,18 +116,18 @@ impl Iterator for PartRows {
 
 impl Footer {
     /// Reads the end of a file.
-    pub(crate) async fn read(storage: &Storage, path: String, size: u64) -> Result<Self> {
+    async fn read(storage: &Storage, path: String, size: u64, pin: Pin) -> Result<Self> {
         let parquet = |e| corrupt_parquet(&path, e);
         let cut = || Error::corrupt("the Parquet file is cut off").in_file(&path);
         if size <= footer::TRAILER {
             return Err(cut());
         }
         let start = size.saturating_sub((size / GUESSED_PART).clamp(LEAST_GUESS, MOST_GUESS));
-        let mut end = storage.get_range(&path, start..size).await?;
+        let mut end = pinned(storage, &path, start..size, &pin).await?;
         let length = footer::metadata_length(&end).map_err(parquet)?;
         let from = size.checked_sub(footer::TRAILER).and_then(|at| at.checked_sub(length)).ok_or_else(cut)?;
         if from < start {
-            let head = storage.get_range(&path, from..start).await?;
+            let head = pinned(storage, &path, from..start, &pin).await?;
             end = Bytes::from([head, end].concat());
         }
         let skip = usize::try_from(from.saturating_sub(start)).unwrap_or(usize::MAX);
@@ -132,12 +135,12 @@ impl Footer {
         if skip > stop {
             return Err(cut());
         }
-        Ok(Self { metadata: end.slice(skip..stop), path, size })
+        Ok(Self { metadata: end.slice(skip..stop), path, size, pin })
     }
 
-    /// Reads those of files given by path and size.
+    /// Reads those of files given by path and size, as they were listed.
     pub(crate) async fn read_all(storage: &Storage, files: Vec<(String, u64)>) -> Result<Vec<Self>> {
-        let read = |(path, size)| Self::read(storage, path, size);
+        let read = |(path, size)| Self::read(storage, path, size, Pin::of_size(size));
         stream::iter(files).map(read).buffered(CONCURRENT_FOOTERS).try_collect().await
     }
 }
@@ -152,7 +155,8 @@ impl Fetched {
 impl Part {
     /// Reads the footer of a file.
     pub(crate) async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
-        Self::of_footer(storage, &Footer::read(storage, path, size).await?)
+        // The size is what the checkpoint says of a sidecar.
+        Self::of_footer(storage, &Footer::read(storage, path, size, Pin::default()).await?)
     }
 
     /// Decodes all of a footer.
@@ -169,7 +173,7 @@ impl Part {
     }
 
     fn of_metadata(storage: &Storage, footer: &Footer, metadata: &[u8]) -> Result<Self> {
-        let Footer { path, size, .. } = footer.clone();
+        let Footer { path, size, pin, .. } = footer.clone();
         let parquet = |e| corrupt_parquet(&path, e);
         let metadata = footer::parse(metadata).map_err(parquet)?;
         check_rows(&metadata, size).ok_or_else(|| {
@@ -180,7 +184,7 @@ impl Part {
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
         let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
-        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, gone: Gone::default() })
+        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, pin, gone: Gone::default() })
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -337,7 +341,8 @@ impl Part {
     ) -> Result<Fetched> {
         let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
         let chunks = self.chunks(group, &leaves)?;
-        let bytes = self.storage.get_ranges(&self.path, &chunks).await.map_err(|e| self.gone.note(e))?;
+        let bytes = self.storage.get_pinned(&self.path, &chunks, Some(&self.pin)).await;
+        let bytes = bytes.map_err(|e| self.gone.note(e))?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
@@ -356,7 +361,7 @@ impl Part {
 
     /// Bytes of the file.
     pub(crate) async fn piece(&self, range: Range<u64>) -> Result<Bytes> {
-        self.storage.get_range(&self.path, range).await.map_err(|e| self.gone.note(e))
+        pinned(&self.storage, &self.path, range, &self.pin).await.map_err(|e| self.gone.note(e))
     }
 
     /// Whether the file is where small requests cost no more than large ones.
@@ -485,6 +490,12 @@ impl Part {
             Error::corrupt("a column chunk lies outside the Parquet file, or is missing").in_file(&self.path)
         })
     }
+}
+
+/// Bytes of the file that all other reads with this pin are of.
+async fn pinned(storage: &Storage, path: &str, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
+    let read = storage.get_pinned(path, &[range], Some(pin)).await?.pop();
+    read.ok_or_else(|| Error::internal("a read of one range gave none"))
 }
 
 /// The schema with the long texts of `add` as views.

@@ -140,6 +140,11 @@ impl OpenCheckpoint {
         self.version
     }
 
+    /// Whether it was written here.
+    pub async fn is_our_own(&self) -> Result<bool> {
+        Ok(self.own > 0 && self.files.part(0).await?.is_our_own())
+    }
+
     /// Whether one of its files was not there when it was needed.
     pub(crate) fn is_gone(&self) -> bool {
         let parts = || self.files.files.iter().filter_map(|file| file.part.get());

@@ -39,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
+use crate::transaction::Failed;
 
 /// More sidecars than these are not repeated in `_last_checkpoint`.
 const HINTED_SIDECARS: usize = 30;
@@ -67,12 +68,19 @@ pub fn is_due(version: u64, interval: u64) -> bool {
     version > 0 && interval > 0 && version.is_multiple_of(interval)
 }
 
-/// Writes a checkpoint of the newest version, and returns the version.
+/// Writes a checkpoint of the newest version, unless deltic wrote one before that readers find, and returns the version.
 ///
 /// # Errors
 /// As [`of_snapshot`].
 pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
     let snapshot = Snapshot::open(storage, None).await?;
+    if let Some(there) = snapshot.checkpoint().await?
+        && there.version() == snapshot.version()
+        && there.is_our_own().await?
+        && log_reader::last_checkpoint(storage).await.is_some_and(|hint| hint.version == there.version())
+    {
+        return Ok(there.version());
+    }
     of_snapshot(&snapshot, now_ms).await.map(|written| written.version)
 }
 
@@ -128,11 +136,12 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
     let written = write_top(&work, &name, follows_v2, sidecars.as_ref()).await;
     match (written, sidecars) {
         (Ok(written), sidecars) => Ok((written, hint(&written, name, now_ms, sidecars))),
-        (Err(error), Some(sidecars)) => {
+        (Err(Failed::Certainly(error)), Some(sidecars)) => {
             sidecars.discard(snapshot.storage()).await;
             Err(error)
         }
-        (Err(error), None) => Err(error),
+        // A checkpoint that appeared after all needs its sidecars.
+        (Err(failed), _) => Err(failed.into()),
     }
 }
 
@@ -143,21 +152,23 @@ fn wants_sidecars(snapshot: &Snapshot) -> Result<bool> {
     Ok(policy == CheckpointPolicy::TwoLevel || files > SIDECAR_FILES)
 }
 
-/// Writes the file that the checkpoint is named after.
-async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&Sidecars>) -> Result<Written> {
+/// Writes the file that the checkpoint is named after; whether it can be there after an error is known.
+async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&Sidecars>) -> Result<Written, Failed> {
+    let certain = |e: Error| Failed::Certainly(e);
     let snapshot = &work.snapshot;
     let properties = Properties::of(snapshot.metadata());
     let path = log_path(name);
-    let encoding = Encoding::new(work.layout.schema(), properties)?;
-    let mut output = Output::create(snapshot.storage(), &path, &encoding).await?;
+    let encoding = Encoding::new(work.layout.schema(), properties).map_err(certain)?;
+    let mut output = Output::create(snapshot.storage(), &path, &encoding).await.map_err(certain)?;
     match write_actions(work, follows_v2, sidecars, &mut output).await {
         Ok(mut written) => {
-            written.bytes = written.bytes.saturating_add(output.finish().await?);
+            let bytes = output.finish().await.map_err(Failed::Perhaps)?;
+            written.bytes = written.bytes.saturating_add(bytes);
             Ok(written)
         }
         Err(error) => {
             output.abort().await;
-            Err(error)
+            Err(certain(error))
         }
     }
 }

@@ -157,9 +157,9 @@ fn list_header(out: &mut Vec<u8>, count: usize) {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StructArray};
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StructArray};
     use parquet::arrow::ArrowWriter;
-    use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataWriter};
+    use parquet::file::metadata::ParquetMetaData;
     use parquet::file::properties::{EnabledStatistics, WriterProperties};
     use proptest::prelude::*;
 

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use futures::future::join;
 
 use super::counts::Tally;
+use super::pin::{Identity, Pin};
 use super::ranges::merge;
 use super::{Body, Entry, Put, Syncing, pool};
 use crate::error::{Error, Result};
@@ -90,13 +91,21 @@ impl LocalDisk {
     }
 
     /// Reads each range; all from one opening of the file.
-    pub(super) async fn get_ranges(&self, path: String, wanted: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
-        let spans = merge(&wanted, GAP);
+    pub(super) async fn get_ranges(
+        &self,
+        path: String,
+        wanted: Vec<Range<u64>>,
+        pin: Option<&Pin>,
+    ) -> Result<Vec<Bytes>> {
+        let (spans, pin) = (merge(&wanted, GAP), pin.cloned());
         let ranges = spans.spans.clone();
         let tally = self.tally.clone();
         let read = blocking(move || {
             let path = Path::new(&path);
             let (mut file, size) = open(path)?;
+            if let Some(pin) = pin {
+                pin.check(Identity::of_file(&file.metadata().map_err(|e| failed("read", path, e))?))?;
+            }
             let one = |range: Range<u64>| {
                 if range.end > size {
                     return Err(super::short_read(&range, size));

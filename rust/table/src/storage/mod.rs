@@ -30,6 +30,7 @@ mod in_parts;
 mod local;
 mod location;
 mod options;
+mod pin;
 pub(crate) mod pool;
 mod ranges;
 mod remote;
@@ -38,6 +39,7 @@ mod turns;
 
 pub use counts::Counts;
 pub use location::decode_path;
+pub use pin::Pin;
 pub use syncing::Syncing;
 
 use counts::Tally;
@@ -245,6 +247,14 @@ impl Storage {
     /// Several parts of the file, in the order asked for. Parts that lie near each other come in one request, distant
     /// ones concurrently.
     pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.get_pinned(path, ranges, None).await
+    }
+
+    /// As [`Self::get_ranges`], of the file alone that every read with this pin is of.
+    ///
+    /// # Errors
+    /// `NotFound` also if another file took its place.
+    pub async fn get_pinned(&self, path: &str, ranges: &[Range<u64>], pin: Option<&Pin>) -> Result<Vec<Bytes>> {
         let (backend, key) = self.resolve_file(path)?;
         if let Some(range) = ranges.iter().find(|range| range.start > range.end) {
             let message = format!("the byte range {}..{} ends before it starts", range.start, range.end);
@@ -254,8 +264,8 @@ impl Storage {
             return Ok(vec![Bytes::new(); ranges.len()]);
         }
         let got = match backend {
-            Backend::Local(disk) => disk.get_ranges(key, ranges.to_vec()).await,
-            Backend::Remote(remote) => remote.get_ranges(&key, ranges).await,
+            Backend::Local(disk) => disk.get_ranges(key, ranges.to_vec(), pin).await,
+            Backend::Remote(remote) => remote.get_ranges(&key, ranges, pin).await,
         };
         got.map_err(|e| self.place(e, path))
     }

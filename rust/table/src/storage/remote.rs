@@ -26,6 +26,7 @@ use super::connect::{Clients, Slot, refusal};
 use super::counts::Tally;
 use super::location::{Location, Scheme};
 use super::options::Options;
+use super::pin::{Identity, Pin};
 use super::ranges::merge;
 use super::turns::Turns;
 use super::{Body, Entry, Put, short_read};
@@ -179,14 +180,20 @@ impl Remote {
         Ok(bytes)
     }
 
-    async fn get_span(self, path: Path, range: Range<u64>) -> Result<Bytes> {
+    async fn get_span(self, path: Path, range: Range<u64>, pin: Option<Pin>) -> Result<Bytes> {
         let clients = self.clients()?;
         self.inner.tally.get();
         let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..Default::default() };
-        let read = async { clients.store.get_opts(&path, options).await?.bytes().await };
+        let read = async {
+            let result = clients.store.get_opts(&path, options).await?;
+            Ok((Identity::of_object(&result.meta), result.bytes().await?))
+        };
         match read.await {
-            Ok(bytes) => {
+            Ok((found, bytes)) => {
                 self.inner.tally.received(bytes.len());
+                if let Some(pin) = pin {
+                    pin.check(found)?;
+                }
                 match bytes.len() as u64 == range.end.saturating_sub(range.start) {
                     true => Ok(bytes),
                     false => Err(short_read(&range, range.start.saturating_add(bytes.len() as u64))),
@@ -204,10 +211,11 @@ impl Remote {
         }
     }
 
-    pub(super) async fn get_ranges(&self, path: &str, wanted: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    pub(super) async fn get_ranges(&self, path: &str, wanted: &[Range<u64>], pin: Option<&Pin>) -> Result<Vec<Bytes>> {
         let spans = merge(wanted, GAP);
         let path = key(path)?;
-        let reads: Vec<_> = spans.spans.iter().map(|span| self.clone().get_span(path.clone(), span.clone())).collect();
+        let span = |span: &Range<u64>| self.clone().get_span(path.clone(), span.clone(), pin.cloned());
+        let reads: Vec<_> = spans.spans.iter().map(span).collect();
         let read: Vec<Bytes> = stream::iter(reads).buffered(CONCURRENT_RANGES).try_collect().await?;
         spans.cut(wanted, &read)
     }
@@ -241,7 +249,7 @@ impl Remote {
         if start == size {
             return Ok((Bytes::new(), size));
         }
-        Ok((self.clone().get_span(path, start..size).await?, size))
+        Ok((self.clone().get_span(path, start..size, None).await?, size))
     }
 
     pub(super) async fn head(&self, path: &str) -> Result<Entry> {

@@ -29,6 +29,8 @@ struct Layout {
     second_version: bool,
     dictionary: bool,
     delta: bool,
+    /// Levels that are not there are called bit-packed, as parquet-java does.
+    of_java: bool,
     rows_of_page: usize,
 }
 
@@ -53,12 +55,13 @@ fn layout() -> impl Strategy<Value = Layout> {
         Just(Compression::ZSTD(Default::default())),
         Just(Compression::LZ4_RAW)
     ];
-    (codec, any::<bool>(), any::<bool>(), proptest::bool::weighted(0.1), 1..200_usize).prop_map(
-        |(codec, second_version, dictionary, delta, rows_of_page)| Layout {
+    (codec, any::<[bool; 3]>(), proptest::bool::weighted(0.1), 1..200_usize).prop_map(
+        |(codec, [second_version, dictionary, of_java], delta, rows_of_page)| Layout {
             codec,
             second_version,
             dictionary,
             delta: delta && !dictionary,
+            of_java: of_java && !second_version,
             rows_of_page,
         },
     )
@@ -151,6 +154,7 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
     let general = reader.with_batch_size(rows.len()).build().unwrap().next().unwrap().unwrap();
     let add = general.column(0).as_struct();
     let group = &metadata.metadata().row_groups()[0];
+    let of_java = with_other_repetition(&bytes);
     let chunk = |path: &[&str]| {
         let column = group
             .columns()
@@ -159,8 +163,11 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
             .unwrap_or_else(|| panic!("{path:?}"));
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
         let level = |level: i16| u32::try_from(level).unwrap();
+        let length = column.compressed_size() as usize;
+        let is_flat = column.column_descr().max_rep_level() == 0;
+        let bytes = if layout.of_java && is_flat { of_java.as_slice() } else { bytes.as_ref() };
         let chunk = Chunk {
-            bytes: &bytes[start..start + column.compressed_size() as usize],
+            bytes: &bytes[start..start + length],
             codec: column.compression(),
             physical: column.column_type(),
             max_definition: level(column.column_descr().max_def_level()),
@@ -230,6 +237,18 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
         }
         Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
     }
+}
+
+/// The file with another encoding of repetition levels in every header of a page: in both, definition levels are runs.
+fn with_other_repetition(bytes: &[u8]) -> Vec<u8> {
+    let (runs, packed) = ([0x15, 6, 0x15, 6], [0x15, 6, 0x15, 8]);
+    let mut other = bytes.to_vec();
+    for at in 0..other.len().saturating_sub(runs.len()) {
+        if other[at..].starts_with(&runs) {
+            other[at..at + runs.len()].copy_from_slice(&packed);
+        }
+    }
+    other
 }
 
 /// The texts of a leaf that comes in pieces of `size` bytes.

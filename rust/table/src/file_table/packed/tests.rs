@@ -154,6 +154,18 @@ fn names_of_files_take_little_more_than_their_uuids() {
 }
 
 #[test]
+fn a_strange_path_does_not_cost_all_others() {
+    let normal = |row: u32| format!("part-{row:05}.parquet");
+    let uuids = "d1f3b9a0-0000-4000-8000-00000000000f-".repeat(2_000);
+    for strange in ["1a".repeat(100_000), uuids, "1a".repeat(500)] {
+        let paths = StringArray::from_iter_values((0..5_000).map(normal).chain([strange.clone()]));
+        let packed = Packed::of(&Values::Array(Arc::new(paths.clone()))).bytes();
+        assert!(packed < strange.len() + 50_000, "{packed}");
+        check_array(paths);
+    }
+}
+
+#[test]
 fn numbers_take_the_bits_of_their_spread() {
     let rows = 50_000_i64;
     let check = |values: Values, most: f64| {
