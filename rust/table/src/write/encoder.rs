@@ -1,9 +1,15 @@
 //! One data file in the making: Parquet bytes and statistics. Synchronous, and no I/O.
 //!
+//! Columns are independent until their row group ends: where no other file is encoded, several processors share them.
+//!
 //! Files are what Spark reads without settings: version 1 pages, `INT64` microseconds, lists and maps in the standard
 //! three levels, no embedded Arrow schema, statistics for row groups and pages.
 //!
 //! PROTOCOL.md: "Data Files", "Column Mapping" (field ids).
+
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -11,16 +17,20 @@ use bytes::Bytes;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::StructType;
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{self, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
 
 use super::spec::{Compression, WriteSpec};
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
 const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;
+
+/// Bytes of rows that are worth another thread.
+const WORTH_A_THREAD: usize = 512 * 1024;
 
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
 const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
@@ -34,7 +44,8 @@ pub(super) struct FileFormat {
     schema: StructType,
     indexed: IndexedColumns,
     prefix_length: usize,
-    properties: WriterProperties,
+    properties: WriterPropertiesPtr,
+    rows_of_group: usize,
 }
 
 impl FileFormat {
@@ -51,16 +62,21 @@ impl FileFormat {
             .set_created_by(CREATED_BY.to_owned())
             .set_compression(compression)
             .set_statistics_enabled(EnabledStatistics::Page)
-            .set_max_row_group_row_count(Some(spec.max_rows_per_group.max(1)))
-            .set_max_row_group_bytes(Some(MAX_GROUP_BYTES))
             .build();
-        Self { arrow, schema, indexed, prefix_length: spec.string_prefix_length, properties }
+        let (prefix_length, rows_of_group) = (spec.string_prefix_length, spec.max_rows_per_group.max(1));
+        Self { arrow, schema, indexed, prefix_length, properties: properties.into(), rows_of_group }
     }
 }
 
 /// Turns batches into the bytes of a file.
 pub(super) struct Encoder {
-    writer: ArrowWriter<Vec<u8>>,
+    file: SerializedFileWriter<Vec<u8>>,
+    columns: ArrowRowGroupWriterFactory,
+    /// The columns of the row group that was begun; none if none was.
+    group: Vec<ArrowColumnWriter>,
+    /// Its rows, and how many it may have.
+    rows: usize,
+    most_rows: usize,
     stats: StatsCollector,
 }
 
@@ -76,44 +92,104 @@ pub(super) struct Encoded {
 
 impl Encoder {
     pub(super) fn new(format: &FileFormat) -> Result<Self> {
-        let options = ArrowWriterOptions::new()
-            .with_properties(format.properties.clone())
-            .with_skip_arrow_metadata(true)
-            .with_schema_root("spark_schema".to_owned());
-        let writer = ArrowWriter::try_new_with_options(Vec::new(), format.arrow.clone(), options).map_err(failed)?;
+        let schema = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&format.arrow).map_err(failed)?;
+        let file = SerializedFileWriter::new(Vec::new(), schema.root_schema_ptr(), format.properties.clone());
+        let file = file.map_err(failed)?;
+        let columns = ArrowRowGroupWriterFactory::new(&file, format.arrow.clone());
         let stats = StatsCollector::new(&format.schema, &format.indexed).with_prefix_length(format.prefix_length);
-        Ok(Self { writer, stats })
+        Ok(Self { file, columns, group: Vec::new(), rows: 0, most_rows: format.rows_of_group, stats })
     }
 
-    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// Encodes rows, on so many threads at most.
+    pub(super) fn write(&mut self, batch: &RecordBatch, threads: usize) -> Result<()> {
         self.stats.update(batch)?;
-        self.writer.write(batch).map_err(failed)
+        let mut rest = batch.clone();
+        while rest.num_rows() > 0 {
+            if self.group.is_empty() {
+                let number = self.file.flushed_row_groups().len();
+                self.group = self.columns.create_column_writers(number).map_err(failed)?;
+            }
+            let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows));
+            rest = rest.slice(now.num_rows(), rest.num_rows() - now.num_rows());
+            self.encode(&now, threads).map_err(failed)?;
+            self.rows += now.num_rows();
+            if self.rows >= self.most_rows || self.group_bytes() >= MAX_GROUP_BYTES {
+                self.end_group()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, rows: &RecordBatch, threads: usize) -> Result<(), ParquetError> {
+        let mut leaves = Vec::with_capacity(self.group.len());
+        for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
+            leaves.extend(compute_leaves(field, column)?);
+        }
+        let work = Mutex::new(self.group.iter_mut().zip(leaves));
+        let threads = threads.min(rows.get_array_memory_size() / WORTH_A_THREAD);
+        thread::scope(|scope| {
+            // Where there is no further thread to be had, the others do its work.
+            let other = |_| thread::Builder::new().spawn_scoped(scope, || encode_columns(&work)).ok();
+            let others: Vec<_> = (1..threads).map_while(other).collect();
+            let own = encode_columns(&work);
+            let ended = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            others.into_iter().map(ended).fold(own, Result::and)
+        })
     }
 
     /// Ends the row group, which frees what it holds in memory.
     pub(super) fn end_group(&mut self) -> Result<()> {
-        self.writer.flush().map_err(failed)
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        self.rows = 0;
+        let columns = std::mem::take(&mut self.group);
+        let end = || {
+            let mut group = self.file.next_row_group()?;
+            for column in columns {
+                column.close()?.append_to_row_group(&mut group)?;
+            }
+            group.close().map(drop)
+        };
+        end().map_err(failed)
+    }
+
+    /// Bytes that the row group would have if it ended here, about.
+    fn group_bytes(&self) -> usize {
+        self.group.iter().map(ArrowColumnWriter::get_estimated_total_bytes).sum()
     }
 
     /// Bytes the file would have if it ended here, about.
     pub(super) fn size(&self) -> u64 {
-        (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
+        (self.file.bytes_written() + self.group_bytes()) as u64
     }
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        self.writer.memory_size() + self.writer.inner().len()
+        self.group.iter().map(ArrowColumnWriter::memory_size).sum::<usize>() + self.file.inner().len()
     }
 
     /// What is ready to be stored.
     pub(super) fn take(&mut self) -> Bytes {
-        Bytes::from(std::mem::take(self.writer.inner_mut()))
+        Bytes::from(std::mem::take(self.file.inner_mut()))
     }
 
-    pub(super) fn finish(self) -> Result<Encoded> {
-        let rest = self.writer.into_inner().map_err(failed)?;
+    pub(super) fn finish(mut self) -> Result<Encoded> {
+        self.end_group()?;
+        let rest = self.file.into_inner().map_err(failed)?;
         Ok(Encoded { rest: Bytes::from(rest), stats: self.stats.finish(), rows: self.stats.rows() })
     }
+}
+
+/// Encodes one column after the other until none is left.
+fn encode_columns<'c>(
+    work: &Mutex<impl Iterator<Item = (&'c mut ArrowColumnWriter, ArrowLeafColumn)>>,
+) -> Result<(), ParquetError> {
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+    while let Some((column, values)) = next() {
+        column.write(&values)?;
+    }
+    Ok(())
 }
 
 fn failed(source: ParquetError) -> Error {

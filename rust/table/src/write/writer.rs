@@ -33,6 +33,7 @@ use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 pub use super::spec::{Compression, DataFile, WriteSpec};
 use super::unclaimed::Unclaimed;
+use crate::parallel::working;
 use crate::storage::{FileWriter, Storage, Syncing};
 
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
@@ -311,6 +312,7 @@ impl DataWriter {
 
     /// Encodes what is pending in these partitions, all at once, and ends files that have their size.
     async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
+        let threads = working() / keys.len().max(1);
         let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
         for key in keys {
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
@@ -318,8 +320,8 @@ impl DataWriter {
                 let path = name_file(&self.shared, &mut self.files_named, &key);
                 OpenFile { path, encoder: None, upload: None }
             });
-            let job =
-                start_encoding(&self.shared, file.encoder.take(), std::mem::take(&mut partition.pending), end_groups);
+            let rows = std::mem::take(&mut partition.pending);
+            let job = start_encoding(&self.shared, file.encoder.take(), rows, (end_groups, threads));
             partition.pending_bytes = 0;
             jobs.push((key, job));
         }
@@ -452,13 +454,13 @@ fn start_encoding(
     shared: &Arc<Shared>,
     encoder: Option<Encoder>,
     batches: Vec<RecordBatch>,
-    end_group: bool,
+    (end_group, threads): (bool, usize),
 ) -> Encoding {
     let shared = Arc::clone(shared);
     spawn_blocking(move || {
         let mut encoder = encoder.map_or_else(|| Encoder::new(&shared.format), Ok)?;
         for batch in &batches {
-            encoder.write(batch)?;
+            encoder.write(batch, threads)?;
         }
         if end_group {
             encoder.end_group()?;
@@ -522,7 +524,8 @@ async fn end_upload(
     let (format, begun) = (Arc::clone(shared), encoder);
     let encode = move || {
         let mut encoder = begun.map_or_else(|| Encoder::new(&format.format), Ok)?;
-        pending.iter().try_for_each(|batch| encoder.write(batch))?;
+        let threads = if alone { working() } else { 1 };
+        pending.iter().try_for_each(|batch| encoder.write(batch, threads))?;
         let bytes = encoder.take();
         Ok((bytes, encoder.finish()?))
     };
