@@ -15,11 +15,12 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
 };
-use parquet::basic::Repetition;
+use parquet::basic::{Repetition, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::encode::CREATED_BY;
+use super::leaf::lengths::{self, TextLeaf};
 use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
 use crate::error::{Error, Gone, Result, corrupt_parquet};
@@ -79,6 +80,8 @@ pub(crate) struct Decode {
     pub(crate) rows: Option<RowSelection>,
     /// Rows of a batch at most; as many as there are when `None`.
     pub(crate) batch_rows: Option<usize>,
+    /// Bytes of texts that a batch aims at.
+    pub(crate) batch_bytes: Option<usize>,
 }
 
 /// Column chunks of one row group, fetched.
@@ -295,15 +298,16 @@ impl Part {
         .await
     }
 
-    /// The wanted leaves of a row group, decoded so many rows at a time, long texts of `add` as views.
+    /// The wanted leaves of a row group, decoded so many rows at a time, and so many bytes, long texts of `add` as views.
     pub(crate) async fn read_views(
         self: &Arc<Self>,
         group: usize,
         batch_rows: usize,
+        batch_bytes: usize,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
     ) -> Result<PartRows> {
         let fetched = self.fetch(group, wanted).await?;
-        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows) };
+        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows), batch_bytes: Some(batch_bytes) };
         self.blocking(move |part| part.rows_of(fetched, how)).await
     }
 
@@ -431,45 +435,51 @@ impl Part {
 
     /// Decodes what was fetched, batch by batch.
     pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
-        self.check_pages(&fetched).map_err(|e| corrupt_parquet(&self.path, e))?;
         let rows = self.rows(fetched.group);
+        let enough = how.batch_bytes.unwrap_or(usize::MAX);
+        let texts = self.check_pages(&fetched, enough as u64).map_err(|e| corrupt_parquet(&self.path, e))?;
+        let fit = rows.saturating_mul(enough) / usize::try_from(texts.max(1)).unwrap_or(usize::MAX);
         let metadata = if how.views { &self.views } else { &self.metadata };
         let mask =
             ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), fetched.leaves.clone());
         let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched.chunks, metadata.clone())
             .with_projection(mask)
             .with_row_groups(vec![fetched.group])
-            .with_batch_size(how.batch_rows.unwrap_or(BATCH_ROWS).min(rows).clamp(1, BATCH_ROWS));
+            .with_batch_size(how.batch_rows.unwrap_or(BATCH_ROWS).min(rows).min(fit).clamp(1, BATCH_ROWS));
         if let Some(rows) = how.rows {
             reader = reader.with_row_selection(rows);
         }
         reader.build().map_err(|e| corrupt_parquet(&self.path, e))
     }
 
-    /// Checks what the pages claim to become.
-    fn check_pages(&self, fetched: &Fetched) -> Result<(), ParquetError> {
+    /// Checks what the pages claim to become. Gives the bytes of texts, closely where they may be more than `enough`.
+    fn check_pages(&self, fetched: &Fetched, enough: u64) -> Result<u64, ParquetError> {
         let columns = self.metadata.metadata().row_groups().get(fetched.group).map(|g| g.columns()).unwrap_or_default();
         let rows = self.rows(fetched.group) as u64;
         let most = |free: u64, each: u64| free.saturating_add(rows.saturating_mul(each));
-        for (leaf, (_, bytes)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
+        let mut texts = Vec::new();
+        for (leaf, (_, chunk)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
             let Some(column) = columns.get(*leaf) else { continue };
-            let claims = pages::check(bytes, column)?;
+            let claims = pages::check(chunk, column)?;
             let justified =
-                most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(bytes.len() as u64));
+                most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(chunk.len() as u64));
             // Nulls of a fixed length take that length when they are decoded.
             let width = pages::fixed_width(column.column_descr()).unwrap_or_default();
-            let bytes_of_all = claims.bytes.max(claims.values.saturating_mul(width));
+            let bytes_of_all = claims.bytes.saturating_add(claims.prefixes).max(claims.values.saturating_mul(width));
             if bytes_of_all > justified || claims.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
                     "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
                     column.column_path(),
-                    bytes.len(),
+                    chunk.len(),
                     claims.values,
                     bytes_of_all
                 )));
             }
+            if column.column_type() == PhysicalType::BYTE_ARRAY {
+                texts.push(TextLeaf { chunk, column, claims });
+            }
         }
-        Ok(())
+        lengths::check(&texts, rows, enough)
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {

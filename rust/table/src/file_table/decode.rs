@@ -295,7 +295,7 @@ impl ColumnPlan {
     /// Decodes all columns of any file.
     fn general(&self, part: &Part, fetched: Fetched, texts: Option<Vec<Values>>) -> Result<Vec<Values>> {
         let text = self.sources.contains(&Source::StatsText);
-        let how = Decode { views: true, rows: None, batch_rows: text.then_some(TEXT_ROWS) };
+        let how = Decode { views: true, batch_rows: text.then_some(TEXT_ROWS), ..Decode::default() };
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
