@@ -7,6 +7,7 @@ use bytes::Bytes;
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
+use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::footer::pages::{Claims, check};
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec};
@@ -22,6 +23,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::SchemaDescriptor;
+
+use super::sample::{Sample, add, metadata, parquet, protocol};
 
 const GIGABYTES: i32 = i32::MAX;
 
@@ -247,6 +250,24 @@ async fn a_few_bytes_do_not_become_gigabytes_of_text() {
     let twice = dictionary(1, &[1, 0, 0, 0, b'x']).repeat(2);
     let twice = File { message: PATH, codec: ZSTD(), rows: 1, chunk: twice, has_dictionary: true };
     check_refused("two dictionaries", &read_checkpoint(twice.bytes()).await.unwrap_err(), "more than one dictionary");
+}
+
+/// The decoder of the parquet crate panics over a text of less than no bytes.
+#[tokio::test]
+async fn what_the_decoder_panics_over_is_a_corrupt_file_when_a_checkpoint_is_written() {
+    let lengths = |first: i64| [unsigned(128), unsigned(4), unsigned(1), number(first)].concat();
+    let body = [lengths(0), lengths(-1)].concat();
+    let chunk = data_page(body.len() as i32, 1, Encoding::DELTA_BYTE_ARRAY, &body);
+    let file = File { message: PATH, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: false };
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
+    let columns = [("x", "long")];
+    let state = [protocol(1, 2), metadata(&columns, &[], serde_json::json!({})), add("a")];
+    let part = |at: u64| format!("00000000000000000001.checkpoint.{at:010}.0000000002.parquet");
+    sample.put(&part(1), parquet(&state));
+    sample.put(&part(2), file.bytes());
+    let error = checkpoint(&sample.storage, 0).await.unwrap_err();
+    check_refused("a panic", &error, "decoding the Parquet file failed");
+    assert!(error.to_string().contains(&part(2)), "{error}");
 }
 
 /// A column of fixed length with 400 nulls.

@@ -237,8 +237,9 @@ impl Lane {
                     (part, rows)
                 }
             };
-            let (hold, here) = (hold.clone(), part.clone());
-            let more = blocking(move || {
+            let hold = hold.clone();
+            // A decoder that panics says something of the file.
+            let more = part.blocking(move |here| {
                 let (mut read, mut bytes) = (Vec::new(), bytes);
                 while bytes < most {
                     let Some(batch) = rows.next() else { return Ok((None, read, bytes)) };
