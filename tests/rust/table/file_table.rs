@@ -5,6 +5,7 @@ use deltic_protocol::error::Kind;
 use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -12,8 +13,8 @@ use serde_json::{Value, json};
 use arrow_schema::DataType;
 
 use super::sample::{
-    Sample, add as bare, add_with, live, metadata, parquet_with_required_vectors, parquet_with_stats, protocol, remove,
-    vector,
+    Sample, add as bare, add_with, live, metadata, parquet, parquet_with_required_vectors, parquet_with_stats,
+    protocol, remove, small_parquet, vector,
 };
 
 const PREDICATES: [&str; 16] = [
@@ -298,4 +299,24 @@ async fn a_handle_recovers_when_the_log_was_cleaned_beneath_it() {
     // The table is there, so nobody may be told that it is not.
     assert!(matches!(live(&old).await.unwrap_err().kind(), Kind::Storage { retryable: true }));
     assert_eq!(live(&old.refresh().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
+}
+
+/// Some writers fill the struct with nulls where there is no action.
+#[tokio::test]
+async fn an_add_without_a_path_is_none() {
+    let empty = json!({"add": {}});
+    let actions = [protocol(1, 2), metadata(&[("x", "long")], &[], json!({})), bare("a"), bare("b"), empty, bare("c")];
+    let unknown = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).build();
+    for (what, bytes) in [("counts", parquet(&actions)), ("no statistics", small_parquet(&actions, unknown))] {
+        let sample = Sample::new();
+        sample.put("00000000000000000004.checkpoint.parquet", bytes);
+        sample.commit(4, &[]);
+        let snapshot = sample.open().await.unwrap();
+        assert_eq!(live(&snapshot).await.unwrap(), ["a", "b", "c"], "{what}");
+        for filter in ["x > 1", "x IS NULL"] {
+            let (tasks, _) = answer(&snapshot, filter).await;
+            let has = |path: &str| tasks.iter().any(|task| task.contains(&format!("path: \"{path}\"")));
+            assert!(tasks.len() == 3 && ["a", "b", "c"].into_iter().all(has), "{what}: {tasks:?}");
+        }
+    }
 }

@@ -84,15 +84,23 @@ pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
     column.statistics()?.null_count_opt()
 }
 
+/// What an `add` always has.
+pub(super) const PATH: [&str; 2] = ["add", "path"];
+
 /// Whether every row is an `add`.
 pub(super) fn is_all_adds(part: &Part, group: usize) -> bool {
-    nulls(part, group, &["add", "path"]) == Some(0)
+    nulls(part, group, &PATH) == Some(0)
+}
+
+/// Whether no `add` can be there without a path.
+pub(super) fn is_path_required(part: &Part) -> bool {
+    part.leaf(&PATH).is_some_and(|leaf| part.definition_level(leaf, 1) == part.definition_level(leaf, 2))
 }
 
 /// Whether every `add` has a value in the leaf.
 pub(super) fn is_complete(part: &Part, group: usize, leaf: &[&str]) -> bool {
     let missing = nulls(part, group, leaf);
-    missing.is_some() && missing == nulls(part, group, &["add", "path"])
+    missing.is_some() && missing == nulls(part, group, &PATH)
 }
 
 /// Whether some file may have a deletion vector.
