@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBuffer;
@@ -49,6 +50,8 @@ const EXPANSION: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
 const FREE_ELEMENTS: u64 = 1 << 20;
 const ELEMENTS_PER_ROW: u64 = 256;
+/// Neither yes nor no.
+const UNKNOWN: u8 = 2;
 
 /// One Parquet file with actions.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ pub(crate) struct Part {
     /// The same with the long texts of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Vec<Vec<String>>,
+    /// Whether bounds of a leaf are in the order of its values, as [`UNKNOWN`] or a truth value.
+    ordered: Vec<AtomicU8>,
     gone: Gone,
 }
 
@@ -182,8 +187,9 @@ impl Part {
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
-        let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
-        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, gone: Gone::default() })
+        let leaves: Vec<Vec<String>> = leaves.map(|c| c.path().parts().to_vec()).collect();
+        let ordered = leaves.iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
+        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, ordered, gone: Gone::default() })
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -232,6 +238,16 @@ impl Part {
     /// The footer.
     pub(crate) fn metadata(&self) -> &ArrowReaderMetadata {
         &self.metadata
+    }
+
+    /// Whether the order behind the bounds of a leaf, in all row groups, is the order of its values.
+    pub(crate) fn has_ordered_bounds(&self, leaf: usize) -> bool {
+        let Some(known) = self.ordered.get(leaf) else { return false };
+        // No lock: a child forked while a thread held it would wait for ever.
+        if known.load(Ordering::Relaxed) == UNKNOWN {
+            known.store(footer::has_ordered_bounds(&self.metadata, leaf).into(), Ordering::Relaxed);
+        }
+        known.load(Ordering::Relaxed) == u8::from(true)
     }
 
     /// The position of a leaf.
