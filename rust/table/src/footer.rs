@@ -9,6 +9,7 @@
 //! Proved by `read::hostile_footers_are_corrupt` and the tests below.
 
 pub mod narrow;
+pub(crate) mod packed;
 pub mod pages;
 pub(crate) mod thrift;
 

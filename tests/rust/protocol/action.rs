@@ -7,7 +7,12 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, LargeStringArray, RecordBatch, StringArray, StructArray};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int32Array, Int64Array, LargeStringArray, ListArray, MapArray, NullArray,
+    RecordBatch, StringArray, StructArray,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::Bytes;
 use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, text_map_at};
@@ -44,7 +49,7 @@ fn removes(actions: &CommitActions) -> Vec<Remove> {
             deletion_timestamp: number("deletionTimestamp", row),
             data_change: boolean("dataChange", row).unwrap_or_default(),
             extended_file_metadata: boolean("extendedFileMetadata", row),
-            partition_values: partition.filter(|map| map.is_valid(row)).map(|map| text_map_at(map, row)),
+            partition_values: partition.filter(|map| map.is_valid(row)).map(|map| text_map_at(map, row).unwrap()),
             size: number("size", row),
             stats: None,
             tags: None,
@@ -451,6 +456,55 @@ fn state_actions_of_any_integer_width_and_text_layout() {
     let domain = action("domainMetadata", vec![("domain", texts([Some("d")]))]);
     let expected = DomainMetadata { domain: "d".to_owned(), configuration: String::new(), removed: false };
     assert_eq!(state(&domain).unwrap().domains, [expected]);
+}
+
+/// A list and a map of one row with these elements, keys and values.
+fn list_and_map(texts: ArrayRef) -> (ArrayRef, ArrayRef) {
+    let (of, offsets) = (texts.data_type().clone(), OffsetBuffer::from_lengths([texts.len()]));
+    let list = ListArray::new(Arc::new(Field::new("element", of.clone(), true)), offsets.clone(), texts.clone(), None);
+    let fields = Fields::from(vec![Field::new("key", of.clone(), false), Field::new("value", of, true)]);
+    let entries = StructArray::new(fields.clone(), vec![texts.clone(), texts], None);
+    let field = Arc::new(Field::new("key_value", DataType::Struct(fields), false));
+    (Arc::new(list), Arc::new(MapArray::new(field, offsets, entries, None, false)))
+}
+
+fn metadata_with(list: ArrayRef, map: ArrayRef) -> RecordBatch {
+    let id = texts([Some("i")]);
+    action("metaData", vec![("id", id), ("partitionColumns", list), ("configuration", map)])
+}
+
+#[test]
+fn lists_and_maps_of_texts_are_read_in_any_layout() {
+    use DataType as D;
+    for layout in [D::Utf8, D::LargeUtf8, D::Utf8View, D::Binary, D::LargeBinary, D::BinaryView] {
+        let (list, map) = list_and_map(cast(&texts([Some("a"), Some("é")]), &layout).unwrap());
+        let found = state(&metadata_with(list, map)).unwrap().metadata.unwrap();
+        assert_eq!(found.partition_columns, ["a", "é"], "{layout}");
+        let same = |text: &str| (text.to_owned(), text.to_owned());
+        assert_eq!(found.configuration, BTreeMap::from([same("a"), same("é")]), "{layout}");
+    }
+    let nothing: ArrayRef = Arc::new(NullArray::new(1));
+    let found = state(&metadata_with(nothing.clone(), nothing)).unwrap().metadata.unwrap();
+    assert!(found.partition_columns.is_empty() && found.configuration.is_empty());
+}
+
+#[test]
+fn lists_and_maps_that_hold_no_texts_are_corrupt() {
+    let (list, map) = list_and_map(texts([Some("a")]));
+    let (numbers, of_numbers) = list_and_map(Arc::new(Int32Array::from(vec![1])));
+    let (broken, of_broken) = list_and_map(Arc::new(BinaryArray::from(vec![&b"\xff"[..]])));
+    let scalar = || texts([Some("a")]);
+    for (what, rows) in [
+        ("a text for a list", metadata_with(scalar(), map.clone())),
+        ("a text for a map", metadata_with(list.clone(), scalar())),
+        ("numbers in a list", metadata_with(numbers, map.clone())),
+        ("numbers in a map", metadata_with(list.clone(), of_numbers)),
+        ("no UTF-8 in a list", metadata_with(broken, map)),
+        ("no UTF-8 in a map", metadata_with(list, of_broken)),
+    ] {
+        let error = state(&rows).unwrap_err();
+        assert!(*error.kind() == Kind::Corrupt && error.message().contains("does not hold texts"), "{what}: {error}");
+    }
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn of_a_duplicated_key_the_last_value_holds() {
     let shape = table(&[("p", "long"), ("x", "long")], 1);
     assert_eq!(values(&shape, &adds, "p").unwrap(), ["2"]);
     // The same as whoever reads the file is given.
-    assert_eq!(adds.partition_values_at(0)["p"].as_deref(), Some("2"));
+    assert_eq!(adds.partition_values_at(0).unwrap()["p"].as_deref(), Some("2"));
 }
 
 #[test]

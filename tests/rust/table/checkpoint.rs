@@ -241,7 +241,7 @@ fn remove_lines(rows: &RecordBatch) -> Vec<String> {
     };
     let keys = KeyBatch::new(rows).unwrap();
     let line = |row: usize| {
-        let partition = rows.column_by_name("partitionValues").map(|c| text_map_at(c.as_map(), row));
+        let partition = rows.column_by_name("partitionValues").map(|c| text_map_at(c.as_map(), row).unwrap());
         let extended = rows.column_by_name("extendedFileMetadata").map(|c| c.as_boolean().clone());
         format!(
             "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",

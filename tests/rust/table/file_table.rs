@@ -1,10 +1,13 @@
 //! Planning over a checkpoint: cold, cached, without a cache and after a refresh, it finds what replaying all commits
 //! finds.
 
+use std::time::Instant;
+
 use deltic_protocol::error::Kind;
 use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -12,8 +15,8 @@ use serde_json::{Value, json};
 use arrow_schema::DataType;
 
 use super::sample::{
-    Sample, add as bare, add_with, live, metadata, parquet_with_required_vectors, parquet_with_stats, protocol, remove,
-    vector,
+    Sample, add as bare, add_with, live, metadata, parquet, parquet_with_required_vectors, parquet_with_stats,
+    protocol, remove, small_parquet, vector,
 };
 
 const PREDICATES: [&str; 16] = [
@@ -298,4 +301,49 @@ async fn a_handle_recovers_when_the_log_was_cleaned_beneath_it() {
     // The table is there, so nobody may be told that it is not.
     assert!(matches!(live(&old).await.unwrap_err().kind(), Kind::Storage { retryable: true }));
     assert_eq!(live(&old.refresh().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
+}
+
+/// Some writers fill the struct with nulls where there is no action.
+#[tokio::test]
+async fn an_add_without_a_path_is_none() {
+    let empty = json!({"add": {}});
+    let actions = [protocol(1, 2), metadata(&[("x", "long")], &[], json!({})), bare("a"), bare("b"), empty, bare("c")];
+    let unknown = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).build();
+    for (what, bytes) in [("counts", parquet(&actions)), ("no statistics", small_parquet(&actions, unknown))] {
+        let sample = Sample::new();
+        sample.put("00000000000000000004.checkpoint.parquet", bytes);
+        sample.commit(4, &[]);
+        let snapshot = sample.open().await.unwrap();
+        assert_eq!(live(&snapshot).await.unwrap(), ["a", "b", "c"], "{what}");
+        for filter in ["x > 1", "x IS NULL"] {
+            let (tasks, _) = answer(&snapshot, filter).await;
+            let has = |path: &str| tasks.iter().any(|task| task.contains(&format!("path: \"{path}\"")));
+            assert!(tasks.len() == 3 && ["a", "b", "c"].into_iter().all(has), "{what}: {tasks:?}");
+        }
+    }
+}
+
+/// Bounds of texts are of use only if all row groups were written by somebody who compares them as Parquet does now.
+#[tokio::test]
+async fn bounds_of_texts_cost_no_more_than_those_of_numbers() {
+    let stats = json!({"numRecords": 1, "minValues": {"n": 1, "t": "a"}, "maxValues": {"n": 2, "t": "b"},
+        "nullCount": {"n": 0, "t": 0}});
+    let file =
+        |number: usize| add_with(&format!("f{number}"), json!({"stats": stats.to_string(), "stats_parsed": stats}));
+    let columns = [("n", "long"), ("t", "string")];
+    let mut actions = vec![protocol(1, 2), metadata(&columns, &[], json!({}))];
+    actions.extend((0..15_000).map(file));
+    let sample = Sample::new();
+    let typed = [("n", DataType::Int64), ("t", DataType::Utf8)];
+    sample.put("00000000000000000004.checkpoint.parquet", parquet_with_stats(&actions, &typed));
+    sample.commit(4, &[]);
+    let snapshot = sample.open().await.unwrap();
+    let seconds = async |filter: &str| {
+        let started = Instant::now();
+        assert_eq!(ScanPlan::new(&snapshot, None, Some(filter)).await.unwrap().files_kept, 0);
+        started.elapsed().as_secs_f64()
+    };
+    let _opened = seconds("n > 5").await;
+    let (numbers, texts) = (seconds("n > 7").await, seconds("t > 'x'").await);
+    assert!(texts < 3.0 * numbers + 0.1, "{texts} s, and {numbers} s for numbers");
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
+use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::footer::pages::{Claims, check};
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec};
@@ -22,6 +23,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::SchemaDescriptor;
+
+use super::sample::{Sample, add, metadata, parquet, protocol};
 
 const GIGABYTES: i32 = i32::MAX;
 
@@ -214,6 +217,59 @@ async fn hostile_pages_of_checkpoints_are_corrupt() {
     check_refused("many pages", &read_checkpoint(file.bytes()).await.unwrap_err(), "absurd for 1 rows");
 }
 
+/// Rows of the next two: as many as a file of any size may have, nearly.
+const MANY: i32 = 60_000;
+
+/// Paths that all have the same place in a dictionary of one long text and many short ones.
+fn shared(place: u8) -> File {
+    let long = [&100_000_u32.to_le_bytes()[..], &[b'x'; 100_000]].concat();
+    let short = [&1_u32.to_le_bytes()[..], b"y"].concat();
+    let codes = [&[7][..], &unsigned(MANY as u64 * 2), &[place]].concat();
+    let data = data_page(codes.len() as i32, MANY, Encoding::RLE_DICTIONARY, &codes);
+    let chunk = [dictionary(100, &[long, short.repeat(99)].concat()), data].concat();
+    File { message: PATH, codec: Compression::UNCOMPRESSED, rows: MANY.into(), chunk, has_dictionary: true }
+}
+
+/// Paths of which each is the one before and a little more.
+fn growing() -> File {
+    // In one block, whose numbers are all the same.
+    let same = |value: i64| [unsigned(1 << 16), unsigned(1), unsigned(MANY as u64), number(value), vec![0, 0]].concat();
+    let body = [same(1 << 20), same(2), vec![b'x'; 2 * MANY as usize]].concat();
+    let chunk = data_page(body.len() as i32, MANY, Encoding::DELTA_BYTE_ARRAY, &body);
+    File { message: PATH, codec: Compression::UNCOMPRESSED, rows: MANY.into(), chunk, has_dictionary: false }
+}
+
+#[tokio::test]
+async fn a_few_bytes_do_not_become_gigabytes_of_text() {
+    let error = read_checkpoint(shared(0).bytes()).await.unwrap_err();
+    check_refused("a long text for all", &error, "the texts of 60000 rows claim to be 6000");
+    // That there is a long text does not matter where it is not used.
+    assert_eq!(read_checkpoint(shared(1).bytes()).await.unwrap(), MANY as usize);
+    let error = read_checkpoint(growing().bytes()).await.unwrap_err();
+    check_refused("what grows", &error, "absurd for 60000 rows");
+    let twice = dictionary(1, &[1, 0, 0, 0, b'x']).repeat(2);
+    let twice = File { message: PATH, codec: ZSTD(), rows: 1, chunk: twice, has_dictionary: true };
+    check_refused("two dictionaries", &read_checkpoint(twice.bytes()).await.unwrap_err(), "more than one dictionary");
+}
+
+/// The decoder of the parquet crate panics over a text of less than no bytes.
+#[tokio::test]
+async fn what_the_decoder_panics_over_is_a_corrupt_file_when_a_checkpoint_is_written() {
+    let lengths = |first: i64| [unsigned(128), unsigned(4), unsigned(1), number(first)].concat();
+    let body = [lengths(0), lengths(-1)].concat();
+    let chunk = data_page(body.len() as i32, 1, Encoding::DELTA_BYTE_ARRAY, &body);
+    let file = File { message: PATH, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: false };
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
+    let columns = [("x", "long")];
+    let state = [protocol(1, 2), metadata(&columns, &[], serde_json::json!({})), add("a")];
+    let part = |at: u64| format!("00000000000000000001.checkpoint.{at:010}.0000000002.parquet");
+    sample.put(&part(1), parquet(&state));
+    sample.put(&part(2), file.bytes());
+    let error = checkpoint(&sample.storage, 0).await.unwrap_err();
+    check_refused("a panic", &error, "decoding the Parquet file failed");
+    assert!(error.to_string().contains(&part(2)), "{error}");
+}
+
 /// A column of fixed length with 400 nulls.
 fn nulls(message: &'static str) -> Vec<u8> {
     // The levels: their length, and one run of zeros.
@@ -281,9 +337,12 @@ fn what_writers_write_is_within_bounds() {
             let column = reader.metadata().row_group(0).column(0);
             let (start, length) = column.byte_range();
             let chunk = bytes.slice(start as usize..(start + length) as usize);
-            let Claims { values, bytes, .. } =
+            let texts: usize = values.iter().map(|text| text.len()).sum();
+            let Claims { values, bytes, dictionary, coded, prefixes, .. } =
                 check(&chunk, column).unwrap_or_else(|e| panic!("{codec:?} {encoding:?}: {e}"));
             assert_eq!(values, 6000);
+            assert_eq!((dictionary > 0, coded > 0), (encoding.is_none(), encoding.is_none()), "{codec:?}");
+            assert!(coded > 0 || bytes + prefixes >= texts as u64, "{codec:?} {encoding:?}: {bytes} and {prefixes}");
             assert!(bytes <= column.uncompressed_size() as u64, "{codec:?} {encoding:?}: {bytes}");
             for end in 0..chunk.len().min(400) {
                 let _ = check(&chunk.slice(..end), column);

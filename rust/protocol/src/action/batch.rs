@@ -18,6 +18,7 @@ use arrow_array::{
     StringArray, StructArray,
 };
 use arrow_buffer::BooleanBuffer;
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
@@ -212,8 +213,11 @@ impl AddBatch {
     }
 
     /// The partition values of the file at `row`.
-    pub fn partition_values_at(&self, row: usize) -> PartitionValues {
-        self.partition_values().map(|map| text_map_at(map, row)).unwrap_or_default()
+    ///
+    /// # Errors
+    /// `Corrupt` if they are no texts.
+    pub fn partition_values_at(&self, row: usize) -> Result<PartitionValues> {
+        self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
     }
 
     /// The file at `row` as a struct, for when files are few.
@@ -228,12 +232,12 @@ impl AddBatch {
         let stats = self.rows.column_by_name("stats").map_or(Ok(None), |column| said(&column.slice(row, 1)))?;
         Ok(Add {
             path: self.path().value(row).to_owned(),
-            partition_values: self.partition_values_at(row),
+            partition_values: self.partition_values_at(row)?,
             size: number("size").unwrap_or_default(),
             modification_time: number("modificationTime").unwrap_or_default(),
             data_change: data_change.is_some_and(|c| c.is_valid(row) && c.value(row)),
             stats: stats.filter(|stats| stats.is_valid(0)).map(|stats| stats.value(0).to_owned()),
-            tags: tags.map(|map| text_map_at(map, row)),
+            tags: tags.map(|map| text_map_at(map, row)).transpose()?,
             deletion_vector: self.deletion_vector(row)?,
             base_row_id: number("baseRowId"),
             default_row_commit_version: number("defaultRowCommitVersion"),
@@ -310,21 +314,33 @@ fn same_layout(found: &DataType, expected: &DataType) -> bool {
     }
 }
 
-/// The entries of a map of texts at `row`.
-pub fn text_map_at(map: &MapArray, row: usize) -> PartitionValues {
+/// The entries of a map of texts, in whatever layout, at `row`.
+///
+/// # Errors
+/// `Corrupt` if they are no texts.
+pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
     if map.is_null(row) {
-        return PartitionValues::new();
+        return Ok(PartitionValues::new());
     }
     let entries = map.value(row);
-    let (Some(keys), Some(values)) =
-        (entries.column(0).as_string_opt::<i32>(), entries.column(1).as_string_opt::<i32>())
-    else {
-        return PartitionValues::new();
+    let (keys, values) = (plain_texts(entries.column(0))?, plain_texts(entries.column(1))?);
+    let entries = keys.iter().zip(values.iter());
+    Ok(entries.filter_map(|(key, value)| Some((key?.to_owned(), value.map(str::to_owned)))).collect())
+}
+
+/// Texts in the layout that they have in actions read from JSON. Some writers do not say of texts that they are any.
+pub(super) fn plain_texts(column: &ArrayRef) -> Result<StringArray> {
+    use DataType as D;
+    let no_texts = || Error::corrupt(format!("what should be texts has the type {}", column.data_type()));
+    let texts = match column.data_type() {
+        D::Utf8 => column.clone(),
+        D::LargeUtf8 | D::Utf8View | D::Binary | D::LargeBinary | D::BinaryView | D::Null => {
+            let strictly = CastOptions { safe: false, ..CastOptions::default() };
+            cast_with_options(column, &D::Utf8, &strictly).map_err(|e| no_texts().caused_by(e))?
+        }
+        _ => return Err(no_texts()),
     };
-    keys.iter()
-        .zip(values.iter())
-        .filter_map(|(key, value)| Some((key?.to_owned(), value.map(str::to_owned))))
-        .collect()
+    texts.as_string_opt().cloned().ok_or_else(no_texts)
 }
 
 fn descriptor(column: &StructArray, row: usize) -> Result<Option<DeletionVectorDescriptor>> {

@@ -1,7 +1,8 @@
 //! The few actions of a checkpoint that are not files, from columns to structs.
 //!
-//! A column that is missing or of an unexpected type reads as null; a null where the action needs a value is
-//! [`Kind::Corrupt`](crate::error::Kind::Corrupt).
+//! A column that is missing reads as null, and so does a single value of an unexpected type; a null where the action needs
+//! a value is [`Kind::Corrupt`](crate::error::Kind::Corrupt). So is a list or a map that is there and does not hold texts,
+//! in whatever layout: without them an action would say less than it does.
 //!
 //! PROTOCOL.md: "Checkpoint Schema".
 
@@ -13,8 +14,8 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_cast::cast;
 use arrow_schema::DataType;
 
-use super::batch::text_map_at;
-use super::{CheckpointMetadata, DomainMetadata, Format, Metadata, Protocol, Sidecar, Txn};
+use super::batch::{plain_texts, text_map_at};
+use super::{CheckpointMetadata, DomainMetadata, Format, Metadata, PartitionValues, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
 
 /// What a checkpoint says beside its files.
@@ -51,8 +52,8 @@ impl StateActions {
             self.protocol = Some(Protocol {
                 min_reader_version: row.need(row.int32("minReaderVersion"), "minReaderVersion")?,
                 min_writer_version: row.need(row.int32("minWriterVersion"), "minWriterVersion")?,
-                reader_features: row.texts("readerFeatures"),
-                writer_features: row.texts("writerFeatures"),
+                reader_features: row.texts("readerFeatures")?,
+                writer_features: row.texts("writerFeatures")?,
             });
         }
         for row in Members::of(rows, "metaData", "id") {
@@ -62,12 +63,12 @@ impl StateActions {
                 description: row.text("description"),
                 format: Format {
                     provider: row.nested("format").and_then(|f| f.text("provider")).unwrap_or_else(|| "parquet".into()),
-                    options: row.nested("format").map(|f| f.text_map("options")).unwrap_or_default(),
+                    options: row.nested("format").map_or_else(|| Ok(BTreeMap::new()), |f| f.text_map("options"))?,
                 },
                 schema_string: row.text("schemaString").unwrap_or_default(),
-                partition_columns: row.texts("partitionColumns").unwrap_or_default(),
+                partition_columns: row.texts("partitionColumns")?.unwrap_or_default(),
                 created_time: row.int64("createdTime"),
-                configuration: row.text_map("configuration"),
+                configuration: row.text_map("configuration")?,
             });
         }
         for row in Members::of(rows, "txn", "appId") {
@@ -89,7 +90,7 @@ impl StateActions {
                 path: row.need(row.text("path"), "path")?,
                 size_in_bytes: row.need(row.int64("sizeInBytes"), "sizeInBytes")?,
                 modification_time: row.int64("modificationTime").unwrap_or_default(),
-                tags: row.tags(),
+                tags: row.map("tags")?,
             });
         }
         for row in Members::of(rows, "checkpointMetadata", "version") {
@@ -123,7 +124,8 @@ impl<'a> Members<'a> {
     }
 
     fn column(&self, name: &str) -> Option<&'a ArrayRef> {
-        self.columns.column_by_name(name).filter(|c| c.is_valid(self.row))
+        // What has no type but null says nothing of which rows are.
+        self.columns.column_by_name(name).filter(|c| c.is_valid(self.row) && *c.data_type() != DataType::Null)
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -145,19 +147,27 @@ impl<'a> Members<'a> {
         value.as_primitive_opt::<Int64Type>().filter(|v| v.is_valid(0)).map(|v| v.value(0))
     }
 
-    fn texts(&self, name: &str) -> Option<Vec<String>> {
-        let list = self.column(name)?.as_list_opt::<i32>()?.value(self.row);
-        Some(list.as_string_opt::<i32>()?.iter().flatten().map(str::to_owned).collect())
+    fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        let Some(column) = self.column(name) else { return Ok(None) };
+        let list = column.as_list_opt::<i32>().ok_or_else(|| self.not_texts(name))?.value(self.row);
+        let texts = plain_texts(&list).map_err(|e| self.not_texts(name).caused_by(e))?;
+        Ok(Some(texts.iter().flatten().map(str::to_owned).collect()))
     }
 
-    fn text_map(&self, name: &str) -> BTreeMap<String, String> {
-        let map = self.column(name).and_then(|c| c.as_map_opt()).map(|map| text_map_at(map, self.row));
-        map.unwrap_or_default().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    fn map(&self, name: &str) -> Result<Option<PartitionValues>> {
+        let Some(column) = self.column(name) else { return Ok(None) };
+        let map = column.as_map_opt().ok_or_else(|| self.not_texts(name))?;
+        text_map_at(map, self.row).map(Some).map_err(|e| self.not_texts(name).caused_by(e))
     }
 
-    fn tags(&self) -> Option<BTreeMap<String, Option<String>>> {
-        let map = self.column("tags")?.as_map_opt()?;
-        Some(text_map_at(map, self.row))
+    /// A map without its nulls.
+    fn text_map(&self, name: &str) -> Result<BTreeMap<String, String>> {
+        let map = self.map(name)?.unwrap_or_default();
+        Ok(map.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
+    }
+
+    fn not_texts(&self, name: &str) -> Error {
+        Error::corrupt(format!("`{}.{name}` in the checkpoint does not hold texts", self.action))
     }
 
     fn nested(&self, name: &str) -> Option<Members<'a>> {

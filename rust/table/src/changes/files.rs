@@ -174,7 +174,7 @@ impl Files {
         let bytes = files.size().filter(|sizes| sizes.is_valid(row)).map(|sizes| sizes.value(row));
         let task = FileTask {
             path: path.to_owned(),
-            partition_values: files.partition_values_at(row),
+            partition_values: files.partition_values_at(row).map_err(place)?,
             deletion_vector: files.deletion_vector(row).map_err(place)?,
             constants,
             ..FileTask::default()

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBuffer;
@@ -15,11 +16,12 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
 };
-use parquet::basic::Repetition;
+use parquet::basic::{Repetition, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::encode::CREATED_BY;
+use super::leaf::lengths::{self, TextLeaf};
 use super::leaf::{self, Chunk, Stop};
 use super::read::may_hold;
 use crate::error::{Error, Gone, Result, corrupt_parquet};
@@ -48,6 +50,8 @@ const EXPANSION: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
 const FREE_ELEMENTS: u64 = 1 << 20;
 const ELEMENTS_PER_ROW: u64 = 256;
+/// Neither yes nor no.
+const UNKNOWN: u8 = 2;
 
 /// One Parquet file with actions.
 #[derive(Debug)]
@@ -61,6 +65,8 @@ pub(crate) struct Part {
     leaves: Vec<Vec<String>>,
     /// All of it is read of one file.
     pin: Pin,
+    /// Whether bounds of a leaf are in the order of its values, as [`UNKNOWN`] or a truth value.
+    ordered: Vec<AtomicU8>,
     gone: Gone,
 }
 
@@ -82,6 +88,8 @@ pub(crate) struct Decode {
     pub(crate) rows: Option<RowSelection>,
     /// Rows of a batch at most; as many as there are when `None`.
     pub(crate) batch_rows: Option<usize>,
+    /// Bytes of texts that a batch aims at.
+    pub(crate) batch_bytes: Option<usize>,
 }
 
 /// Column chunks of one row group, fetched.
@@ -183,8 +191,10 @@ impl Part {
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
-        let leaves = leaves.map(|c| c.path().parts().to_vec()).collect();
-        Ok(Self { storage: storage.clone(), path, size, metadata, views, leaves, pin, gone: Gone::default() })
+        let leaves: Vec<Vec<String>> = leaves.map(|c| c.path().parts().to_vec()).collect();
+        let ordered = leaves.iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
+        let (storage, gone) = (storage.clone(), Gone::default());
+        Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, gone })
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -233,6 +243,16 @@ impl Part {
     /// The footer.
     pub(crate) fn metadata(&self) -> &ArrowReaderMetadata {
         &self.metadata
+    }
+
+    /// Whether the order behind the bounds of a leaf, in all row groups, is the order of its values.
+    pub(crate) fn has_ordered_bounds(&self, leaf: usize) -> bool {
+        let Some(known) = self.ordered.get(leaf) else { return false };
+        // No lock: a child forked while a thread held it would wait for ever.
+        if known.load(Ordering::Relaxed) == UNKNOWN {
+            known.store(footer::has_ordered_bounds(&self.metadata, leaf).into(), Ordering::Relaxed);
+        }
+        known.load(Ordering::Relaxed) == u8::from(true)
     }
 
     /// The position of a leaf.
@@ -299,15 +319,16 @@ impl Part {
         .await
     }
 
-    /// The wanted leaves of a row group, decoded so many rows at a time, long texts of `add` as views.
+    /// The wanted leaves of a row group, decoded so many rows at a time, and so many bytes, long texts of `add` as views.
     pub(crate) async fn read_views(
         self: &Arc<Self>,
         group: usize,
         batch_rows: usize,
+        batch_bytes: usize,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
     ) -> Result<PartRows> {
         let fetched = self.fetch(group, wanted).await?;
-        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows) };
+        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows), batch_bytes: Some(batch_bytes) };
         self.blocking(move |part| part.rows_of(fetched, how)).await
     }
 
@@ -436,45 +457,51 @@ impl Part {
 
     /// Decodes what was fetched, batch by batch.
     pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
-        self.check_pages(&fetched).map_err(|e| corrupt_parquet(&self.path, e))?;
         let rows = self.rows(fetched.group);
+        let enough = how.batch_bytes.unwrap_or(usize::MAX);
+        let texts = self.check_pages(&fetched, enough as u64).map_err(|e| corrupt_parquet(&self.path, e))?;
+        let fit = rows.saturating_mul(enough) / usize::try_from(texts.max(1)).unwrap_or(usize::MAX);
         let metadata = if how.views { &self.views } else { &self.metadata };
         let mask =
             ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), fetched.leaves.clone());
         let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched.chunks, metadata.clone())
             .with_projection(mask)
             .with_row_groups(vec![fetched.group])
-            .with_batch_size(how.batch_rows.unwrap_or(BATCH_ROWS).min(rows).clamp(1, BATCH_ROWS));
+            .with_batch_size(how.batch_rows.unwrap_or(BATCH_ROWS).min(rows).min(fit).clamp(1, BATCH_ROWS));
         if let Some(rows) = how.rows {
             reader = reader.with_row_selection(rows);
         }
         reader.build().map_err(|e| corrupt_parquet(&self.path, e))
     }
 
-    /// Checks what the pages claim to become.
-    fn check_pages(&self, fetched: &Fetched) -> Result<(), ParquetError> {
+    /// Checks what the pages claim to become. Gives the bytes of texts, closely where they may be more than `enough`.
+    fn check_pages(&self, fetched: &Fetched, enough: u64) -> Result<u64, ParquetError> {
         let columns = self.metadata.metadata().row_groups().get(fetched.group).map(|g| g.columns()).unwrap_or_default();
         let rows = self.rows(fetched.group) as u64;
         let most = |free: u64, each: u64| free.saturating_add(rows.saturating_mul(each));
-        for (leaf, (_, bytes)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
+        let mut texts = Vec::new();
+        for (leaf, (_, chunk)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
             let Some(column) = columns.get(*leaf) else { continue };
-            let claims = pages::check(bytes, column)?;
+            let claims = pages::check(chunk, column)?;
             let justified =
-                most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(bytes.len() as u64));
+                most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(chunk.len() as u64));
             // Nulls of a fixed length take that length when they are decoded.
             let width = pages::fixed_width(column.column_descr()).unwrap_or_default();
-            let bytes_of_all = claims.bytes.max(claims.values.saturating_mul(width));
+            let bytes_of_all = claims.bytes.saturating_add(claims.prefixes).max(claims.values.saturating_mul(width));
             if bytes_of_all > justified || claims.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
                     "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
                     column.column_path(),
-                    bytes.len(),
+                    chunk.len(),
                     claims.values,
                     bytes_of_all
                 )));
             }
+            if column.column_type() == PhysicalType::BYTE_ARRAY {
+                texts.push(TextLeaf { chunk, column, claims });
+            }
         }
-        Ok(())
+        lengths::check(&texts, rows, enough)
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {

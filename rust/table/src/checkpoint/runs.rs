@@ -233,12 +233,13 @@ impl Lane {
                     let projection = hold.layout.wanted().of(&part);
                     let wanted = move |path: &[String]| projection.wants(path);
                     let together = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
-                    let rows = part.read_views(group, together.clamp(FEW_ROWS, READ_ROWS), &wanted).await?;
+                    let rows = part.read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &wanted).await?;
                     (part, rows)
                 }
             };
-            let (hold, here) = (hold.clone(), part.clone());
-            let more = blocking(move || {
+            let hold = hold.clone();
+            // A decoder that panics says something of the file.
+            let more = part.blocking(move |here| {
                 let (mut read, mut bytes) = (Vec::new(), bytes);
                 while bytes < most {
                     let Some(batch) = rows.next() else { return Ok((None, read, bytes)) };
@@ -316,7 +317,7 @@ impl Hold {
         for (part, group) in groups.into_iter().step_by(each) {
             let projection = columns.of(&part);
             let wanted = |path: &[String]| projection.wants(path);
-            let mut rows = part.read_views(group, READ_ROWS, &wanted).await?;
+            let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &wanted).await?;
             let (hold, all) = (self.clone(), part.rows(group).saturating_mul(each));
             let some = part.blocking(move |part| {
                 let Some(rows) = rows.next().transpose()? else { return Ok(Vec::new()) };

@@ -84,15 +84,23 @@ pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
     column.statistics()?.null_count_opt()
 }
 
+/// What an `add` always has.
+pub(super) const PATH: [&str; 2] = ["add", "path"];
+
 /// Whether every row is an `add`.
 pub(super) fn is_all_adds(part: &Part, group: usize) -> bool {
-    nulls(part, group, &["add", "path"]) == Some(0)
+    nulls(part, group, &PATH) == Some(0)
+}
+
+/// Whether no `add` can be there without a path.
+pub(super) fn is_path_required(part: &Part) -> bool {
+    part.leaf(&PATH).is_some_and(|leaf| part.definition_level(leaf, 1) == part.definition_level(leaf, 2))
 }
 
 /// Whether every `add` has a value in the leaf.
 pub(super) fn is_complete(part: &Part, group: usize, leaf: &[&str]) -> bool {
     let missing = nulls(part, group, leaf);
-    missing.is_some() && missing == nulls(part, group, &["add", "path"])
+    missing.is_some() && missing == nulls(part, group, &PATH)
 }
 
 /// Whether some file may have a deletion vector.
@@ -295,7 +303,7 @@ impl ColumnPlan {
     /// Decodes all columns of any file.
     fn general(&self, part: &Part, fetched: Fetched, texts: Option<Vec<Values>>) -> Result<Vec<Values>> {
         let text = self.sources.contains(&Source::StatsText);
-        let how = Decode { views: true, rows: None, batch_rows: text.then_some(TEXT_ROWS) };
+        let how = Decode { views: true, batch_rows: text.then_some(TEXT_ROWS), ..Decode::default() };
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;

@@ -22,7 +22,6 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use super::Column;
 use super::decode::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::part::Part;
-use crate::footer::has_ordered_bounds;
 
 /// Writers cut texts to 32 characters, or to 64 bytes; whoever leaves less makes the greatest one greater.
 const SHORTENED_CHARS: usize = 16;
@@ -112,7 +111,7 @@ fn beginning(text: &str) -> &str {
 /// The least or greatest value of a column chunk, if its order is known.
 fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<ArrayRef> {
     let index = part.leaf(path)?;
-    if !has_ordered_bounds(part.metadata(), index) {
+    if !part.has_ordered_bounds(index) {
         return None;
     }
     let found: &ArrowType = part.arrow_type(path)?;

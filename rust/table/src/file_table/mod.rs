@@ -280,10 +280,20 @@ impl FileTable {
         }
         let all = BooleanBuffer::new_set(part.rows(*index));
         let values = self.columns(group, &[Column::Presence], &all).await?;
-        match values.first().map(|held| held.range(0, all.len())).transpose()? {
-            Some(Values::Rows(rows)) => Ok(rows),
-            _ => Err(Error::internal("presence was not decoded")),
+        let rows = match values.first().map(|held| held.range(0, all.len())).transpose()? {
+            Some(Values::Rows(rows)) => rows,
+            _ => return Err(Error::internal("presence was not decoded")),
+        };
+        // An `add` that is there without a path is none. The paths, which are long, need not tell if so many rows have one.
+        let there = rows.count_set_bits() as u64;
+        let with_path =
+            decode::nulls(part, *index, &decode::PATH).and_then(|nulls| (all.len() as u64).checked_sub(nulls));
+        if decode::is_path_required(part) || with_path == Some(there) {
+            return Ok(rows);
         }
+        let paths = self.arrays(group, &[Column::Path], &all).await?;
+        let nulls = paths.first().and_then(|paths| paths.nulls());
+        Ok(nulls.map_or_else(|| rows.clone(), |nulls| &rows & nulls.inner()))
     }
 
     /// Whether files of a row group may have deletion vectors.

@@ -3,7 +3,8 @@
 //! The decoder of the parquet crate reserves what a page header says that the page will take, and room for as many
 //! values as a dictionary or a list of lengths claims to have. [`check`] walks the headers, without decompressing, and
 //! refuses a page that is larger than its compressed bytes can become and numbers that its bytes cannot hold. Pages of
-//! the two encodings whose numbers stand inside are decompressed for that, one at a time.
+//! the two encodings whose numbers stand inside are decompressed for that, one at a time. How long values become that
+//! stand in a dictionary is not known here; [`Claims`] has what bounds it.
 //!
 //! Does no I/O. Reads a header no more leniently than the decoder: what is doubled or of another type is refused.
 //! Proved by `pages::hostile_pages_are_corrupt`, `pages::hostile_pages_of_checkpoints_are_corrupt` and
@@ -20,6 +21,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescriptor;
 
+use super::packed::differences;
 use super::thrift::{FALSE, I32, LIST, STRUCT, TRUE, Thrift};
 
 /// Bytes that a page of any compressed size may become where the codec knows no bound of use, and how many for each
@@ -36,6 +38,9 @@ const FREE_ELEMENTS: u64 = 1 << 27;
 /// Bytes of a value of fixed length that count as one element.
 const ORDINARY_WIDTH: u64 = 16;
 
+/// Encodings that tell values by their place in the dictionary.
+pub(crate) const CODED: [Encoding; 2] = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY];
+
 /// What the headers of a column chunk claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Claims {
@@ -45,8 +50,14 @@ pub struct Claims {
     pub values: u64,
     /// Bytes of the largest page when decompressed.
     pub largest_page: u64,
+    /// Bytes of the dictionary when decompressed.
+    pub dictionary: u64,
     /// Bytes of a value of the dictionary, on average.
     pub dictionary_value: u64,
+    /// Values of the pages that tell them by their place in the dictionary, nulls among them.
+    pub coded: u64,
+    /// Bytes that values repeat of those before them, where the pages do not.
+    pub prefixes: u64,
 }
 
 /// Bytes of each value of a column of fixed length.
@@ -59,7 +70,7 @@ pub fn fixed_width(column: &ColumnDescriptor) -> Option<u64> {
 pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<Claims, ParquetError> {
     let mut thrift = Thrift { bytes: chunk };
     let mut claims = Claims::default();
-    let mut has_lengths = false;
+    let (mut has_lengths, mut has_dictionary) = (false, false);
     // The decoder accepts no header without fields, so what begins with a zero ends the chunk for it, too.
     while thrift.bytes.first().is_some_and(|byte| *byte != 0) {
         let header = PageHeader::read(&mut thrift).ok_or_else(|| refused("a page header cannot be read"))?;
@@ -70,7 +81,14 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<Claims, Parq
         claims.values = claims.values.saturating_add(header.values);
         claims.largest_page = claims.largest_page.max(bytes);
         if let Some(entries) = header.entries {
-            claims.dictionary_value = bytes / entries.max(1);
+            if has_dictionary {
+                return Err(refused("it has more than one dictionary"));
+            }
+            has_dictionary = true;
+            (claims.dictionary, claims.dictionary_value) = (bytes, bytes / entries.max(1));
+        }
+        if header.is_coded {
+            claims.coded = claims.coded.saturating_add(header.values);
         }
         has_lengths |= header.has_lengths;
     }
@@ -81,7 +99,7 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<Claims, Parq
         return Err(refused(&format!("its pages claim {} elements, which is absurd for their size", claims.values)));
     }
     if has_lengths {
-        check_lengths(chunk, column)?;
+        claims.prefixes = check_lengths(chunk, column)?;
     }
     Ok(claims)
 }
@@ -101,6 +119,8 @@ struct PageHeader {
     entries: Option<u64>,
     /// Whether there are lengths of values in the page, behind their number.
     has_lengths: bool,
+    /// Whether values are told by their place in the dictionary.
+    is_coded: bool,
     /// Whether the codec of the chunk does not matter.
     is_plain: bool,
 }
@@ -144,9 +164,10 @@ impl PageHeader {
                 (1, I32) => self.values = u64::try_from(thrift.int()?).ok()?.max(self.values),
                 (1, _) => return None,
                 (id, I32) if id == encoding => {
-                    let lengths = [Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY];
                     let number = thrift.int()?;
-                    self.has_lengths |= lengths.iter().any(|known| *known as i32 == number);
+                    let is_one_of = |known: [Encoding; 2]| known.iter().any(|known| *known as i32 == number);
+                    self.has_lengths |= is_one_of([Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY]);
+                    self.is_coded |= is_one_of(CODED);
                 }
                 (id, _) if id == encoding => return None,
                 (7, FALSE) if encoding == 4 => self.is_plain = true,
@@ -215,39 +236,65 @@ fn skip(thrift: &mut Thrift<'_>, id: i64, kind: u8) -> Option<()> {
     Some(())
 }
 
-/// Checks, page by page, the numbers of values that stand in the pages themselves.
-fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(), ParquetError> {
+/// The pages of a chunk, all bytes of `column`, decompressed one at a time.
+pub(crate) fn decompressed(
+    chunk: &Bytes,
+    column: &ColumnChunkMetaData,
+) -> Result<SerializedPageReader<Chunks>, ParquetError> {
     let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
     let start = u64::try_from(start).map_err(|_| refused("it begins before the file"))?;
     let bytes = Chunks { size: start.saturating_add(chunk.len() as u64), chunks: vec![(start, chunk.clone())] };
-    let mut pages = SerializedPageReader::new(Arc::new(bytes), column, 0, None)?;
-    let (rep, def) = (column.column_descr().max_rep_level(), column.column_descr().max_def_level());
+    SerializedPageReader::new(Arc::new(bytes), column, 0, None)
+}
+
+/// Checks, page by page, the numbers of values that stand in the pages themselves. Gives the bytes that values repeat of
+/// those before them.
+fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<u64, ParquetError> {
+    let mut pages = decompressed(chunk, column)?;
+    let mut prefixes = 0_u64;
     while let Some(page) = pages.get_next_page()? {
-        let (values, encoding) = match &page {
-            Page::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, .. } => {
-                let levels = [(rep, *rep_level_encoding), (def, *def_level_encoding)];
-                let skip = |bytes, (most, encoding)| skip_levels(bytes, most, encoding, *num_values);
-                (levels.into_iter().try_fold(buf.as_ref(), skip), *encoding)
-            }
-            Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, encoding, .. } => {
-                let levels = (*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize);
-                (buf.get(levels..), *encoding)
-            }
-            Page::DictionaryPage { .. } => continue,
-        };
-        let lists = match encoding {
-            Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
-            Encoding::DELTA_BYTE_ARRAY => 2,
+        let has_prefixes = match page.encoding() {
+            Encoding::DELTA_LENGTH_BYTE_ARRAY => false,
+            Encoding::DELTA_BYTE_ARRAY => true,
             _ => continue,
         };
-        let most = FREE_LENGTHS.saturating_add((page.buffer().len() as u64).saturating_mul(EXPANSION));
-        let most = most.min(u64::from(page.num_values()));
-        let checked = values.and_then(|values| (0..lists).try_fold(values, |values, _| skip_packed(values, most)));
+        // Nothing that a value repeats is longer than its page, whatever its length says.
+        let longest = page.buffer().len() as u64;
+        let most = FREE_LENGTHS.saturating_add(longest.saturating_mul(EXPANSION)).min(u64::from(page.num_values()));
+        let checked = split_levels(&page, column.column_descr()).and_then(|(_, values)| {
+            if !has_prefixes {
+                return differences(values, most, |_| ());
+            }
+            let prefix = |length: i32| {
+                prefixes = prefixes.saturating_add(u64::from(length.cast_unsigned()).min(longest));
+            };
+            differences(differences(values, most, prefix)?, most, |_| ())
+        });
         if checked.is_none() {
             return Err(refused("a page has more lengths than values, or they are cut off"));
         }
     }
-    Ok(())
+    Ok(prefixes)
+}
+
+/// The definition levels of a data page, if there are any and they are runs, and its values.
+pub(crate) fn split_levels<'p>(page: &'p Page, column: &ColumnDescriptor) -> Option<(Option<&'p [u8]>, &'p [u8])> {
+    let (rep, def) = (column.max_rep_level(), column.max_def_level());
+    match page {
+        Page::DataPage { buf, num_values, def_level_encoding, rep_level_encoding, .. } => {
+            let levels = skip_levels(buf.as_ref(), rep, *rep_level_encoding, *num_values)?;
+            let values = skip_levels(levels, def, *def_level_encoding, *num_values)?;
+            // Their length stands before them.
+            let are_runs = def > 0 && *def_level_encoding == Encoding::RLE;
+            Some((levels.get(4..levels.len() - values.len()).filter(|_| are_runs), values))
+        }
+        Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            let levels = buf.get(*rep_levels_byte_len as usize..)?;
+            let (levels, values) = levels.split_at_checked(*def_levels_byte_len as usize)?;
+            Some((Some(levels).filter(|_| def > 0), values))
+        }
+        Page::DictionaryPage { .. } => None,
+    }
 }
 
 /// What stands behind the levels of a data page of the first version.
@@ -265,33 +312,6 @@ fn skip_levels(bytes: &[u8], most: i16, encoding: Encoding, values: u32) -> Opti
         }
         _ => None,
     }
-}
-
-/// What stands behind numbers packed as their differences; `None` where there are more than `most`, or it is cut off.
-fn skip_packed(bytes: &[u8], most: u64) -> Option<&[u8]> {
-    let mut thrift = Thrift { bytes };
-    let (block, groups, count) = (thrift.varint()?, thrift.varint()?, thrift.varint()?);
-    thrift.varint()?;
-    let group = block.checked_div(groups)?;
-    if count > most || group == 0 {
-        return None;
-    }
-    // The first number stands in the head.
-    let mut left = count.saturating_sub(1);
-    while left > 0 {
-        thrift.varint()?;
-        let (widths, mut rest) = thrift.bytes.split_at_checked(usize::try_from(groups).ok()?)?;
-        for width in widths {
-            if left > 0 {
-                let bytes = group.checked_mul(u64::from(*width))? / 8;
-                // The last group of all may be cut short.
-                rest = rest.get(usize::try_from(bytes).ok()?..).unwrap_or_default();
-                left = left.saturating_sub(group);
-            }
-        }
-        thrift.bytes = rest;
-    }
-    Some(thrift.bytes)
 }
 
 /// Column chunks in memory, by where they stand in their file.

@@ -68,7 +68,8 @@ impl ByPages {
         let bytes = footer_bytes(column, rows);
         let known = column.unencoded_byte_array_data_bytes().is_some();
         let long = if known { 0 } else { claims.values.saturating_mul(claims.dictionary_value) };
-        self.bytes = self.bytes.saturating_add(bytes.max(long));
+        let repeated = if known { 0 } else { claims.prefixes };
+        self.bytes = self.bytes.saturating_add(bytes.saturating_add(repeated).max(long));
         fit(rows, self.bytes, most)
     }
 }

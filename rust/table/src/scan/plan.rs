@@ -462,7 +462,7 @@ fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
     let size = number("size").and_then(|size| u64::try_from(size).ok());
     Ok(FileTask {
         size: size.ok_or_else(|| Error::corrupt("the file's size in the log is missing or negative").in_file(&path))?,
-        partition_values: adds.partition_values_at(row),
+        partition_values: adds.partition_values_at(row)?,
         deletion_vector: adds.deletion_vector(row)?,
         num_records: None,
         base_row_id: number("baseRowId"),

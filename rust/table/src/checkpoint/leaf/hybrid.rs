@@ -7,6 +7,7 @@
 use arrow_buffer::BooleanBufferBuilder;
 
 use super::{Decoded, Stop};
+use crate::footer::packed::unpack;
 
 const CUT_OFF: Stop = Stop::Broken("a run of levels or codes is cut off");
 
@@ -89,6 +90,18 @@ impl<'b> Runs<'b> {
         Ok(())
     }
 
+    /// Shows `take` the numbers, each with how often it comes.
+    pub(super) fn counted(mut self, mut take: impl FnMut(u32, usize)) -> Decoded<()> {
+        let width = self.width;
+        while let Some(run) = self.run()? {
+            match run {
+                Run::Same(value, count) => take(value, count),
+                Run::Packed(bytes, count) => unpack(bytes, width, count, |number| take(number, 1)),
+            }
+        }
+        Ok(())
+    }
+
     /// Appends a bit for each number: whether it is at least `least`.
     pub(super) fn at_least(mut self, least: u32, out: &mut BooleanBufferBuilder) -> Decoded<()> {
         let width = self.width;
@@ -100,22 +113,6 @@ impl<'b> Runs<'b> {
             }
         }
         Ok(())
-    }
-}
-
-/// The first `count` numbers of `width` bits, the lowest bits first; bytes that are missing are zero.
-fn unpack(bytes: &[u8], width: u32, count: usize, mut take: impl FnMut(u32)) {
-    let mask = (1_u64 << width) - 1;
-    let width = width as usize;
-    for number in 0..count {
-        let bit = number * width;
-        let rest = bytes.get(bit / 8..).unwrap_or_default();
-        let word = match rest.first_chunk::<8>() {
-            Some(eight) => u64::from_le_bytes(*eight),
-            None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-        };
-        // At most 7 bits of others stand below, so that 32 bits are always whole.
-        take((word >> (bit % 8) & mask) as u32);
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod entries;
 mod hybrid;
+pub(crate) mod lengths;
 mod page;
 mod values;
 

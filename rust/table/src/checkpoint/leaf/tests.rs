@@ -18,7 +18,9 @@ use parquet::basic::{Compression, Encoding as ParquetEncoding, Type as PhysicalT
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
+use super::lengths::{self, TextLeaf};
 use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page};
+use crate::footer::pages;
 
 /// One action: nothing if it is another than `add`.
 type Row = Option<(Option<String>, Option<i64>, Vec<(String, Option<String>)>)>;
@@ -251,6 +253,40 @@ fn with_other_repetition(bytes: &[u8]) -> Vec<u8> {
     other
 }
 
+/// How long the texts of a leaf are said to be: those of the dictionary alone, and all with their pages.
+fn said(batch: &RecordBatch, layout: &Layout, path: &[&str], rows: u64) -> Result<[u64; 2], String> {
+    let bytes = written(batch, layout);
+    let metadata = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).unwrap();
+    let mut columns = metadata.metadata().row_groups()[0].columns().iter();
+    let column = columns.find(|column| column.column_path().parts().iter().eq(path)).unwrap();
+    let (start, length) = column.byte_range();
+    let chunk = bytes.slice(start as usize..(start + length) as usize);
+    let claims = pages::check(&chunk, column).unwrap();
+    let all = lengths::check(&[TextLeaf { chunk: &chunk, column, claims }], rows, 0).map_err(|e| e.to_string())?;
+    Ok([all - claims.bytes - claims.prefixes, all])
+}
+
+#[test]
+fn a_long_text_of_few_rows_is_within_bounds() {
+    let layout = |dictionary| Layout {
+        codec: Compression::SNAPPY,
+        second_version: false,
+        dictionary,
+        delta: false,
+        of_java: false,
+        rows_of_page: 20_000,
+    };
+    let schema = |text: Option<&str>| {
+        let texts: StringArray = (0..100_000).map(|row| text.filter(|_| row == 77)).collect();
+        RecordBatch::try_from_iter_with_nullable([("text", Arc::new(texts) as ArrayRef, true)]).unwrap()
+    };
+    let long: String = (0..200_000).map(|number| format!("{number:05}")).collect();
+    let [coded, all] = said(&schema(Some(&long)), &layout(true), &["text"], 100_000).unwrap();
+    assert!(coded == long.len() as u64 && all < 3_000_000, "{coded} of {all}");
+    let [coded, _] = said(&schema(None), &layout(true), &["text"], 100_000).unwrap();
+    assert_eq!(coded, 0);
+}
+
 /// The texts of a leaf that comes in pieces of `size` bytes.
 fn texts_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize) -> Result<StringArray, Stop> {
     let (mut pages, mut rest, mut found) = (TextPages::default(), Vec::new(), Vec::new());
@@ -277,6 +313,23 @@ proptest! {
     ) {
         let wanted = wanted.map(|bits| BooleanBuffer::collect_bool(rows.len(), |row| bits[row]));
         check(&rows, &layout, wanted.as_ref());
+    }
+
+    #[test]
+    fn lengths_are_never_understated(rows in rows(), layout in layout()) {
+        let batch = batch(&rows);
+        let add = batch.column(0).as_struct();
+        let map = add.column_by_name("map").unwrap().as_map();
+        for (path, texts) in [
+            (&["add", "text"][..], add.column_by_name("text").unwrap()),
+            (&["add", "map", "key_value", "key"], map.keys()),
+            (&["add", "map", "key_value", "value"], map.values()),
+        ] {
+            let length: usize = texts.as_string::<i32>().iter().flatten().map(str::len).sum();
+            let [coded, all] = said(&batch, &layout, path, 0).unwrap();
+            // Exact for the dictionary; what stands in pages has its lengths, levels and codes with it.
+            prop_assert!(coded <= length as u64 && length as u64 <= all, "{length}: {coded} of {all}");
+        }
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! Numbers packed into bits: side by side, and as their differences.
+//!
+//! Invariant: no more numbers come out than were asked for, and the walk ends where the bytes do.
+//!
+//! Parquet format: "Delta Encoding", "Run Length Encoding / Bit-Packing Hybrid".
+
+use super::thrift::Thrift;
+
+/// Bits of the numbers that stand as differences.
+const MOST_BITS: u8 = 32;
+
+/// The first `count` numbers of `width` bits, 32 at most, the lowest bits first; bytes that are missing are zero.
+pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, mut take: impl FnMut(u32)) {
+    let mask = (1_u64 << width) - 1;
+    let width = width as usize;
+    for number in 0..count {
+        let bit = number * width;
+        let rest = bytes.get(bit / 8..).unwrap_or_default();
+        let word = match rest.first_chunk::<8>() {
+            Some(eight) => u64::from_le_bytes(*eight),
+            None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        // At most 7 bits of others stand below, so that 32 bits are always whole.
+        take((word >> (bit % 8) & mask) as u32);
+    }
+}
+
+/// Shows `take` the numbers at the front of `bytes`, packed as their differences, and gives what stands behind them;
+/// `None` where there are more than `most`, or they are cut off.
+pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) -> Option<&[u8]> {
+    let mut thrift = Thrift { bytes };
+    let (block, groups, count) = (thrift.varint()?, thrift.varint()?, thrift.varint()?);
+    let mut last = thrift.int()?;
+    let group = block.checked_div(groups)?;
+    if count > most || group == 0 {
+        return None;
+    }
+    if count > 0 {
+        take(last);
+    }
+    // The first number stands in the head.
+    let mut left = count.saturating_sub(1);
+    while left > 0 {
+        let least = thrift.int()?;
+        let (widths, mut rest) = thrift.bytes.split_at_checked(usize::try_from(groups).ok()?)?;
+        for width in widths {
+            if left == 0 {
+                break;
+            }
+            let bytes = group.checked_mul(u64::from(*width))? / 8;
+            // The last group of all may be cut short.
+            let (packed, after) = rest.split_at_checked(usize::try_from(bytes).ok()?).unwrap_or((rest, &[]));
+            let here = usize::try_from(group.min(left)).ok().filter(|_| *width <= MOST_BITS)?;
+            unpack(packed, u32::from(*width), here, |difference| {
+                last = last.wrapping_add(least).wrapping_add(difference.cast_signed());
+                take(last);
+            });
+            rest = after;
+            left -= here as u64;
+        }
+        thrift.bytes = rest;
+    }
+    Some(thrift.bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The numbers, and what stands behind them.
+    fn numbers(bytes: &[u8], most: u64) -> Option<(Vec<i32>, &[u8])> {
+        let mut out = Vec::new();
+        let rest = differences(bytes, most, |number| out.push(number))?;
+        Some((out, rest))
+    }
+
+    #[test]
+    fn differences_add_up() {
+        // The examples of the format's document: blocks of 128 numbers in 4 groups, 5 numbers each.
+        let same = [&[0x80, 1, 4, 5, 2, 2, 0, 0, 0, 0][..], b"rest"].concat();
+        assert_eq!(numbers(&same, 5), Some((vec![1, 2, 3, 4, 5], &b"rest"[..])));
+        let packed = [&[0x80, 1, 4, 5, 14, 3, 2, 0, 0, 0, 0b1100_0000, 0b11][..], &[0; 6], b"rest"].concat();
+        assert_eq!(numbers(&packed, 5), Some((vec![7, 5, 3, 1, 2], &b"rest"[..])));
+        assert_eq!(numbers(&[0x80, 1, 4, 0, 0], 9), Some((vec![], &b""[..])));
+        // A last group that is cut short, and sums beyond 32 bits.
+        assert_eq!(numbers(&[0x80, 1, 1, 2, 0, 0, 8, 9], 9), Some((vec![0, 9], &b""[..])));
+        let around = [&[0x80, 1, 1, 2][..], &[0xfe, 0xff, 0xff, 0xff, 0x0f], &[2, 0]].concat();
+        assert_eq!(numbers(&around, 9), Some((vec![i32::MAX, i32::MIN], &b""[..])));
+    }
+
+    #[test]
+    fn what_is_too_much_or_cut_off_is_refused() {
+        for bytes in [
+            &[0x80, 1, 4, 6, 2][..],
+            &[0x80, 1, 0, 1, 2],
+            &[3, 4, 1, 2],
+            &[0x80, 1, 4, 3, 2, 2, 0, 0],
+            &[0x80, 1, 1, 3, 2, 2, 33],
+            &[0x80, 1],
+            &[],
+        ] {
+            assert_eq!(numbers(bytes, 5), None, "{bytes:?}");
+        }
+    }
+}
