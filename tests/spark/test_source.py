@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,6 +88,15 @@ def test_floats_compare_as_spark_compares_them(spark: SparkSession, uri: str) ->
     frame = spark.createDataFrame(table)
     for filter in ("x = 0.0", "x > 1.0", "x >= 0.0", "x < 0.0", "NOT (x = 0.0)", "x <= -0.0", "x IN (0.0, 1.0)"):
         expected = {row.id for row in frame.where(filter).collect()}
+        assert {row.id for row in load(spark, uri, pushdown=True).where(filter).collect()} == expected, filter
+
+
+def test_decimals_of_many_digits_are_compared_exactly(spark: SparkSession, uri: str) -> None:
+    near = ["12345678901234567890123456789012345678", "12345678901234567890123456790000000000"]
+    table = pa.table({"id": [0, 1], "d": pa.array(list(map(Decimal, near)), pa.decimal128(38, 0))})
+    deltic.write(uri, table)
+    for filter in (f"d = {near[0]}", f"d < {near[1]}", f"d <> {near[0]}", f"d IN ({near[0]}, 7)"):
+        expected = {row.id for row in spark.createDataFrame(table).where(filter).collect()}
         assert {row.id for row in load(spark, uri, pushdown=True).where(filter).collect()} == expected, filter
 
 
