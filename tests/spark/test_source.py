@@ -160,6 +160,54 @@ def test_a_schema_chooses_columns(spark: SparkSession, uri: str) -> None:
     assert frame.count() == 5
 
 
+@pytest.mark.parametrize("pushdown", [False, True])
+def test_a_schema_chooses_nested_fields_in_any_case(spark: SparkSession, uri: str, pushdown: bool) -> None:
+    deltic.write(uri, every_type(60))
+    given = "ID long, STRUCT struct<INNER: struct<Name: string>>, ARRAY_of_structs array<struct<V: long, k: string>>"
+    frame = spark.read.format("deltic").option("pushdown", pushdown).schema(given).load(uri)
+    assert frame.columns == ["ID", "STRUCT", "ARRAY_of_structs"]
+    (row,) = frame.where("STRUCT.INNER.Name = 'n7'").collect()
+    assert row.asDict(True) == {
+        "ID": 7,
+        "STRUCT": {"INNER": {"Name": "n7"}},
+        "ARRAY_of_structs": [{"V": 7, "k": "a"}],
+    }
+    assert frame.where("STRUCT IS NULL").select("ID").collect() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("nope long", "`nope`, and the table does not"),
+        ("struct struct<x: int, y: int>", r"`struct.y`, and the table does not; `struct` has x, inner"),
+        ("array_of_structs array<struct<q: long>>", r"`array_of_structs.element.q`"),
+        ("id int", "`id` is int in the given schema and bigint in the table"),
+        ("string int", "`string` is int .* cast it after load"),
+        ("id string", "`id` is string"),
+        ("timestamp timestamp_ntz", "`timestamp` is timestamp_ntz"),
+        ("decimal decimal(12,2)", r"`decimal` is decimal\(12,2\)"),
+        ("struct struct<x: long>", r"`struct.x` is bigint"),
+        ("map map<string, float>", r"`map.value` is float"),
+        ("array string", "`array` is string in the given schema and array<int>"),
+        ("struct struct<x: int, X: int>", r"`struct.X` twice"),
+    ],
+)
+def test_a_schema_that_is_not_the_tables_is_refused(spark: SparkSession, uri: str, given: str, told: str) -> None:
+    deltic.write(uri, every_type(5))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(PySparkException, match=rf"(?s)InvalidInputError.*{told}"):
+            spark.read.format("deltic").schema(given).load(uri).collect()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_schema_may_ask_for_the_ids_of_rows(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2]}), properties={"delta.enableRowTracking": "true"})
+    frame = spark.read.format("deltic").schema("`_metadata.row_id` long, id long").load(uri)
+    assert sorted(tuple(row) for row in frame.collect()) == [(0, 1), (1, 2)]
+
+
 def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
     deltic.create(uri, every_type(0).schema)
     assert load(spark, uri).count() == 0

@@ -28,7 +28,7 @@ from deltic.errors import InvalidInputError
 from deltic.scan import batches
 from deltic.spark.filter import to_sql
 from deltic.spark.read import group_count
-from deltic.spark.schema import nullable, to_arrow, to_spark
+from deltic.spark.schema import fit, nullable, resolve, to_arrow, to_spark
 from deltic.spark.write import write_batches
 from deltic.table import Snapshot, Table, place
 from deltic.write import commit, spec
@@ -55,7 +55,8 @@ def register(spark: SparkSession) -> None:
 
     Reading: `spark.read.format("deltic").option("filter", "month = 7").load(uri)`. Options: `filter`, in the syntax of
     `deltic.Snapshot.plan`; `version` or `timestamp`; `partitions`; and the store's settings with the prefix `storage.`.
-    A schema given with `.schema(...)` reads only its columns. With the option `pushdown` set to `true`, Spark's own
+    A schema given with `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast
+    after `load`. With the option `pushdown` set to `true`, Spark's own
     filters are pushed down too (pyspark 4.1 and newer).
 
     `pushdown` is for a DataFrame that serves one query with one filter on it. Spark keeps a single pushed plan for each
@@ -110,11 +111,11 @@ class DelticDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
-        self._check(_READ)
-        version = self._snapshot().version if self._version is None else self._version
-        plan_of = _Request(self._table(), version, schema.names, self.options.get("filter"), self._number("partitions"))
+        snapshot = self._snapshot()
+        stored = resolve(schema, to_spark(snapshot.schema))
+        request = _Request(self._table(), stored.names, self.options.get("filter"), self._number("partitions"))
         pushdown = self.options.get("pushdown", "false").lower() == "true"
-        return (_PushdownReader if pushdown else _Reader)(plan_of, to_arrow(schema))
+        return (_PushdownReader if pushdown else _Reader)(snapshot, request, to_arrow(stored), to_arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Check the schema against the table, and prepare a write."""
@@ -167,6 +168,8 @@ class DelticDataSource(DataSource):
 
     def _snapshot(self) -> Snapshot:
         self._check(_READ)
+        if self._version is not None:
+            return self._table().snapshot(self._version)
         return self._table().snapshot(self._number("version"), self.options.get("timestamp"))
 
 
@@ -175,22 +178,23 @@ class _Request:
     """What `load()` asked for."""
 
     table: Table
-    version: int
     columns: list[str]
     filter: str | None
     partitions: int | None
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, request: _Request, schema: pa.Schema) -> None:
+    def __init__(self, snapshot: Snapshot, request: _Request, stored: pa.Schema, schema: pa.Schema) -> None:
+        self.snapshot: Snapshot | None = snapshot
         self.request = request
+        self.stored = stored
         self.schema = schema
         self.filters = [] if request.filter is None else [f"({request.filter})"]
 
     def partitions(self) -> Sequence[InputPartition]:
         request = self.request
-        snapshot = request.table.snapshot(request.version)
-        plan = snapshot.plan(request.columns, " AND ".join(self.filters) or None)
+        assert self.snapshot is not None
+        plan = self.snapshot.plan(request.columns, " AND ".join(self.filters) or None)
         count = request.partitions or group_count(plan, os.cpu_count() or 1)
         groups: list[InputPartition] = [TaskGroup(files) for files in plan.task_groups(count)]
         return groups or [TaskGroup(None)]
@@ -203,7 +207,11 @@ class _Reader(DataSourceReader):
         stream = _deltic.read_task_group(table.uri, table.storage_options, partition.files)
         for batch in batches(stream):
             # Spark checks types and nullability to the letter, and hands down a schema that allows nulls.
-            yield batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+            yield fit(batch, self.stored, self.schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors are sent the files, and would open the table for a snapshot.
+        return {**self.__dict__, "snapshot": None}
 
 
 class _PushdownReader(_Reader):
