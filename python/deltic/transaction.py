@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.errors import InvalidInputError
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import Rows
 
 __all__ = ["Commit", "Hook", "Transaction", "TransactionScan"]
@@ -60,8 +60,15 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, _deltic.ArrowStream | pa.RecordBatchReader | pa.Table):
+    if isinstance(data, _deltic.ArrowStream):
         return data
+    if not isinstance(data, pa.RecordBatchReader | pa.Table):
+        data = _reader(data)
+    refuse_variants(data.schema)
+    return data
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -71,6 +78,17 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
         f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
         "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
     )
+
+
+def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:
+    """Raise `UnsupportedFeatureError` for what Spark marked as a variant: it would become a struct of two binaries."""
+    for child in fields:
+        if child.name == "metadata" and (child.metadata or {}).get(b"variant") == b"true":
+            told = f"`{inside or child.name}` is a variant of Spark, which deltic does not write"
+            raise UnsupportedFeatureError(f"{told}: make it text, with to_json()", features=["variantType"])
+        if pa.types.is_nested(child.type):
+            children = [child.type.field(at) for at in range(child.type.num_fields)]
+            refuse_variants(children, f"{inside}.{child.name}" if inside else child.name)
 
 
 def texts(properties: Mapping[str, str]) -> dict[str, str]:
@@ -202,6 +220,8 @@ class Transaction:
         core = self._core()
         if not self.replayed:
             chosen = _list(unset, "unset") or []
+            if isinstance(schema, pa.Schema):
+                refuse_variants(schema)
             core.set_metadata(name, description, schema, texts(properties or {}), chosen)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

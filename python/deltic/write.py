@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from deltic.table import Table, names, place
-from deltic.transaction import Commit, stream, texts
+from deltic.transaction import Commit, refuse_variants, stream, texts
 
 __all__ = ["Commit", "create", "write"]
 
@@ -79,6 +79,8 @@ def create(
     >>> table.snapshot().partition_columns, table.snapshot().num_files
     (['day'], 0)
     """
+    if isinstance(schema, pa.Schema):
+        refuse_variants(schema)
     given = None if properties is None else texts(properties)
     partition_columns = names(partition_by, "partition_by")
     where, options = place(uri, storage_options)

@@ -16,7 +16,7 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.scan import Plan, batches
-from deltic.spark.schema import to_spark
+from deltic.spark.schema import refuse_variants, to_spark
 from deltic.table import Table
 
 __all__ = ["read"]
@@ -60,15 +60,17 @@ def read(
     (into `spark.read.format("deltic")` it can). `partitions` is the most Spark partitions to make; by default one for
     each core, more for large scans.
 
-    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise. Failures in a task reach the caller as
-    Spark's `PythonException`, the deltic error in its text.
+    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, and `UnsupportedFeatureError` for a column
+    with a variant in it. Failures in a task reach the caller as Spark's `PythonException`, the deltic error in its text.
 
     >>> flights = deltic.spark.read(spark, uri, columns=["carrier"], filter="distance > 2000")
     >>> flights.count()
     1
     """
     table = Table(uri, storage_options)
-    plan = table.snapshot(version, timestamp).plan(columns, filter)
+    snapshot = table.snapshot(version, timestamp)
+    plan = snapshot.plan(columns, filter)
+    refuse_variants(snapshot, plan.schema.names)
     schema = to_spark(plan.schema)
     if plan.files_kept == 0:
         return spark.createDataFrame([], schema)

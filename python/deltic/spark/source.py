@@ -28,7 +28,7 @@ from deltic.errors import InvalidInputError
 from deltic.scan import batches
 from deltic.spark.filter import to_sql
 from deltic.spark.read import group_count
-from deltic.spark.schema import fit, nullable, resolve, to_arrow, to_spark
+from deltic.spark.schema import fit, nullable, refuse_variants, resolve, to_arrow, to_spark
 from deltic.spark.write import write_batches
 from deltic.table import Snapshot, Table, place
 from deltic.write import commit, spec
@@ -107,12 +107,14 @@ class DelticDataSource(DataSource):
         """Open the table and fix the version that will be read."""
         snapshot = self._snapshot()
         self._version = snapshot.version
+        refuse_variants(snapshot, snapshot.schema.names)
         return to_spark(snapshot.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
         snapshot = self._snapshot()
         stored = resolve(schema, to_spark(snapshot.schema))
+        refuse_variants(snapshot, stored.names)
         request = _Request(self._table(), stored.names, self.options.get("filter"), self._number("partitions"))
         pushdown = self.options.get("pushdown", "false").lower() == "true"
         return (_PushdownReader if pushdown else _Reader)(snapshot, request, to_arrow(stored), to_arrow(schema))

@@ -64,9 +64,9 @@ def write(
     `partition_by` beforehand when a table has many partitions. Columns of a new table are nullable, as Spark's own
     writers make them.
 
-    Raises `InvalidInputError` before any task runs when the DataFrame does not fit the table, and
-    `CommitConflictError` when another writer's commit may not be followed. Failures in a task reach the caller as
-    Spark's `PythonException`, the deltic error in its text, and commit nothing.
+    Raises `InvalidInputError` before any task runs when the DataFrame does not fit the table, `UnsupportedFeatureError`
+    when it has a variant, and `CommitConflictError` when another writer's commit may not be followed. Failures in a
+    task reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing.
 
     >>> df = spark.createDataFrame([("UA", 2475)], "carrier string, distance int")
     >>> deltic.spark.write(df, uri + "_copy").version
