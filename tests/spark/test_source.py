@@ -123,6 +123,15 @@ def test_filters_that_cannot_be_pushed_stay_with_spark(spark: SparkSession, uri:
     assert {row.id for row in frame.collect()} == {5, 15}
 
 
+@pytest.mark.parametrize("lengths", [[5_000_000], [1_500_000] * 3], ids=["one", "together"])
+def test_filters_that_are_too_long_stay_with_spark(spark: SparkSession, uri: str, lengths: list[int]) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2, 3], "s": ["a" * length for length in (*lengths, 1, 1, 1)[:3]]}))
+    frame = load(spark, uri, pushdown=True).where("id < 3")
+    for letter, length in zip("abc", lengths, strict=False):
+        frame = frame.where(F.col("s") != letter * length)
+    assert [row.id for row in frame.select("id").collect()] == ([2] if len(lengths) == 1 else [])
+
+
 def test_a_dataframe_may_be_used_twice(spark: SparkSession, uri: str) -> None:
     deltic.spark.write(spark.range(10), uri)
     frame = load(spark, uri)

@@ -221,10 +221,19 @@ class _PushdownReader(_Reader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         for pushed in filters:
             text = to_sql(pushed)
-            if text is None:
-                yield pushed
-            else:
+            if text is not None and self._takes(text):
                 self.filters.append(text)
+            else:
+                yield pushed
+
+    def _takes(self, text: str) -> bool:
+        assert self.snapshot is not None
+        try:
+            # All together, for there is a limit to what one filter may be. This reads nothing of the files.
+            self.snapshot.files(" AND ".join([*self.filters, text]))
+        except InvalidInputError:
+            return False
+        return True
 
 
 class _Writer(DataSourceArrowWriter):
