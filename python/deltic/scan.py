@@ -97,7 +97,11 @@ class Plan:
 
     @cached_property
     def tasks(self) -> pa.Table:
-        """The files to read, one row each; `len(plan.tasks)` is `plan.files_kept`."""
+        """The files to read, one row each; `len(plan.tasks)` is `plan.files_kept`.
+
+        Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
+        partition values, left out when the table has no partitions) and `deleted_rows`, by the deletion vector.
+        """
         return reader(self._core.to_arrow()).read_all()
 
     def to_arrow(self) -> pa.Table:

@@ -61,7 +61,7 @@ def read(
     each core, more for large scans.
 
     Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, and `UnsupportedFeatureError` for a column
-    with a variant in it. Failures in a task reach the caller as Spark's `PythonException`, the deltic error in its text.
+    that holds variants. Failures in a task reach the caller as Spark's `PythonException`, the deltic error in its text.
 
     >>> flights = deltic.spark.read(spark, uri, columns=["carrier"], filter="distance > 2000")
     >>> flights.count()
