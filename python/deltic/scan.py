@@ -6,7 +6,6 @@ PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,26 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.errors import InvalidInputError
+from deltic.arguments import whole
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
 __all__ = ["Changes", "Plan", "Rows", "Scan"]
-
-
-def whole(value: int | None, argument: str, least: int = 0) -> int | None:
-    """A number as the core takes it; `InvalidInputError` for what is none, or less than `least`."""
-    if value is None:
-        return None
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if not least <= number < 1 << 63:
-        raise InvalidInputError(f"{argument} must be a whole number from {least}, not {value!r}")
-    return number
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:

@@ -257,6 +257,22 @@ def test_writing(spark: SparkSession, uri: str) -> None:
     assert rows(snapshot.scan().to_arrow()) == rows(table)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("properties", "{x", "option 'properties' must be a JSON object"),
+        ("properties", "[1]", "properties must be a mapping of texts, not list"),
+        ("properties", '{"a": 1}', "property 'a' must be text"),
+        ("target_file_size", "0", "target_file_size must be a whole number from 1"),
+        ("app_version", "x", "option 'app_version' must be a whole number"),
+    ],
+)
+def test_wrong_options_of_a_write(spark: SparkSession, uri: str, option: str, value: str, told: str) -> None:
+    writer = spark.range(3).write.format("deltic").mode("append").option(option, value)
+    with pytest.raises(PySparkException, match=f"InvalidInputError.*{told}"):
+        writer.save(uri)
+
+
 def test_append_and_overwrite(spark: SparkSession, uri: str) -> None:
     for mode, count in [("append", 10), ("append", 20), ("overwrite", 10)]:
         spark.range(10).write.format("deltic").mode(mode).save(uri)

@@ -129,7 +129,7 @@ class DelticDataSource(DataSource):
         for name in ("target_file_size", "app_version"):
             options[name] = self._number(name)
         if "properties" in options:
-            options["properties"] = json.loads(options["properties"])
+            options["properties"] = self._json("properties")
         where, store = place(self._uri(), self._storage())
         write_spec = spec(
             where,
@@ -164,6 +164,12 @@ class DelticDataSource(DataSource):
             return None if text is None else int(text)
         except ValueError:
             raise InvalidInputError(f"option {option!r} must be a whole number, not {text!r}") from None
+
+    def _json(self, option: str) -> Any:
+        try:
+            return json.loads(self.options[option])
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"option {option!r} must be a JSON object of texts: {error}") from None
 
     def _table(self) -> Table:
         return Table(self._uri(), self._storage())
