@@ -95,11 +95,18 @@ def test_a_dataframe_is_used_as_any_other(spark: SparkSession, months: str) -> N
         ({"columns": ["nope"]}, deltic.InvalidInputError),
         ({"version": 77}, deltic.TableNotFoundError),
         ({"version": 1, "timestamp": "2030-01-01"}, deltic.InvalidInputError),
+        ({"partitions": 0}, deltic.InvalidInputError),
+        ({"partitions": -1}, deltic.InvalidInputError),
     ],
 )
 def test_wrong_calls_fail_on_the_driver(spark: SparkSession, months: str, arguments: dict, error: type) -> None:  # type: ignore[type-arg]
     with pytest.raises(error):
         deltic.spark.read(spark, months, **arguments)
+
+
+def test_a_wrong_number_of_partitions_is_named(spark: SparkSession, months: str) -> None:
+    with pytest.raises(deltic.InvalidInputError, match=r"^partitions must be a whole number from 1, not -1"):
+        deltic.spark.read(spark, months, partitions=-1)
 
 
 def test_no_table(spark: SparkSession, uri: str) -> None:

@@ -29,7 +29,7 @@ def load(spark: SparkSession, uri: str, **options: object) -> DataFrame:
     return reader.load(uri)
 
 
-@pytest.mark.parametrize("pushdown", [False, True])
+@pytest.mark.parametrize("pushdown", [False, "TRUE"])
 def test_rows_are_those_python_reads(spark: SparkSession, uri: str, pushdown: bool) -> None:
     table = every_type(300)
     deltic.write(uri, table)
@@ -231,6 +231,11 @@ def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
         ({"version": 99}, "TableNotFoundError"),
         ({"filter": "nope = 1"}, "nope"),
         ({"timestamp": "soon"}, "ISO 8601"),
+        ({"pushdown": "yes"}, "'pushdown' must be true or false, not 'yes'"),
+        ({"pushdown": "1"}, "'pushdown' must be true or false"),
+        ({"partitions": 0}, "'partitions' must be a whole number from 1, not 0"),
+        ({"partitions": -1}, "'partitions' must be a whole number from 1"),
+        ({"partitions": "many"}, "'partitions' must be a whole number"),
     ],
 )
 def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object], told: str) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
+from deltic.arguments import whole
 from deltic.scan import Plan, batches
 from deltic.spark.schema import refuse_variants, to_spark
 from deltic.table import Table
@@ -67,6 +68,7 @@ def read(
     >>> flights.count()
     1
     """
+    partitions = whole(partitions, "partitions", 1)
     table = Table(uri, storage_options)
     snapshot = table.snapshot(version, timestamp)
     plan = snapshot.plan(columns, filter)

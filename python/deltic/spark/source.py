@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from deltic import _deltic
+from deltic.arguments import whole
 from deltic.errors import InvalidInputError
 from deltic.scan import batches
 from deltic.spark.filter import to_sql
@@ -115,9 +116,10 @@ class DelticDataSource(DataSource):
         snapshot = self._snapshot()
         stored = resolve(schema, to_spark(snapshot.schema))
         refuse_variants(snapshot, stored.names)
-        request = _Request(self._table(), stored.names, self.options.get("filter"), self._number("partitions"))
-        pushdown = self.options.get("pushdown", "false").lower() == "true"
-        return (_PushdownReader if pushdown else _Reader)(snapshot, request, to_arrow(stored), to_arrow(schema))
+        partitions = whole(self._number("partitions"), "option 'partitions'", 1)
+        request = _Request(self._table(), stored.names, self.options.get("filter"), partitions)
+        reader = _PushdownReader if self._flag("pushdown") else _Reader
+        return reader(snapshot, request, to_arrow(stored), to_arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Check the schema against the table, and prepare a write."""
@@ -164,6 +166,12 @@ class DelticDataSource(DataSource):
             return None if text is None else int(text)
         except ValueError:
             raise InvalidInputError(f"option {option!r} must be a whole number, not {text!r}") from None
+
+    def _flag(self, option: str) -> bool:
+        value = self.options.get(option, "false")
+        if value.lower() not in ("true", "false"):
+            raise InvalidInputError(f"option {option!r} must be true or false, not {value!r}")
+        return value.lower() == "true"
 
     def _json(self, option: str) -> Any:
         try:
