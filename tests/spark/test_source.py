@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 from sample import every_type, rows
 
 import deltic
@@ -321,6 +322,42 @@ def test_a_failing_task_commits_nothing_and_a_retried_one_counts_once(
     assert [mark.name for mark in (tmp_path / "once").iterdir()] == ["0"]
     assert deltic.Table(uri).snapshot().version == 1
     assert load(spark, uri).count() == 110
+
+
+def numbers(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream with one batch for each file of the folder."""
+    return spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def drain(writer: DataStreamWriter, checkpoints: Path) -> None:
+    writer.option("checkpointLocation", str(checkpoints)).trigger(availableNow=True).start().awaitTermination()
+
+
+def test_streams_are_refused_with_what_to_do(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    deltic.spark.write(spark.range(3), uri)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}')
+    stream = spark.readStream.format("deltic").load(uri).writeStream.format("noop")
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*Table\.changes"):
+        drain(stream, tmp_path / "read")
+    stream = numbers(spark, tmp_path / "in").writeStream.format("deltic").option("path", uri)
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*foreachBatch.*app_version=batch_id"):
+        drain(stream, tmp_path / "write")
+    assert deltic.Table(uri).snapshot().version == 0
+
+
+def test_a_stream_is_written_batch_by_batch_and_each_once(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    def append(df: DataFrame, batch_id: int) -> None:
+        for _ in range(2):  # as Spark does when it stopped before it noted that the batch was done
+            deltic.spark.write(df, uri, app_id="numbers", app_version=batch_id)
+
+    (tmp_path / "in").mkdir()
+    for at in range(3):
+        (tmp_path / "in" / f"{at}.json").write_text(f'{{"id": {at}}}')
+    drain(numbers(spark, tmp_path / "in").writeStream.foreachBatch(append), tmp_path / "checkpoints")
+    assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == [0, 1, 2]
+    snapshot = deltic.Table(uri).snapshot()
+    assert (snapshot.version, snapshot.transaction_version("numbers")) == (2, 2)
 
 
 def test_pushdown_needs_sparks_consent(spark: SparkSession, uri: str) -> None:

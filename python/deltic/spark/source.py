@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from deltic import _deltic
 from deltic.arguments import whole
-from deltic.errors import InvalidInputError
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.spark.filter import to_sql
 from deltic.spark.read import group_count
@@ -66,6 +66,8 @@ def register(spark: SparkSession) -> None:
 
     Writing: `df.write.format("deltic").mode("append").option("partition_by", "year,month").save(uri)`. Modes: append
     and overwrite. Options: those of `deltic.spark.write` by the same names, `properties` as JSON text.
+
+    Streams are refused: `foreachBatch` with `deltic.spark.write(df, uri, app_id=..., app_version=batch_id)` writes one.
 
     This sets `spark.sql.python.filterPushdown.enabled`, without which Spark refuses `pushdown`.
 
@@ -142,6 +144,22 @@ class DelticDataSource(DataSource):
             options,
         )
         return _Writer(write_spec, store)
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refuse `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
+        raise UnsupportedFeatureError(
+            "format 'deltic' cannot be read as a stream: read the table with spark.read or deltic.spark.read when it "
+            "has a new version, or what commits changed with deltic.Table.changes"
+        )
+
+    simpleStreamReader = streamReader
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse `df.writeStream.format("deltic")`: `UnsupportedFeatureError` says what to do instead."""
+        raise UnsupportedFeatureError(
+            "format 'deltic' cannot be written as a stream: use foreachBatch with a function of (df, batch_id) that "
+            "calls deltic.spark.write(df, uri, app_id=..., app_version=batch_id), which commits each batch once"
+        )
 
     def _check(self, known: set[str]) -> None:
         for option in self.options:

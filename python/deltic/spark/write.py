@@ -64,6 +64,9 @@ def write(
     `partition_by` beforehand when a table has many partitions. Columns of a new table are nullable, as Spark's own
     writers make them.
 
+    With `app_id` and `app_version` a write that is made again commits nothing: in `foreachBatch` of a stream, give a
+    name of the stream's own and the number of the batch.
+
     Raises `InvalidInputError` before any task runs when the DataFrame does not fit the table, `UnsupportedFeatureError`
     when it has a variant, and `CommitConflictError` when another writer's commit may not be followed. Failures in a
     task reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing.
