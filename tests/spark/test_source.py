@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from time import sleep
 
 import pyarrow as pa
 import pytest
@@ -358,6 +359,28 @@ def test_a_stream_is_written_batch_by_batch_and_each_once(spark: SparkSession, u
     assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == [0, 1, 2]
     snapshot = deltic.Table(uri).snapshot()
     assert (snapshot.version, snapshot.transaction_version("numbers")) == (2, 2)
+
+
+def test_a_failed_job_leaves_what_the_page_on_errors_says(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    def broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.column(0)[0].as_py() >= 50:
+                for _ in range(600):  # until the other task has ended
+                    if any(Path(uri).glob("*.parquet")):
+                        break
+                    sleep(0.1)
+                sleep(2)
+                raise RuntimeError("no good")
+            yield batch
+
+    frame = spark.range(0, 100, 1, 2).mapInArrow(broken, "id long")
+    with pytest.raises(PySparkException, match="no good"):
+        frame.write.format("deltic").mode("append").save(uri)
+    assert list(Path(uri).rglob("*.parquet")) == [], "Spark told of the task that had ended"
+    with pytest.raises(PySparkException, match="no good"):
+        deltic.spark.write(frame, uri)
+    assert len(list(Path(uri).rglob("*.parquet"))) == 1
+    assert not deltic.Table(uri).exists()
 
 
 def test_pushdown_needs_sparks_consent(spark: SparkSession, uri: str) -> None:
