@@ -131,7 +131,8 @@ class Snapshot:
         `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as
         `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons, AND, OR, NOT, IN, BETWEEN,
         LIKE 'prefix%', IS [NOT] NULL, typed literals (DATE '2013-07-01'), nested fields with dots, back-ticked names;
-        three-valued logic, and a row is kept when the filter is TRUE.
+        three-valued logic, and a row is kept when the filter is TRUE. A backslash in a text literal stands for itself,
+        not for an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
         """

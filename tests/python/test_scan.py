@@ -155,6 +155,15 @@ def test_structs_without_fields_are_left_out(
         assert duckdb.sql("SELECT path FROM found").fetchall() == [(found["path"][0].as_py(),)]
 
 
+@pytest.mark.parametrize(
+    ("filter", "found"),
+    [(r"a = 'x\ny'", [r"x\ny"]), (r"a = 'x\\ny'", []), (r"a LIKE 'x\%'", ["x%"]), (r"a LIKE 'x\\%'", [r"x\ny"])],
+)
+def test_backslashes_stand_for_themselves_but_in_patterns(uri: str, filter: str, found: list[str]) -> None:
+    deltic.write(uri, pa.table({"a": [r"x\ny", "x\ny", "x%"]}))
+    assert deltic.Table(uri).scan(filter=filter).to_arrow()["a"].to_pylist() == found
+
+
 FILTERS = [
     ("id = 3", 1),
     ("id <> 3", 9),
