@@ -6,7 +6,6 @@ PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,26 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.errors import InvalidInputError
+from deltic.arguments import whole
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
 __all__ = ["Changes", "Plan", "Rows", "Scan"]
-
-
-def whole(value: int | None, argument: str, least: int = 0) -> int | None:
-    """A number as the core takes it; `InvalidInputError` for what is none, or less than `least`."""
-    if value is None:
-        return None
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if not least <= number < 1 << 63:
-        raise InvalidInputError(f"{argument} must be a whole number from {least}, not {value!r}")
-    return number
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
@@ -97,7 +83,11 @@ class Plan:
 
     @cached_property
     def tasks(self) -> pa.Table:
-        """The files to read, one row each; `len(plan.tasks)` is `plan.files_kept`."""
+        """The files to read, one row each; `len(plan.tasks)` is `plan.files_kept`.
+
+        Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
+        partition values, left out when the table has no partitions) and `deleted_rows`, by the deletion vector.
+        """
         return reader(self._core.to_arrow()).read_all()
 
     def to_arrow(self) -> pa.Table:

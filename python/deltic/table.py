@@ -10,21 +10,32 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.arguments import (
+    LEAST,
+    bound,
+    epoch_ms,
+    flag,
+    json_or_text,
+    location,
+    names,
+    optional_text,
+    settings,
+    text,
+    whole,
+)
 from deltic.check import Check
 from deltic.errors import InvalidInputError
-from deltic.scan import Changes, Plan, Scan, reader, whole
+from deltic.scan import Changes, Plan, Scan, reader
 from deltic.transaction import Transaction
 
 __all__ = ["Snapshot", "Table"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> tuple[str, dict[str, str] | None]:
@@ -32,46 +43,7 @@ def place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None
 
     With both the same place is opened again, here or in another process.
     """
-    return _deltic.locate(os.fspath(uri), None if storage_options is None else dict(storage_options))
-
-
-def epoch_ms(timestamp: datetime | str | None, *, up: bool = False) -> int | None:
-    """Milliseconds since 1970-01-01 UTC, rounded down or `up`; a time without offset is taken as UTC."""
-    if timestamp is None:
-        return None
-    if isinstance(timestamp, str):
-        text = timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp
-        try:
-            timestamp = datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidInputError(
-                f"timestamp {timestamp!r} is not ISO 8601; write it like '2026-03-01T12:00:00Z'"
-            ) from None
-    if not isinstance(timestamp, datetime):
-        raise InvalidInputError(f"timestamp must be a datetime or ISO 8601 text, not {type(timestamp).__name__}")
-    if timestamp.tzinfo is None:
-        timestamp = timestamp.replace(tzinfo=timezone.utc)
-    since, unit = timestamp - _EPOCH, timedelta(milliseconds=1)
-    return -(-since // unit) if up else since // unit
-
-
-def bound(value: int | datetime | str | None, argument: str, *, up: bool = False) -> tuple[int | None, int | None]:
-    """One end of a range as the core takes it: a version or milliseconds since 1970-01-01 UTC."""
-    if isinstance(value, bool) or not isinstance(value, int | datetime | str | None):
-        kind = type(value).__name__
-        raise InvalidInputError(f"{argument} must be a version, a datetime or ISO 8601 text, not {kind}")
-    if not isinstance(value, int):
-        return None, epoch_ms(value, up=up)
-    if value < 0:
-        raise InvalidInputError(f"{argument} must be a version from 0, not {value}")
-    return value, None
-
-
-def names(columns: Sequence[str] | None, argument: str) -> list[str] | None:
-    """Column names as a list; a bare string is refused, for it would be read as its letters."""
-    if isinstance(columns, str):
-        raise InvalidInputError(f"{argument} must be a list of column names, not a string: write [{columns!r}]")
-    return None if columns is None else list(columns)
+    return _deltic.locate(location(uri), settings(storage_options))
 
 
 def _snapshot(table: Table, version: int) -> Snapshot:
@@ -135,7 +107,7 @@ class Snapshot:
         A transaction older than `delta.setTransactionRetentionDuration`, by the clock of now, counts as none
         (PROTOCOL.md: "Transaction Identifiers").
         """
-        return self._core.transaction_version(app_id)
+        return self._core.transaction_version(text(app_id, "app_id"))
 
     def domains(self) -> dict[str, str]:
         """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
@@ -146,10 +118,11 @@ class Snapshot:
 
         Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
         partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
-        can have statistics, named by its dotted path, the bounds typed. Bounds of timestamps are wider by up to a
-        millisecond, the log's precision (PROTOCOL.md: "Per-file Statistics").
+        can have statistics, named by its dotted path, the bounds typed. A struct that would have no fields is left out:
+        `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the log's
+        precision (PROTOCOL.md: "Per-file Statistics").
         """
-        return reader(self._core.files(filter))
+        return reader(self._core.files(optional_text(filter, "filter")))
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
@@ -158,15 +131,19 @@ class Snapshot:
         `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as
         `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons, AND, OR, NOT, IN, BETWEEN,
         LIKE 'prefix%', IS [NOT] NULL, typed literals (DATE '2013-07-01'), nested fields with dots, back-ticked names;
-        three-valued logic, and a row is kept when the filter is TRUE.
+        three-valued logic, and a row is kept when the filter is TRUE. A backslash in a text literal stands for itself,
+        not for an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
         """
-        return Plan(self._core.plan(names(columns, "columns"), filter))
+        return Plan(self._plan(columns, filter))
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """Plan a query and return its rows to be read; the arguments are those of `plan`. The filter is exact."""
-        return Scan(self._core.plan(names(columns, "columns"), filter))
+        return Scan(self._plan(columns, filter))
+
+    def _plan(self, columns: Sequence[str] | None, filter: str | None) -> _deltic.Plan:
+        return self._core.plan(names(columns, "columns"), optional_text(filter, "filter"))
 
     def __reduce__(self) -> tuple[Callable[[Table, int], Snapshot], tuple[Table, int]]:
         return _snapshot, (self._table, self.version)
@@ -206,8 +183,8 @@ class Table:
         At most `cache_bytes` (512 MiB by default, 0 for none) of the log's columns stay in memory for the next plan.
         """
         where, self._options = place(uri, storage_options)
-        self._cache_bytes = cache_bytes
-        self._core = _deltic.Table(where, self._options, cache_bytes)
+        self._cache_bytes = whole(cache_bytes, "cache_bytes")
+        self._core = _deltic.Table(where, self._options, self._cache_bytes)
         # What the last commit through this handle left, for the next one to build on.
         self._base: _deltic.Base | None = None
 
@@ -285,7 +262,8 @@ class Table:
         ['bolt', 'gear', 'nut']
         """
         begin, finish = bound(start, "start", up=True), bound(end, "end")
-        return Changes(self._core.changes(begin, finish, names(columns, "columns"), filter))
+        chosen, condition = names(columns, "columns"), optional_text(filter, "filter")
+        return Changes(self._core.changes(begin, finish, chosen, condition))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
@@ -293,7 +271,7 @@ class Table:
         At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
         version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
         """
-        return [dict(json.loads(text)) for text in self._core.history(whole(limit, "limit"))]
+        return [dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit"))]
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
         """Compare what the table says twice about the latest or a given version, and return what differs.
@@ -305,7 +283,7 @@ class Table:
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
         """
-        return Check.parse(self._core.check(whole(version, "version"), files))
+        return Check.parse(self._core.check(whole(version, "version"), flag(files, "files")))
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
@@ -329,24 +307,20 @@ class Table:
         the table has it or a later one already, nothing is written (`Transaction.replayed`). `max_attempts`: how often
         to try before giving up, when other writers keep winning. `commit_empty`: commit even if nothing was done.
         """
-        if user_metadata is not None and not isinstance(user_metadata, str):
-            user_metadata = json.dumps(dict(user_metadata))
-        if max_attempts is not None and max_attempts < 1:
-            raise InvalidInputError(f"max_attempts must be at least 1, not {max_attempts}")
         options = {
-            "operation": operation,
-            "isolation": isolation,
-            "user_metadata": user_metadata,
-            "app_id": app_id,
-            "app_version": app_version,
-            "commit_empty": commit_empty,
+            "operation": text(operation, "operation"),
+            "isolation": optional_text(isolation, "isolation"),
+            "user_metadata": json_or_text(user_metadata, "user_metadata"),
+            "app_id": optional_text(app_id, "app_id"),
+            "app_version": whole(app_version, "app_version", LEAST),
+            "commit_empty": flag(commit_empty, "commit_empty"),
         }
         return Transaction(
-            lambda text: _deltic.Transaction(self._core, text, self._base),
+            lambda told: _deltic.Transaction(self._core, told, self._base),
             self._remember,
             lambda core: Snapshot(core, self),
             options,
-            max_attempts,
+            whole(max_attempts, "max_attempts", 1),
         )
 
     def is_known(self) -> bool:
@@ -394,8 +368,9 @@ class Table:
 
         Raises `InvalidInputError` when a file's statistics do not say how many rows it has, and what commits raise.
         """
+        attempts = whole(max_attempts, "max_attempts", 1)
         self._remember(None)
-        version, _files = _deltic.enable_row_tracking(self._core, max_attempts)
+        version, _files = _deltic.enable_row_tracking(self._core, attempts)
         return version
 
     def request_counts(self) -> dict[str, int]:

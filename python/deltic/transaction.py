@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.errors import InvalidInputError
+from deltic.arguments import names, optional_text, properties_of, text
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import Rows
 
 __all__ = ["Commit", "Hook", "Transaction", "TransactionScan"]
@@ -57,10 +58,23 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     if isinstance(data, Rows):
         # The core takes its own stream back whole, so that errors of reading keep their class.
         return data._core.read()
+    if isinstance(data, _deltic.ArrowStream):
+        return data
+    try:
+        rows = _rows(data)
+    except InvalidInputError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidInputError(f"cannot write this {type(data).__name__}: {error}") from error
+    refuse_variants(rows.schema)
+    return rows
+
+
+def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, _deltic.ArrowStream | pa.RecordBatchReader | pa.Table):
+    if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
@@ -73,14 +87,15 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     )
 
 
-def texts(properties: Mapping[str, str]) -> dict[str, str]:
-    """Table properties as the core takes them; `InvalidInputError`, naming it, for one that is not text."""
-    given = dict(properties)
-    for key, value in given.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            hint = f": write {json.dumps(value)!r}" if isinstance(value, bool | int | float) else ""
-            raise InvalidInputError(f"property {key!r} must be text, not {value!r}{hint}")
-    return given
+def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:
+    """Raise `UnsupportedFeatureError` for what Spark marked as a variant: it would become a struct of two binaries."""
+    for child in fields:
+        if child.name == "metadata" and (child.metadata or {}).get(b"variant") == b"true":
+            told = f"`{inside or child.name}` is a variant of Spark, which deltic does not write"
+            raise UnsupportedFeatureError(f"{told}: make it text, with to_json()", features=["variantType"])
+        if pa.types.is_nested(child.type):
+            children = [child.type.field(at) for at in range(child.type.num_fields)]
+            refuse_variants(children, f"{inside}.{child.name}" if inside else child.name)
 
 
 class TransactionScan(Rows):
@@ -163,7 +178,7 @@ class Transaction:
         The filter joins the read set: a winner that adds rows which may match it, or removes files that were read, is a
         conflict. Without a filter the whole table was read.
         """
-        return TransactionScan(self._core().scan(_list(columns, "columns"), filter))
+        return TransactionScan(self._core().scan(names(columns, "columns"), optional_text(filter, "filter")))
 
     def append(self, data: Any) -> int:
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
@@ -178,9 +193,10 @@ class Transaction:
         is not in the table, and on a table where rows may only be added (`delta.appendOnly`).
         """
         core = self._core()
+        paths = None if isinstance(what, str) else names(what, "what") or []
         if self.replayed:
             return 0
-        return core.remove_where(what) if isinstance(what, str) else core.remove_paths(list(what))
+        return core.remove_where(text(what, "what")) if paths is None else core.remove_paths(paths)
 
     def set_metadata(
         self,
@@ -201,8 +217,11 @@ class Transaction:
         """
         core = self._core()
         if not self.replayed:
-            chosen = _list(unset, "unset") or []
-            core.set_metadata(name, description, schema, texts(properties or {}), chosen)
+            if isinstance(schema, pa.Schema):
+                refuse_variants(schema)
+            named, described = optional_text(name, "name"), optional_text(description, "description")
+            given = {} if properties is None else properties_of(properties)
+            core.set_metadata(named, described, schema, given, names(unset, "unset") or [])
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties: `set_metadata` with nothing else."""
@@ -212,7 +231,7 @@ class Transaction:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features")."""
         core = self._core()
         if not self.replayed:
-            core.add_feature(name)
+            core.add_feature(text(name, "name"))
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
         """Set the text of a metadata domain; None removes the domain.
@@ -222,13 +241,15 @@ class Transaction:
         """
         core = self._core()
         if not self.replayed:
-            core.set_domain(domain, configuration)
+            core.set_domain(text(domain, "domain"), optional_text(configuration, "configuration"))
 
     def on_commit(self, hook: Hook) -> Hook:
         """Register a function to be called after the commit with its version and actions; also a decorator.
 
         A hook that fails is reported as a `RuntimeWarning`: the commit stands.
         """
+        if not callable(hook):
+            raise InvalidInputError(f"hook must be a function, not {type(hook).__name__}")
         self._hooks.append(hook)
         return hook
 
@@ -259,9 +280,9 @@ class Transaction:
             raise
         if done is None:
             return
-        text, lines, base = done
+        told, lines, base = done
         self._finish(base)
-        self._committed = Commit.parse(text)
+        self._committed = Commit.parse(told)
         if lines is not None:
             self._call_hooks(self._committed.version, lines)
 
@@ -281,9 +302,3 @@ class Transaction:
                 name = getattr(hook, "__qualname__", repr(hook))
                 told = f"the hook {name} failed after the commit of version {version}, which stands: {failure!r}"
                 warnings.warn(told, RuntimeWarning, stacklevel=3)
-
-
-def _list(names: Sequence[str] | None, argument: str) -> list[str] | None:
-    if isinstance(names, str):
-        raise InvalidInputError(f"{argument} must be a list of names, not a string: write [{names!r}]")
-    return None if names is None else list(names)

@@ -14,11 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.arguments import LEAST, names, properties_of, text, whole
 from deltic.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from deltic.table import Table, names, place
-from deltic.transaction import Commit, stream, texts
+from deltic.table import Table, place
+from deltic.transaction import Commit, refuse_variants, stream
 
 __all__ = ["Commit", "create", "write"]
+
+_LEAST = {"target_file_size": 1, "app_version": LEAST}
 
 
 def spec(
@@ -35,11 +38,24 @@ def spec(
     """
     if mode not in ("append", "overwrite", "error"):
         raise InvalidInputError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
-    chosen = {name: value for name, value in options.items() if value is not None}
-    if "properties" in chosen:
-        chosen["properties"] = texts(chosen["properties"])
+    chosen = checked(options)
     partition_columns = names(partition_by, "partition_by")
     return _deltic.write_spec(uri, storage_options, schema, mode, partition_columns, json.dumps(chosen))
+
+
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a write that are given, each of the type that the core takes."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name == "properties":
+            found[name] = properties_of(value)
+        elif name in _LEAST:
+            found[name] = whole(value, name, _LEAST[name])
+        else:
+            found[name] = text(value, name)
+    return found
 
 
 def commit(write_spec: bytes, storage_options: dict[str, str] | None, files: list[bytes]) -> Commit:
@@ -79,10 +95,13 @@ def create(
     >>> table.snapshot().partition_columns, table.snapshot().num_files
     (['day'], 0)
     """
-    given = None if properties is None else texts(properties)
+    if isinstance(schema, pa.Schema):
+        refuse_variants(schema)
+    chosen = checked({"properties": properties, "name": name, "description": description})
     partition_columns = names(partition_by, "partition_by")
     where, options = place(uri, storage_options)
-    _deltic.create(where, options, schema, partition_columns, given, name, description)
+    given = (chosen.get(option) for option in ("properties", "name", "description"))
+    _deltic.create(where, options, schema, partition_columns, *given)
     return Table(where, options)
 
 
@@ -129,20 +148,6 @@ def write(
     >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
     'second day'
     """
-    rows = stream(data)
-    if isinstance(uri, Table):
-        plain = not (properties or name or description or partition_by or target_file_size or compression)
-        plain = plain and mode == "append" and storage_options is None and app_id is None and app_version is None
-        if plain and uri.is_known():
-            with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
-                transaction.append(rows)
-            if transaction.committed is not None:
-                return transaction.committed
-            # There were no rows, and a stream is read once.
-            rows = pa.schema(rows.schema).empty_table()
-        storage_options = uri.storage_options if storage_options is None else storage_options
-        uri = uri.uri
-    where, store = place(uri, storage_options)
     options = {
         "properties": properties,
         "name": name,
@@ -153,6 +158,20 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    write_spec = spec(where, store, rows.schema, mode, partition_by, options)
+    chosen = checked(options)
+    rows = stream(data)
+    if isinstance(uri, Table):
+        plain = chosen.keys() <= {"user_metadata"} and partition_by is None and storage_options is None
+        if plain and mode == "append" and uri.is_known():
+            with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
+                transaction.append(rows)
+            if transaction.committed is not None:
+                return transaction.committed
+            # There were no rows, and a stream is read once.
+            rows = pa.schema(rows.schema).empty_table()
+        storage_options = uri.storage_options if storage_options is None else storage_options
+        uri = uri.uri
+    where, store = place(uri, storage_options)
+    write_spec = spec(where, store, rows.schema, mode, partition_by, chosen)
     files = _deltic.write_files(write_spec, store, rows, isinstance(rows, pa.Table))
     return commit(write_spec, store, files)

@@ -4,12 +4,14 @@ import datetime
 import operator
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import hypothesis
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 from sample import every_type, rows
@@ -130,6 +132,36 @@ def test_files_are_a_stream_of_what_the_log_says(trips: deltic.Table) -> None:
     assert sorted(bound["km"] for bound in files["max"].to_pylist()) == [9, 109]
     assert [count["km"] for count in files["null_count"].to_pylist()] == [0, 0]
     assert all(size > 0 for size in files["size"].to_pylist())
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize(
+    ("column", "structs"),
+    [(pa.array([1, 2]), {"min", "max", "null_count"}), (pa.array([[1], []]), set())],
+    ids=["bounds", "no bounds"],
+)
+def test_structs_without_fields_are_left_out(
+    uri: str, tmp_path: Path, column: pa.Array, structs: set[str], checkpoint: bool
+) -> None:
+    deltic.write(uri, pa.table({"a": column}))
+    table = deltic.Table(uri)
+    if checkpoint:
+        table.checkpoint()
+    files, tasks = table.files().read_all(), table.plan().tasks
+    assert set(files.column_names) == {"path", "size", "modification_time", "num_records"} | structs
+    assert tasks.column_names == ["path", "size", "modification_time", "deleted_rows"]
+    for found in (files, tasks):
+        pq.write_table(found, tmp_path / "found.parquet")
+        assert duckdb.sql("SELECT path FROM found").fetchall() == [(found["path"][0].as_py(),)]
+
+
+@pytest.mark.parametrize(
+    ("filter", "found"),
+    [(r"a = 'x\ny'", [r"x\ny"]), (r"a = 'x\\ny'", []), (r"a LIKE 'x\%'", ["x%"]), (r"a LIKE 'x\\%'", [r"x\ny"])],
+)
+def test_backslashes_stand_for_themselves_but_in_patterns(uri: str, filter: str, found: list[str]) -> None:
+    deltic.write(uri, pa.table({"a": [r"x\ny", "x\ny", "x%"]}))
+    assert deltic.Table(uri).scan(filter=filter).to_arrow()["a"].to_pylist() == found
 
 
 FILTERS = [

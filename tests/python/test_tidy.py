@@ -52,6 +52,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"allocator", "errors", "_deltic"},
+    {"arguments"},
     {"scan", "check"},
     {"transaction"},
     {"table"},

@@ -20,6 +20,9 @@ A = ("a",)
         (ds.EqualTo(A, "it's"), "`a` = 'it''s'"),
         (ds.GreaterThan(A, 1.5), "`a` > 1.5"),
         (ds.GreaterThanOrEqual(A, Decimal("1E+3")), "`a` >= 1000"),
+        (ds.EqualTo(A, Decimal("0." + "3" * 27)), "`a` = 0." + "3" * 27),
+        (ds.EqualTo(A, Decimal("0." + "3" * 28)), None),
+        (ds.In(A, (Decimal(1), Decimal("9" * 38))), None),
         (ds.LessThan(A, date(2013, 7, 4)), "`a` < DATE '2013-07-04'"),
         (
             ds.LessThanOrEqual(A, datetime(2013, 7, 4, 1, tzinfo=timezone(timedelta(hours=2)))),

@@ -2,11 +2,12 @@
 
 import doctest
 import importlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from sample import every_type, rows
@@ -94,6 +95,8 @@ def test_a_dataframe_is_used_as_any_other(spark: SparkSession, months: str) -> N
         ({"columns": ["nope"]}, deltic.InvalidInputError),
         ({"version": 77}, deltic.TableNotFoundError),
         ({"version": 1, "timestamp": "2030-01-01"}, deltic.InvalidInputError),
+        ({"partitions": 0}, deltic.InvalidInputError),
+        ({"partitions": -1}, deltic.InvalidInputError),
     ],
 )
 def test_wrong_calls_fail_on_the_driver(spark: SparkSession, months: str, arguments: dict, error: type) -> None:  # type: ignore[type-arg]
@@ -101,9 +104,60 @@ def test_wrong_calls_fail_on_the_driver(spark: SparkSession, months: str, argume
         deltic.spark.read(spark, months, **arguments)
 
 
+def test_a_wrong_number_of_partitions_is_named(spark: SparkSession, months: str) -> None:
+    with pytest.raises(deltic.InvalidInputError, match=r"^partitions must be a whole number from 1, not -1"):
+        deltic.spark.read(spark, months, partitions=-1)
+
+
 def test_no_table(spark: SparkSession, uri: str) -> None:
     with pytest.raises(deltic.TableNotFoundError):
         deltic.spark.read(spark, uri)
+
+
+def with_columns(uri: str, *types: object) -> None:
+    """Give the newest version of a table columns of these types, which no file has."""
+    path = max(Path(uri, "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    feature = {"readerFeatures": ["variantType"], "writerFeatures": ["variantType"]}
+    for action in actions:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            schema["fields"] += [
+                {"name": f"v{i}", "type": kind, "nullable": True, "metadata": {}} for i, kind in enumerate(types)
+            ]
+            action["metaData"]["schemaString"] = json.dumps(schema)
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **feature}
+    path.write_text("\n".join(map(json.dumps, actions)))
+    path.with_suffix(".crc").unlink()
+
+
+def test_a_variant_is_refused(spark: SparkSession, uri: str) -> None:
+    binary = [{"name": name, "type": "binary", "nullable": False, "metadata": {}} for name in ("value", "metadata")]
+    binary[1]["metadata"] = {"variant": "true"}
+    types: list[object] = [
+        "variant",
+        {"type": "array", "elementType": "variant", "containsNull": True},
+        {"type": "map", "keyType": "string", "valueType": "variant", "valueContainsNull": True},
+        {"type": "struct", "fields": [{"name": "x", "type": "variant", "nullable": True, "metadata": {}}]},
+        {"type": "struct", "fields": binary},
+    ]
+    deltic.write(uri, pa.table({"id": [1]}))
+    with_columns(uri, *types)
+    deltic.spark.register(spark)
+    for at, name in enumerate(["v0", "v1.element", "v2.value", "v3.x", "v4"]):
+        with pytest.raises(deltic.UnsupportedFeatureError, match=f"`{name}` is a variant.*outside of Spark") as caught:
+            deltic.spark.read(spark, uri, columns=["id", f"v{at}"])
+        assert caught.value.features == ("variantType",)
+    source = spark.read.format("deltic")
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*`v0` is a variant"):
+        source.load(uri)
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*`v0` is a variant"):
+        source.schema("id long, v0 struct<metadata: binary, value: binary>").load(uri).collect()
+    with pytest.raises(PySparkException, match="variant in the given schema"):
+        source.schema("id long, v0 variant").load(uri).collect()
+    assert deltic.spark.read(spark, uri, columns=["id"]).collect() == [(1,)]
+    assert spark.read.format("deltic").schema("id long").load(uri).collect() == [(1,)]
 
 
 def test_a_broken_file_fails_the_job_with_its_name(spark: SparkSession, months: str) -> None:

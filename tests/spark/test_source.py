@@ -3,13 +3,16 @@
 import contextlib
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from time import sleep
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 from sample import every_type, rows
 
 import deltic
@@ -28,7 +31,7 @@ def load(spark: SparkSession, uri: str, **options: object) -> DataFrame:
     return reader.load(uri)
 
 
-@pytest.mark.parametrize("pushdown", [False, True])
+@pytest.mark.parametrize("pushdown", [False, "TRUE"])
 def test_rows_are_those_python_reads(spark: SparkSession, uri: str, pushdown: bool) -> None:
     table = every_type(300)
     deltic.write(uri, table)
@@ -90,6 +93,15 @@ def test_floats_compare_as_spark_compares_them(spark: SparkSession, uri: str) ->
         assert {row.id for row in load(spark, uri, pushdown=True).where(filter).collect()} == expected, filter
 
 
+def test_decimals_of_many_digits_are_compared_exactly(spark: SparkSession, uri: str) -> None:
+    near = ["12345678901234567890123456789012345678", "12345678901234567890123456790000000000"]
+    table = pa.table({"id": [0, 1], "d": pa.array(list(map(Decimal, near)), pa.decimal128(38, 0))})
+    deltic.write(uri, table)
+    for filter in (f"d = {near[0]}", f"d < {near[1]}", f"d <> {near[0]}", f"d IN ({near[0]}, 7)"):
+        expected = {row.id for row in spark.createDataFrame(table).where(filter).collect()}
+        assert {row.id for row in load(spark, uri, pushdown=True).where(filter).collect()} == expected, filter
+
+
 def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
 
@@ -111,6 +123,15 @@ def test_filters_that_cannot_be_pushed_stay_with_spark(spark: SparkSession, uri:
     frame = load(spark, uri, pushdown=True).where("string LIKE '%5' AND id > 3")
     assert FILTERED.search(plan_of(frame))
     assert {row.id for row in frame.collect()} == {5, 15}
+
+
+@pytest.mark.parametrize("lengths", [[5_000_000], [1_500_000] * 3], ids=["one", "together"])
+def test_filters_that_are_too_long_stay_with_spark(spark: SparkSession, uri: str, lengths: list[int]) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2, 3], "s": ["a" * length for length in (*lengths, 1, 1, 1)[:3]]}))
+    frame = load(spark, uri, pushdown=True).where("id < 3")
+    for letter, length in zip("abc", lengths, strict=False):
+        frame = frame.where(F.col("s") != letter * length)
+    assert [row.id for row in frame.select("id").collect()] == ([2] if len(lengths) == 1 else [])
 
 
 def test_a_dataframe_may_be_used_twice(spark: SparkSession, uri: str) -> None:
@@ -150,6 +171,54 @@ def test_a_schema_chooses_columns(spark: SparkSession, uri: str) -> None:
     assert frame.count() == 5
 
 
+@pytest.mark.parametrize("pushdown", [False, True])
+def test_a_schema_chooses_nested_fields_in_any_case(spark: SparkSession, uri: str, pushdown: bool) -> None:
+    deltic.write(uri, every_type(60))
+    given = "ID long, STRUCT struct<INNER: struct<Name: string>>, ARRAY_of_structs array<struct<V: long, k: string>>"
+    frame = spark.read.format("deltic").option("pushdown", pushdown).schema(given).load(uri)
+    assert frame.columns == ["ID", "STRUCT", "ARRAY_of_structs"]
+    (row,) = frame.where("STRUCT.INNER.Name = 'n7'").collect()
+    assert row.asDict(True) == {
+        "ID": 7,
+        "STRUCT": {"INNER": {"Name": "n7"}},
+        "ARRAY_of_structs": [{"V": 7, "k": "a"}],
+    }
+    assert frame.where("STRUCT IS NULL").select("ID").collect() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("nope long", "`nope`, and the table does not"),
+        ("struct struct<x: int, y: int>", r"`struct.y`, and the table does not; `struct` has x, inner"),
+        ("array_of_structs array<struct<q: long>>", r"`array_of_structs.element.q`"),
+        ("id int", "`id` is int in the given schema and bigint in the table"),
+        ("string int", "`string` is int .* cast it after load"),
+        ("id string", "`id` is string"),
+        ("timestamp timestamp_ntz", "`timestamp` is timestamp_ntz"),
+        ("decimal decimal(12,2)", r"`decimal` is decimal\(12,2\)"),
+        ("struct struct<x: long>", r"`struct.x` is bigint"),
+        ("map map<string, float>", r"`map.value` is float"),
+        ("array string", "`array` is string in the given schema and array<int>"),
+        ("struct struct<x: int, X: int>", r"`struct.X` twice"),
+    ],
+)
+def test_a_schema_that_is_not_the_tables_is_refused(spark: SparkSession, uri: str, given: str, told: str) -> None:
+    deltic.write(uri, every_type(5))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(PySparkException, match=rf"(?s)InvalidInputError.*{told}"):
+            spark.read.format("deltic").schema(given).load(uri).collect()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_schema_may_ask_for_the_ids_of_rows(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2]}), properties={"delta.enableRowTracking": "true"})
+    frame = spark.read.format("deltic").schema("`_metadata.row_id` long, id long").load(uri)
+    assert sorted(tuple(row) for row in frame.collect()) == [(0, 1), (1, 2)]
+
+
 def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
     deltic.create(uri, every_type(0).schema)
     assert load(spark, uri).count() == 0
@@ -164,6 +233,11 @@ def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
         ({"version": 99}, "TableNotFoundError"),
         ({"filter": "nope = 1"}, "nope"),
         ({"timestamp": "soon"}, "ISO 8601"),
+        ({"pushdown": "yes"}, "'pushdown' must be true or false, not 'yes'"),
+        ({"pushdown": "1"}, "'pushdown' must be true or false"),
+        ({"partitions": 0}, "'partitions' must be a whole number from 1, not 0"),
+        ({"partitions": -1}, "'partitions' must be a whole number from 1"),
+        ({"partitions": "many"}, "'partitions' must be a whole number"),
     ],
 )
 def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object], told: str) -> None:
@@ -188,6 +262,22 @@ def test_writing(spark: SparkSession, uri: str) -> None:
     assert snapshot.properties == {"delta.checkpointInterval": "7"}
     assert deltic.Table(uri).history()[0]["userMetadata"] == "why"
     assert rows(snapshot.scan().to_arrow()) == rows(table)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("properties", "{x", "option 'properties' must be a JSON object"),
+        ("properties", "[1]", "properties must be a mapping of texts, not list"),
+        ("properties", '{"a": 1}', "property 'a' must be text"),
+        ("target_file_size", "0", "target_file_size must be a whole number from 1"),
+        ("app_version", "x", "option 'app_version' must be a whole number"),
+    ],
+)
+def test_wrong_options_of_a_write(spark: SparkSession, uri: str, option: str, value: str, told: str) -> None:
+    writer = spark.range(3).write.format("deltic").mode("append").option(option, value)
+    with pytest.raises(PySparkException, match=f"InvalidInputError.*{told}"):
+        writer.save(uri)
 
 
 def test_append_and_overwrite(spark: SparkSession, uri: str) -> None:
@@ -233,6 +323,64 @@ def test_a_failing_task_commits_nothing_and_a_retried_one_counts_once(
     assert [mark.name for mark in (tmp_path / "once").iterdir()] == ["0"]
     assert deltic.Table(uri).snapshot().version == 1
     assert load(spark, uri).count() == 110
+
+
+def numbers(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream with one batch for each file of the folder."""
+    return spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def drain(writer: DataStreamWriter, checkpoints: Path) -> None:
+    writer.option("checkpointLocation", str(checkpoints)).trigger(availableNow=True).start().awaitTermination()
+
+
+def test_streams_are_refused_with_what_to_do(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    deltic.spark.write(spark.range(3), uri)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}')
+    stream = spark.readStream.format("deltic").load(uri).writeStream.format("noop")
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*Table\.changes"):
+        drain(stream, tmp_path / "read")
+    stream = numbers(spark, tmp_path / "in").writeStream.format("deltic").option("path", uri)
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*foreachBatch.*app_version=batch_id"):
+        drain(stream, tmp_path / "write")
+    assert deltic.Table(uri).snapshot().version == 0
+
+
+def test_a_stream_is_written_batch_by_batch_and_each_once(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    def append(df: DataFrame, batch_id: int) -> None:
+        for _ in range(2):  # as Spark does when it stopped before it noted that the batch was done
+            deltic.spark.write(df, uri, app_id="numbers", app_version=batch_id)
+
+    (tmp_path / "in").mkdir()
+    for at in range(3):
+        (tmp_path / "in" / f"{at}.json").write_text(f'{{"id": {at}}}')
+    drain(numbers(spark, tmp_path / "in").writeStream.foreachBatch(append), tmp_path / "checkpoints")
+    assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == [0, 1, 2]
+    snapshot = deltic.Table(uri).snapshot()
+    assert (snapshot.version, snapshot.transaction_version("numbers")) == (2, 2)
+
+
+def test_a_failed_job_leaves_what_the_page_on_errors_says(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    def broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.column(0)[0].as_py() >= 50:
+                for _ in range(600):  # until the other task has ended
+                    if any(Path(uri).glob("*.parquet")):
+                        break
+                    sleep(0.1)
+                sleep(2)
+                raise RuntimeError("no good")
+            yield batch
+
+    frame = spark.range(0, 100, 1, 2).mapInArrow(broken, "id long")
+    with pytest.raises(PySparkException, match="no good"):
+        frame.write.format("deltic").mode("append").save(uri)
+    assert list(Path(uri).rglob("*.parquet")) == [], "Spark told of the task that had ended"
+    with pytest.raises(PySparkException, match="no good"):
+        deltic.spark.write(frame, uri)
+    assert len(list(Path(uri).rglob("*.parquet"))) == 1
+    assert not deltic.Table(uri).exists()
 
 
 def test_pushdown_needs_sparks_consent(spark: SparkSession, uri: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from sample import EVERY_TYPE, adds, every_type, log_actions, rows
@@ -119,6 +119,28 @@ def test_a_task_that_always_fails_commits_nothing(spark: SparkSession, uri: str)
         deltic.spark.write(spark.range(100).mapInArrow(broken, "id long"), uri)
     assert deltic.Table(uri).snapshot().version == 0
     assert deltic.spark.read(spark, uri).count() == 10
+
+
+VARIANTS = {
+    "v": "parse_json('{\"a\": 1}')",
+    "s.v": "named_struct('v', parse_json('1'))",
+    "a.element": "array(parse_json('1'))",
+    "m.value": "map('k', parse_json('1'))",
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_refused(spark: SparkSession, uri: str, name: str) -> None:
+    frame = spark.range(2).select("id", F.expr(VARIANTS[name]).alias(name.split(".")[0]))
+    with pytest.raises(deltic.UnsupportedFeatureError, match=f"`{name}` is a variant.*to_json") as caught:
+        deltic.spark.write(frame, uri)
+    assert caught.value.features == ("variantType",)
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"variant.*to_json"):
+        deltic.write(uri, frame.toArrow())
+    deltic.spark.register(spark)
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*to_json"):
+        frame.write.format("deltic").mode("append").save(uri)
+    assert not Path(uri).exists()
 
 
 def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
-from decimal import Decimal
+from decimal import Decimal, DefaultContext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def _literal(value: object) -> str | None:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else None
     if isinstance(value, Decimal):
-        return format(value, "f") if value.is_finite() else None
+        # pyspark multiplies in Python's default context, which rounds: what it rounded has just so many digits.
+        exact = value.is_finite() and len(value.as_tuple().digits) < DefaultContext.prec
+        return format(value, "f") if exact else None
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (bytes, bytearray)):

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
+from deltic.arguments import whole
 from deltic.scan import Plan, batches
-from deltic.spark.schema import to_spark
+from deltic.spark.schema import refuse_variants, to_spark
 from deltic.table import Table
 
 __all__ = ["read"]
@@ -58,17 +59,20 @@ def read(
     The version is fixed and the files are chosen here; the rows are read when the DataFrame is used. Give `columns` and
     `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call: Spark cannot push its own into `mapInArrow`
     (into `spark.read.format("deltic")` it can). `partitions` is the most Spark partitions to make; by default one for
-    each core, more for large scans.
+    each core, more for large scans. A file is never divided: one large file is one Spark task.
 
-    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise. Failures in a task reach the caller as
-    Spark's `PythonException`, the deltic error in its text.
+    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, and `UnsupportedFeatureError` for a column
+    that holds variants. Failures in a task reach the caller as Spark's `PythonException`, the deltic error in its text.
 
     >>> flights = deltic.spark.read(spark, uri, columns=["carrier"], filter="distance > 2000")
     >>> flights.count()
     1
     """
+    partitions = whole(partitions, "partitions", 1)
     table = Table(uri, storage_options)
-    plan = table.snapshot(version, timestamp).plan(columns, filter)
+    snapshot = table.snapshot(version, timestamp)
+    plan = snapshot.plan(columns, filter)
+    refuse_variants(snapshot, plan.schema.names)
     schema = to_spark(plan.schema)
     if plan.files_kept == 0:
         return spark.createDataFrame([], schema)

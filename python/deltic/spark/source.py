@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -24,11 +24,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from deltic import _deltic
-from deltic.errors import InvalidInputError
+from deltic.arguments import whole
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.spark.filter import to_sql
 from deltic.spark.read import group_count
-from deltic.spark.schema import nullable, to_arrow, to_spark
+from deltic.spark.schema import fit, nullable, refuse_variants, resolve, to_arrow, to_spark
 from deltic.spark.write import write_batches
 from deltic.table import Snapshot, Table, place
 from deltic.write import commit, spec
@@ -55,7 +56,8 @@ def register(spark: SparkSession) -> None:
 
     Reading: `spark.read.format("deltic").option("filter", "month = 7").load(uri)`. Options: `filter`, in the syntax of
     `deltic.Snapshot.plan`; `version` or `timestamp`; `partitions`; and the store's settings with the prefix `storage.`.
-    A schema given with `.schema(...)` reads only its columns. With the option `pushdown` set to `true`, Spark's own
+    A schema given with `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast
+    after `load`. With the option `pushdown` set to `true`, Spark's own
     filters are pushed down too (pyspark 4.1 and newer).
 
     `pushdown` is for a DataFrame that serves one query with one filter on it. Spark keeps a single pushed plan for each
@@ -64,6 +66,8 @@ def register(spark: SparkSession) -> None:
 
     Writing: `df.write.format("deltic").mode("append").option("partition_by", "year,month").save(uri)`. Modes: append
     and overwrite. Options: those of `deltic.spark.write` by the same names, `properties` as JSON text.
+
+    Streams are refused: `foreachBatch` with `deltic.spark.write(df, uri, app_id=..., app_version=batch_id)` writes one.
 
     This sets `spark.sql.python.filterPushdown.enabled`, without which Spark refuses `pushdown`.
 
@@ -106,15 +110,18 @@ class DelticDataSource(DataSource):
         """Open the table and fix the version that will be read."""
         snapshot = self._snapshot()
         self._version = snapshot.version
+        refuse_variants(snapshot, snapshot.schema.names)
         return to_spark(snapshot.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
-        self._check(_READ)
-        version = self._snapshot().version if self._version is None else self._version
-        plan_of = _Request(self._table(), version, schema.names, self.options.get("filter"), self._number("partitions"))
-        pushdown = self.options.get("pushdown", "false").lower() == "true"
-        return (_PushdownReader if pushdown else _Reader)(plan_of, to_arrow(schema))
+        snapshot = self._snapshot()
+        stored = resolve(schema, to_spark(snapshot.schema))
+        refuse_variants(snapshot, stored.names)
+        partitions = whole(self._number("partitions"), "option 'partitions'", 1)
+        request = _Request(self._table(), stored.names, self.options.get("filter"), partitions)
+        reader = _PushdownReader if self._flag("pushdown") else _Reader
+        return reader(snapshot, request, to_arrow(stored), to_arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Check the schema against the table, and prepare a write."""
@@ -126,7 +133,7 @@ class DelticDataSource(DataSource):
         for name in ("target_file_size", "app_version"):
             options[name] = self._number(name)
         if "properties" in options:
-            options["properties"] = json.loads(options["properties"])
+            options["properties"] = self._json("properties")
         where, store = place(self._uri(), self._storage())
         write_spec = spec(
             where,
@@ -137,6 +144,22 @@ class DelticDataSource(DataSource):
             options,
         )
         return _Writer(write_spec, store)
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refuse `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
+        raise UnsupportedFeatureError(
+            "format 'deltic' cannot be read as a stream: read the table with spark.read or deltic.spark.read when it "
+            "has a new version, or what commits changed with deltic.Table.changes"
+        )
+
+    simpleStreamReader = streamReader
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse `df.writeStream.format("deltic")`: `UnsupportedFeatureError` says what to do instead."""
+        raise UnsupportedFeatureError(
+            "format 'deltic' cannot be written as a stream: use foreachBatch with a function of (df, batch_id) that "
+            "calls deltic.spark.write(df, uri, app_id=..., app_version=batch_id), which commits each batch once"
+        )
 
     def _check(self, known: set[str]) -> None:
         for option in self.options:
@@ -162,11 +185,25 @@ class DelticDataSource(DataSource):
         except ValueError:
             raise InvalidInputError(f"option {option!r} must be a whole number, not {text!r}") from None
 
+    def _flag(self, option: str) -> bool:
+        value = self.options.get(option, "false")
+        if value.lower() not in ("true", "false"):
+            raise InvalidInputError(f"option {option!r} must be true or false, not {value!r}")
+        return value.lower() == "true"
+
+    def _json(self, option: str) -> Any:
+        try:
+            return json.loads(self.options[option])
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"option {option!r} must be a JSON object of texts: {error}") from None
+
     def _table(self) -> Table:
         return Table(self._uri(), self._storage())
 
     def _snapshot(self) -> Snapshot:
         self._check(_READ)
+        if self._version is not None:
+            return self._table().snapshot(self._version)
         return self._table().snapshot(self._number("version"), self.options.get("timestamp"))
 
 
@@ -175,22 +212,23 @@ class _Request:
     """What `load()` asked for."""
 
     table: Table
-    version: int
     columns: list[str]
     filter: str | None
     partitions: int | None
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, request: _Request, schema: pa.Schema) -> None:
+    def __init__(self, snapshot: Snapshot, request: _Request, stored: pa.Schema, schema: pa.Schema) -> None:
+        self.snapshot: Snapshot | None = snapshot
         self.request = request
+        self.stored = stored
         self.schema = schema
         self.filters = [] if request.filter is None else [f"({request.filter})"]
 
     def partitions(self) -> Sequence[InputPartition]:
         request = self.request
-        snapshot = request.table.snapshot(request.version)
-        plan = snapshot.plan(request.columns, " AND ".join(self.filters) or None)
+        assert self.snapshot is not None
+        plan = self.snapshot.plan(request.columns, " AND ".join(self.filters) or None)
         count = request.partitions or group_count(plan, os.cpu_count() or 1)
         groups: list[InputPartition] = [TaskGroup(files) for files in plan.task_groups(count)]
         return groups or [TaskGroup(None)]
@@ -203,7 +241,11 @@ class _Reader(DataSourceReader):
         stream = _deltic.read_task_group(table.uri, table.storage_options, partition.files)
         for batch in batches(stream):
             # Spark checks types and nullability to the letter, and hands down a schema that allows nulls.
-            yield batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+            yield fit(batch, self.stored, self.schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors are sent the files, and would open the table for a snapshot.
+        return {**self.__dict__, "snapshot": None}
 
 
 class _PushdownReader(_Reader):
@@ -211,10 +253,19 @@ class _PushdownReader(_Reader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         for pushed in filters:
             text = to_sql(pushed)
-            if text is None:
-                yield pushed
-            else:
+            if text is not None and self._takes(text):
                 self.filters.append(text)
+            else:
+                yield pushed
+
+    def _takes(self, text: str) -> bool:
+        assert self.snapshot is not None
+        try:
+            # All together, for there is a limit to what one filter may be. This reads nothing of the files.
+            self.snapshot.files(" AND ".join([*self.filters, text]))
+        except InvalidInputError:
+            return False
+        return True
 
 
 class _Writer(DataSourceArrowWriter):

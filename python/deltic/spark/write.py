@@ -1,7 +1,8 @@
 """Writing a Spark DataFrame: each task writes Parquet files in Rust, the driver commits once.
 
 A task hands back one row for each file it wrote, and only rows of successful attempts arrive: a failed, retried or
-speculative task leaves files that no commit names, and a dead driver leaves the table as it was.
+speculative task leaves files that no commit names, and so does a job that fails in another task, for its rows do not
+arrive. A dead driver leaves the table as it was.
 """
 
 from __future__ import annotations
@@ -64,9 +65,13 @@ def write(
     `partition_by` beforehand when a table has many partitions. Columns of a new table are nullable, as Spark's own
     writers make them.
 
-    Raises `InvalidInputError` before any task runs when the DataFrame does not fit the table, and
-    `CommitConflictError` when another writer's commit may not be followed. Failures in a task reach the caller as
-    Spark's `PythonException`, the deltic error in its text, and commit nothing.
+    With `app_id` and `app_version` a write that is made again commits nothing: in `foreachBatch` of a stream, give a
+    name of the stream's own and the number of the batch.
+
+    Raises `InvalidInputError` before any task runs when the DataFrame does not fit the table, `UnsupportedFeatureError`
+    when it has a variant, and `CommitConflictError` when another writer's commit may not be followed. Failures in a
+    task reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing; the files of
+    tasks that ended before stay, named by no commit.
 
     >>> df = spark.createDataFrame([("UA", 2475)], "carrier string, distance int")
     >>> deltic.spark.write(df, uri + "_copy").version

@@ -198,7 +198,8 @@ impl ScanPlan {
         groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
     }
 
-    /// The tasks as columns: path, size, modification_time, partition values, deletion vector's cardinality.
+    /// The tasks as columns: path, size, modification_time, partition values where the table has partitions, deletion
+    /// vector's cardinality.
     pub async fn to_batches(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let batches = self.batches().await;
         batches.map_err(|e| e.in_table(self.snapshot.storage().location()))
@@ -206,13 +207,9 @@ impl ScanPlan {
 
     async fn batches(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let shape = self.snapshot.shape();
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("path", ArrowType::Utf8, false),
-            Field::new("size", ArrowType::Int64, true),
-            Field::new("modification_time", ArrowType::Int64, true),
-            Field::new("partition", ArrowType::Struct(partition_fields(shape)), false),
-            Field::new("deleted_rows", ArrowType::Int64, true),
-        ]));
+        let mut fields = base_fields(shape);
+        fields.push(Field::new("deleted_rows", ArrowType::Int64, true));
+        let schema = Arc::new(Schema::new(fields));
         let loose = |adds: &AddBatch| {
             let mut columns = base_columns(adds, shape)?;
             columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
@@ -400,11 +397,11 @@ async fn group_batch(
     let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
-    let columns = std::iter::once(Arc::new(kept.paths.clone()) as ArrayRef).chain(arrays).chain([
-        structure(&partitions, values, kept.paths.len())?,
-        deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept.paths.len()),
-    ]);
-    Ok(RecordBatch::try_new(schema, columns.collect())?)
+    let mut columns = vec![Arc::new(kept.paths.clone()) as ArrayRef];
+    columns.extend(arrays);
+    columns.extend(structure(&partitions, values)?);
+    columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept.paths.len()));
+    Ok(RecordBatch::try_new(schema, columns)?)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -475,7 +472,8 @@ fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
 /// The live files with everything the log says of them, typed, batch by batch.
 ///
 /// Columns: `path`, `size`, `modification_time` (ms), `partition` (struct of typed values), `num_records`, `min`, `max`,
-/// `null_count` (structs with one field for each leaf column, named by its dotted path).
+/// `null_count` (structs with one field for each leaf column, named by its dotted path). A struct without a field is
+/// left out: `partition` of a table without partitions, the last three where no column can have statistics.
 pub async fn files(
     snapshot: &Snapshot,
     filter: Option<&str>,
@@ -498,16 +496,11 @@ pub async fn files(
     };
     let bounds: Fields = leaves.iter().map(bound).collect();
     let counts: Fields = leaves.iter().map(|(name, _)| Field::new(name, ArrowType::Int64, true)).collect();
-    let schema = Arc::new(Schema::new(vec![
-        Field::new("path", ArrowType::Utf8, false),
-        Field::new("size", ArrowType::Int64, true),
-        Field::new("modification_time", ArrowType::Int64, true),
-        Field::new("partition", ArrowType::Struct(partition_fields(&shape)), false),
-        Field::new("num_records", ArrowType::Int64, true),
-        Field::new("min", ArrowType::Struct(bounds.clone()), false),
-        Field::new("max", ArrowType::Struct(bounds.clone()), false),
-        Field::new("null_count", ArrowType::Struct(counts.clone()), false),
-    ]));
+    let mut fields = base_fields(&shape);
+    fields.push(Field::new("num_records", ArrowType::Int64, true));
+    let structs = [("min", &bounds), ("max", &bounds), ("null_count", &counts)];
+    fields.extend(structs.into_iter().filter_map(|(name, fields)| struct_field(name, fields.clone())));
+    let schema = Arc::new(Schema::new(fields));
     let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
     let out = schema.clone();
     let describe = Arc::new(move |adds: AddBatch| {
@@ -515,10 +508,9 @@ pub async fn files(
         let mut columns = base_columns(&adds, &shape)?;
         let stats = statistics(&adds, &leaves)?;
         columns.push(Arc::new(stats.num_records));
-        let of = |fields: &Fields, arrays: Vec<ArrayRef>| structure(fields, arrays, adds.len());
-        columns.push(of(&bounds, stats.leaves.iter().map(|l| l.min.clone()).collect())?);
-        columns.push(of(&bounds, stats.leaves.iter().map(|l| l.max.clone()).collect())?);
-        columns.push(of(&counts, stats.leaves.iter().map(|l| Arc::new(l.null_count.clone()) as _).collect())?);
+        columns.extend(structure(&bounds, stats.leaves.iter().map(|l| l.min.clone()).collect())?);
+        columns.extend(structure(&bounds, stats.leaves.iter().map(|l| l.max.clone()).collect())?);
+        columns.extend(structure(&counts, stats.leaves.iter().map(|l| Arc::new(l.null_count.clone()) as _).collect())?);
         Ok(RecordBatch::try_new(out.clone(), columns)?)
     });
     let batch = move |adds| {
@@ -529,16 +521,33 @@ pub async fn files(
     Ok((schema, batches.map_err(move |e| e.in_table(&location))))
 }
 
-fn structure(fields: &Fields, arrays: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
+/// A column of structs; none when they would have no fields, for DuckDB and Parquet know no such type.
+fn struct_field(name: &str, fields: Fields) -> Option<Field> {
+    (!fields.is_empty()).then(|| Field::new(name, ArrowType::Struct(fields), false))
+}
+
+/// The values of [`struct_field`].
+fn structure(fields: &Fields, arrays: Vec<ArrayRef>) -> Result<Option<ArrayRef>> {
     if fields.is_empty() {
-        return Ok(Arc::new(StructArray::new_empty_fields(rows, None)));
+        return Ok(None);
     }
-    Ok(Arc::new(StructArray::try_new(fields.clone(), arrays, None)?))
+    Ok(Some(Arc::new(StructArray::try_new(fields.clone(), arrays, None)?)))
 }
 
 fn partition_fields(shape: &TableShape) -> Fields {
     let field = |name: &String| shape.schema.field(name).map(|f: &StructField| (&f.name, to_arrow_type(&f.data_type)));
     shape.partition_columns.iter().filter_map(field).map(|(name, arrow)| Field::new(name, arrow, true)).collect()
+}
+
+/// The fields of [`base_columns`].
+fn base_fields(shape: &TableShape) -> Vec<Field> {
+    let mut fields = vec![
+        Field::new("path", ArrowType::Utf8, false),
+        Field::new("size", ArrowType::Int64, true),
+        Field::new("modification_time", ArrowType::Int64, true),
+    ];
+    fields.extend(struct_field("partition", partition_fields(shape)));
+    fields
 }
 
 fn base_columns(adds: &AddBatch, shape: &TableShape) -> Result<Vec<ArrayRef>> {
@@ -547,12 +556,9 @@ fn base_columns(adds: &AddBatch, shape: &TableShape) -> Result<Vec<ArrayRef>> {
     };
     let partitions = partition_fields(shape);
     let values = partitions.iter().map(|f| shape.partition_values(adds, f.name())).collect::<Result<Vec<_>>>()?;
-    Ok(vec![
-        Arc::new(adds.path().clone()),
-        number("size"),
-        number("modificationTime"),
-        structure(&partitions, values, adds.len())?,
-    ])
+    let mut columns = vec![Arc::new(adds.path().clone()) as ArrayRef, number("size"), number("modificationTime")];
+    columns.extend(structure(&partitions, values)?);
+    Ok(columns)
 }
 
 fn deleted_rows(vectors: Option<&StructArray>, files: usize) -> ArrayRef {
