@@ -9,6 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use object_store::ObjectMeta;
 
+use super::location::Scheme;
 use crate::error::{Error, Result};
 
 /// What the first read of a file saw, which all others must see, too.
@@ -58,9 +59,11 @@ impl Identity {
         Self { size: metadata.len(), modified, tag: None, number }
     }
 
-    pub(super) fn of_object(meta: &ObjectMeta) -> Self {
+    /// Web servers that share their load may each have a tag of their own for a file.
+    pub(super) fn of_object(meta: &ObjectMeta, scheme: Scheme) -> Self {
         let modified = i128::from(meta.last_modified.timestamp_micros());
-        Self { size: meta.size, modified, tag: meta.e_tag.clone(), number: 0 }
+        let tag = meta.e_tag.clone().filter(|_| scheme != Scheme::Http);
+        Self { size: meta.size, modified, tag, number: 0 }
     }
 
     fn is(&self, other: &Self) -> bool {

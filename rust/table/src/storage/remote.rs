@@ -186,7 +186,7 @@ impl Remote {
         let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..Default::default() };
         let read = async {
             let result = clients.store.get_opts(&path, options).await?;
-            Ok((Identity::of_object(&result.meta), result.bytes().await?))
+            Ok((Identity::of_object(&result.meta, self.scheme()), result.bytes().await?))
         };
         match read.await {
             Ok((found, bytes)) => {
