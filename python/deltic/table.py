@@ -349,9 +349,9 @@ class Table:
             max_attempts,
         )
 
-    def is_known(self) -> bool:
-        """Whether this object knows of a table there: it has committed, or the store says so."""
-        return self._base is not None or self.exists()
+    def remembers(self) -> bool:
+        """Whether the next transaction builds on what a commit through this object left, without asking the store."""
+        return self._base is not None
 
     def _remember(self, base: _deltic.Base | None) -> None:
         self._base = base
