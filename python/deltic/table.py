@@ -240,7 +240,12 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
-        return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
+        core = self._core.snapshot(whole(version, "version"), epoch_ms(timestamp))
+        base = self._base
+        if version is None and timestamp is None and base is not None and base.version != core.version:
+            # Others have committed since, or the table is another.
+            self._remember(None)
+        return Snapshot(core, self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """`Snapshot.scan` on the latest version."""

@@ -245,6 +245,8 @@ class Transaction:
         core = self._core()
         self._running, self._ended = None, True
         if kind is not None:
+            # What the handle knew may be what was in the way.
+            self._finish(None)
             core.abandon()
             return
         if self._replayed is not None:
@@ -254,7 +256,6 @@ class Transaction:
         try:
             done = core.commit(self._max_attempts, bool(self._hooks))
         except BaseException:
-            # What the handle knew may be what was in the way.
             self._finish(None)
             raise
         if done is None:

@@ -399,6 +399,18 @@ def widen(uri: str) -> None:
         tx.set_metadata(schema=pa.schema([*SHOPS.schema, ("c", pa.int64())]))
 
 
+def test_data_that_fits_the_table_is_not_measured_by_an_older_one(table: Table) -> None:
+    deltic.write(table, shop("d", 1))
+    widen(table.uri)
+    # A column that was added, in rows that can be read once.
+    rows = shop("d", 2).append_column("c", pa.array([9]))
+    assert deltic.write(table, rows.to_reader()).version == 3
+    with pytest.raises(InvalidInputError, match=r"column `x`"):
+        deltic.write(table, shop("d", 2).append_column("x", pa.array([9])))
+    assert deltic.write(table, rows).version == 4
+    assert sorted(row["c"] for row in table.scan().to_arrow().to_pylist() if row["items"] == 2 and row["c"]) == [9, 9]
+
+
 def test_rows_without_a_column_that_was_added_are_committed(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     widen(table.uri)
@@ -407,6 +419,22 @@ def test_rows_without_a_column_that_was_added_are_committed(table: Table) -> Non
         tx.append(shop("d", 3))
     assert tx.committed is not None
     assert (tx.committed.version, items(table.scan())) == (4, [1, 1, 2, 2, 3, 3, 4])
+
+
+def test_a_block_that_fails_and_a_newer_snapshot_end_what_is_remembered(table: Table) -> None:
+    deltic.write(table, shop("d", 1))
+    assert table.remembers()
+    assert table.snapshot().version == 1
+    assert table.remembers()
+    deltic.write(table.uri, shop("d", 2))
+    assert table.snapshot(1).version == 1
+    assert table.remembers()
+    assert table.snapshot().version == 2
+    assert not table.remembers()
+    deltic.write(table, shop("d", 3))
+    with pytest.raises(KeyError), table.transaction():
+        raise KeyError
+    assert not table.remembers()
 
 
 def test_checksums_follow_from_commit_to_commit(table: Table) -> None:

@@ -27,8 +27,8 @@ use crate::errors::{Failure, Result};
 use crate::runtime::{Runtime, run, run_or_undo};
 use crate::table::{Snapshot, Table, read_tasks};
 
-/// How long what a commit left may be built on unasked. A table that was deleted and made anew in the meantime would get a
-/// commit far beyond its end; no transaction that reads first is safe from that either while it runs.
+/// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
+/// put already.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// What a handle knows of its table after a commit of its own, and since when.
@@ -99,7 +99,8 @@ impl Transaction {
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, in_memory: bool) -> Result<u64> {
         let rows = reader_from_py(data)?;
         self.with(|draft| {
-            let spec = draft.write_spec(rows.schema())?;
+            let schema = rows.schema();
+            let spec = run(py, draft.attempt(|draft| draft.write_spec(schema)))?;
             let storage = draft.storage().clone();
             let location = storage.location().to_owned();
             let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
@@ -124,6 +125,7 @@ impl Transaction {
     #[pyo3(signature = (name, description, schema, properties, unset))]
     fn set_metadata(
         &self,
+        py: Python<'_>,
         name: Option<String>,
         description: Option<String>,
         schema: Option<&Bound<'_, PyAny>>,
@@ -135,16 +137,17 @@ impl Transaction {
             None => None,
         };
         let change = MetadataChange { name, description, schema, properties, unset };
-        self.with(|draft| Ok(draft.set_metadata(change, &Clock::default())?))
+        let clock = Clock::default();
+        self.with(|draft| run(py, draft.attempt(|draft| draft.set_metadata(change.clone(), &clock))))
     }
 
-    fn add_feature(&self, name: &str) -> Result<()> {
-        self.with(|draft| Ok(draft.add_feature(name)?))
+    fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
+        self.with(|draft| run(py, draft.attempt(|draft| draft.add_feature(name))))
     }
 
     #[pyo3(signature = (domain, configuration))]
-    fn set_domain(&self, domain: &str, configuration: Option<&str>) -> Result<()> {
-        self.with(|draft| Ok(draft.set_domain(domain, configuration)?))
+    fn set_domain(&self, py: Python<'_>, domain: &str, configuration: Option<&str>) -> Result<()> {
+        self.with(|draft| run(py, draft.attempt(|draft| draft.set_domain(domain, configuration))))
     }
 
     /// Commits; gives JSON text of what was done, the lines of the commit if they are wanted, and what the handle knows

@@ -1,7 +1,8 @@
 //! A draft on what a handle remembers of its last commit, and what becomes of it if the table is another by now.
 //!
 //! Such a draft asks the store for nothing before its commit is put. So a commit counts only if the one that it builds on
-//! is still there, and rows that were only added go to the table as it is, where their files fit it.
+//! is still there, what the remembered table does not allow is asked of the table as it is, and rows that were only added
+//! go to that one, too, where their files fit it.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Schema Evolution".
 
@@ -23,6 +24,20 @@ use crate::transaction::{Committed, Failed, unknown_outcome};
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
 
 impl Draft {
+    /// Takes a step. If what is remembered does not allow it, the table is read, and the step is taken once more.
+    ///
+    /// # Errors
+    /// Those of the step and of [`Draft::snapshot`].
+    pub async fn attempt<T>(&mut self, step: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        match step(self) {
+            Err(_) if self.base.remembered().is_some() => {
+                self.snapshot().await?;
+                step(self)
+            }
+            done => done,
+        }
+    }
+
     /// What to begin again with, if this only adds rows to a table that is remembered.
     pub(super) fn again(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();

@@ -147,3 +147,24 @@ async fn rows_go_along_with_columns_that_were_added() {
     sample.commit(6, &[wider(&[("y", "long")])]);
     assert_eq!(commit(draft).await.unwrap_err().kind(), &Kind::Conflict(Conflict::MetadataChanged));
 }
+
+#[tokio::test]
+async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
+    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    assert!(draft.attempt(|draft| draft.set_metadata(unset.clone(), &World)).await.is_err());
+    sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
+    // It was read, and is not asked again.
+    assert!(draft.attempt(|draft| draft.set_metadata(unset.clone(), &World)).await.is_err());
+    let base = {
+        let known = append(&sample, None, "c2").await;
+        sample.commit(4, &[metadata(COLUMNS, &["p"], json!({"mine": "1", "yours": "2"}))]);
+        known
+    };
+    let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
+    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    draft.attempt(|draft| draft.set_metadata(yours.clone(), &World)).await.unwrap();
+    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 5);
+}
