@@ -62,6 +62,12 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
         data = pa.Table.from_pandas(data, preserve_index=False)
     if isinstance(data, _deltic.ArrowStream | pa.RecordBatchReader | pa.Table):
         return data
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(data, polars.DataFrame):
+        # Their Arrow form is addresses in this process, and says nothing of it.
+        for name, dtype in data.schema.items():
+            if dtype == polars.Object:
+                raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):

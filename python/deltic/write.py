@@ -115,12 +115,13 @@ def write(
     reads nothing: the commit is one request, followed by a look whether the one before it is still there, and the log
     is only read when another writer was met. `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB
     results, a `Scan`) or a pandas DataFrame, whose index is dropped. It is streamed: memory holds a few batches and the
-    open files. Columns are found by name; a nullable one that is missing becomes null. `mode`: `"append"`,
-    `"overwrite"` to replace all rows, or `"error"` if there is a table already. `partition_by`: of a new table; on an
-    existing one it must agree. `properties`, `name`, `description`: of a new table only. `target_file_size`: bytes at
-    which a new file is begun. `compression`: Parquet codec, such as `"zstd"` or `"snappy"`. `user_metadata`: free text
-    for the commit's `commitInfo`. `app_id` and `app_version`: an application's own transaction (PROTOCOL.md:
-    "Transaction Identifiers").
+    open files. Columns are found by name; a nullable one that is missing becomes null. Arrow extension types are
+    refused, but for those whose values are what is stored: JSON, UUIDs, variants, and geometries of GeoArrow as
+    well-known binary or text. `mode`: `"append"`, `"overwrite"` to replace all rows, or `"error"` if there is a table
+    already. `partition_by`: of a new table; on an existing one it must agree. `properties`, `name`, `description`: of a
+    new table only. `target_file_size`: bytes at which a new file is begun. `compression`: Parquet codec, such as
+    `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id` and `app_version`: an
+    application's own transaction (PROTOCOL.md: "Transaction Identifiers").
 
     Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
     `CommitConflictError` when another writer's commit may not be followed by this one, `StorageError` when the store
