@@ -124,6 +124,18 @@ def test_an_exception_abandons_the_transaction(table: Table) -> None:
     assert table.snapshot().version == 0
 
 
+def test_rows_of_an_abandoned_transaction_are_not_read(table: Table) -> None:
+    with pytest.raises(KeyError), table.transaction() as tx:
+        others = tx.scan()
+        tx.append(shop("d", 5))
+        own = tx.scan()
+        assert items(own) == [1, 2, 3, 4, 5]
+        raise KeyError
+    with pytest.raises(InvalidInputError, match="the transaction was abandoned"):
+        own.to_arrow()
+    assert items(others) == [1, 2, 3, 4]
+
+
 def test_reading_alone_writes_nothing(table: Table) -> None:
     with table.transaction() as tx:
         assert items(tx.scan()) == [1, 2, 3, 4]

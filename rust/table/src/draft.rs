@@ -229,6 +229,11 @@ impl Draft {
         self.added.extend(files);
     }
 
+    /// Whether it has rows of its own.
+    pub fn has_added(&self) -> bool {
+        !self.added.is_empty()
+    }
+
     /// As [`Draft::append`], of files that may still be on their way to the disk. The commit waits for them.
     pub fn append_soon(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
         self.append(files);
