@@ -217,7 +217,12 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
-        return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
+        core = self._core.snapshot(whole(version, "version"), epoch_ms(timestamp))
+        base = self._base
+        if version is None and timestamp is None and base is not None and base.version != core.version:
+            # Others have committed since, or the table is another.
+            self._remember(None)
+        return Snapshot(core, self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """`Snapshot.scan` on the latest version."""
@@ -323,9 +328,9 @@ class Table:
             whole(max_attempts, "max_attempts", 1),
         )
 
-    def is_known(self) -> bool:
-        """Whether this object knows of a table there: it has committed, or the store says so."""
-        return self._base is not None or self.exists()
+    def remembers(self) -> bool:
+        """Whether the next transaction builds on what a commit through this object left, without asking the store."""
+        return self._base is not None
 
     def _remember(self, base: _deltic.Base | None) -> None:
         self._base = base

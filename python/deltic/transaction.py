@@ -76,6 +76,12 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
         data = pa.Table.from_pandas(data, preserve_index=False)
     if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(data, polars.DataFrame):
+        # Their Arrow form is addresses in this process, and says nothing of it.
+        for name, dtype in data.schema.items():
+            if dtype == polars.Object:
+                raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -266,6 +272,8 @@ class Transaction:
         core = self._core()
         self._running, self._ended = None, True
         if kind is not None:
+            # What the handle knew may be what was in the way.
+            self._finish(None)
             core.abandon()
             return
         if self._replayed is not None:
@@ -275,7 +283,6 @@ class Transaction:
         try:
             done = core.commit(self._max_attempts, bool(self._hooks))
         except BaseException:
-            # What the handle knew may be what was in the way.
             self._finish(None)
             raise
         if done is None:

@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import LEAST, names, properties_of, text, whole
-from deltic.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from deltic.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    MetadataChangedError,
+    ProtocolChangedError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
 from deltic.table import Table, place
 from deltic.transaction import Commit, refuse_variants, stream
 
@@ -124,14 +131,16 @@ def write(
     """Write rows as one commit, creating the table if there is none.
 
     `uri`: a location, or a `Table`, whose settings and connections are used. Appending through the same `Table` again
-    asks the store for nothing: the commit is one request, and the log is only read when another writer was met.
-    `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose
-    index is dropped. It is streamed: memory holds a few batches and the open files. Columns are found by name; a
-    nullable one that is missing becomes null. `mode`: `"append"`, `"overwrite"` to replace all rows, or `"error"` if
-    there is a table already. `partition_by`: of a new table; on an existing one it must agree. `properties`, `name`,
-    `description`: of a new table only. `target_file_size`: bytes at which a new file is begun. `compression`: Parquet
-    codec, such as `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id` and
-    `app_version`: an application's own transaction (PROTOCOL.md: "Transaction Identifiers").
+    reads nothing: the commit is one request, followed by a look whether the one before it is still there, and the log
+    is only read when another writer was met. `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB
+    results, a `Scan`) or a pandas DataFrame, whose index is dropped. It is streamed: memory holds a few batches and the
+    open files. Columns are found by name; a nullable one that is missing becomes null. Arrow extension types are
+    refused, but for those whose values are what is stored: JSON, UUIDs, variants, and geometries of GeoArrow as
+    well-known binary or text. `mode`: `"append"`, `"overwrite"` to replace all rows, or `"error"` if there is a table
+    already. `partition_by`: of a new table; on an existing one it must agree. `properties`, `name`, `description`: of a
+    new table only. `target_file_size`: bytes at which a new file is begun. `compression`: Parquet codec, such as
+    `"zstd"` or `"snappy"`. `user_metadata`: free text for the commit's `commitInfo`. `app_id` and `app_version`: an
+    application's own transaction (PROTOCOL.md: "Transaction Identifiers").
 
     Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
     `CommitConflictError` when another writer's commit may not be followed by this one, `StorageError` when the store
@@ -162,13 +171,20 @@ def write(
     rows = stream(data)
     if isinstance(uri, Table):
         plain = chosen.keys() <= {"user_metadata"} and partition_by is None and storage_options is None
-        if plain and mode == "append" and uri.is_known():
-            with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
-                transaction.append(rows)
-            if transaction.committed is not None:
-                return transaction.committed
-            # There were no rows, and a stream is read once.
-            rows = pa.schema(rows.schema).empty_table()
+        remembers = uri.remembers()
+        if plain and mode == "append" and (remembers or uri.exists()):
+            try:
+                with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
+                    transaction.append(rows)
+            except (MetadataChangedError, ProtocolChangedError, TableNotFoundError):
+                # The table is not what was remembered of it. A stream is read once.
+                if not remembers or not isinstance(rows, pa.Table):
+                    raise
+            else:
+                if transaction.committed is not None:
+                    return transaction.committed
+                # There were no rows, and a stream is read once.
+                rows = pa.schema(rows.schema).empty_table()
         storage_options = uri.storage_options if storage_options is None else storage_options
         uri = uri.uri
     where, store = place(uri, storage_options)

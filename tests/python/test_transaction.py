@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -121,6 +122,18 @@ def test_an_exception_abandons_the_transaction(table: Table) -> None:
     assert tx.committed is None
     assert data_files(table) == before
     assert table.snapshot().version == 0
+
+
+def test_rows_of_an_abandoned_transaction_are_not_read(table: Table) -> None:
+    with pytest.raises(KeyError), table.transaction() as tx:
+        others = tx.scan()
+        tx.append(shop("d", 5))
+        own = tx.scan()
+        assert items(own) == [1, 2, 3, 4, 5]
+        raise KeyError
+    with pytest.raises(InvalidInputError, match="the transaction was abandoned"):
+        own.to_arrow()
+    assert items(others) == [1, 2, 3, 4]
 
 
 def test_reading_alone_writes_nothing(table: Table) -> None:
@@ -325,9 +338,9 @@ def counted(table: Table, action: Any) -> dict[str, int]:
 def test_an_uncontended_commit_is_one_put_and_no_list(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     for _ in range(3):
-        # The data file, the commit, its checksum.
+        # The data file, the commit, its checksum; and meanwhile whether the version before is still there.
         once = counted(table, lambda: deltic.write(table, shop("d", 1)))
-        assert once == {"lists": 0, "gets": 0, "heads": 0, "puts": 3, "deletes": 0}
+        assert once == {"lists": 0, "gets": 0, "heads": 1, "puts": 3, "deletes": 0}
     deltic.write(table.uri, shop("d", 2))
     # A winner is read, and the end of the log after it; the checksum before is the winner's.
     met = counted(table, lambda: deltic.write(table, shop("d", 3)))
@@ -349,15 +362,91 @@ def test_a_handle_that_lost_touch_begins_again(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     with Table(table.uri).transaction() as tx:
         tx.set_properties({"delta.appendOnly": "true"})
+    assert deltic.write(table, shop("d", 2)).version == 3
+    with Table(table.uri).transaction() as tx:
+        tx.set_properties({"delta.dataSkippingNumIndexedCols": "1"})
+    # The files do not fit any more, and a stream cannot be written twice.
     with pytest.raises(deltic.MetadataChangedError):
-        deltic.write(table, shop("d", 2))
-    assert deltic.write(table, shop("d", 3)).version == 3
+        deltic.write(table, shop("d", 3).to_reader())
+    assert deltic.write(table, shop("d", 3).to_reader()).version == 5
     # Rows were written for columns that are others by the time the table is read.
     with pytest.raises(deltic.MetadataChangedError), table.transaction() as late:
         late.append(shop("d", 4))
         with Table(table.uri).transaction() as tx:
             tx.set_properties({"mine": "1"})
         late.scan()
+
+
+def test_a_table_that_was_made_anew_gets_the_rows(table: Table) -> None:
+    for n in range(5):
+        deltic.write(table, shop("d", n))
+    for again in (shop("e", 7), shop("e", 8).to_reader()):
+        shutil.rmtree(table.uri)
+        deltic.write(table.uri, shop("a", 1), partition_by=["shop"])
+        deltic.write(table.uri, shop("a", 2))
+        assert deltic.write(table, again).version == 2
+        assert items(Table(table.uri).scan())[:2] == [1, 2]
+        assert Table(table.uri).scan().to_arrow().num_rows == 3
+        assert table.check().ok
+        for n in range(5):
+            deltic.write(table, shop("d", n))
+
+
+def test_a_table_that_was_deleted_is_made_anew(table: Table) -> None:
+    deltic.write(table, shop("d", 1))
+    shutil.rmtree(table.uri)
+    with pytest.raises(deltic.TableNotFoundError):
+        deltic.write(table, shop("d", 2).to_reader())
+    assert not table.exists()
+    assert not data_files(table)
+    deltic.write(table.uri, SHOPS, partition_by=["shop"])
+    deltic.write(table, shop("d", 2))
+    shutil.rmtree(table.uri)
+    assert deltic.write(table, shop("d", 3)).version == 0
+    assert items(table.scan()) == [3]
+
+
+def widen(uri: str) -> None:
+    with Table(uri).transaction() as tx:
+        tx.set_metadata(schema=pa.schema([*SHOPS.schema, ("c", pa.int64())]))
+
+
+def test_data_that_fits_the_table_is_not_measured_by_an_older_one(table: Table) -> None:
+    deltic.write(table, shop("d", 1))
+    widen(table.uri)
+    # A column that was added, in rows that can be read once.
+    rows = shop("d", 2).append_column("c", pa.array([9]))
+    assert deltic.write(table, rows.to_reader()).version == 3
+    with pytest.raises(InvalidInputError, match=r"column `x`"):
+        deltic.write(table, shop("d", 2).append_column("x", pa.array([9])))
+    assert deltic.write(table, rows).version == 4
+    assert sorted(row["c"] for row in table.scan().to_arrow().to_pylist() if row["items"] == 2 and row["c"]) == [9, 9]
+
+
+def test_rows_without_a_column_that_was_added_are_committed(table: Table) -> None:
+    deltic.write(table, shop("d", 1))
+    widen(table.uri)
+    assert deltic.write(table, shop("d", 2).to_reader()).version == 3
+    with table.transaction() as tx:
+        tx.append(shop("d", 3))
+    assert tx.committed is not None
+    assert (tx.committed.version, items(table.scan())) == (4, [1, 1, 2, 2, 3, 3, 4])
+
+
+def test_a_block_that_fails_and_a_newer_snapshot_end_what_is_remembered(table: Table) -> None:
+    deltic.write(table, shop("d", 1))
+    assert table.remembers()
+    assert table.snapshot().version == 1
+    assert table.remembers()
+    deltic.write(table.uri, shop("d", 2))
+    assert table.snapshot(1).version == 1
+    assert table.remembers()
+    assert table.snapshot().version == 2
+    assert not table.remembers()
+    deltic.write(table, shop("d", 3))
+    with pytest.raises(KeyError), table.transaction():
+        raise KeyError
+    assert not table.remembers()
 
 
 def test_checksums_follow_from_commit_to_commit(table: Table) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -216,6 +217,39 @@ def test_layouts_of_arrow_are_taken_as_the_type_they_hold(uri: str, given: pa.Da
     read = deltic.Table(uri).scan().to_arrow()
     assert read.schema.field("v").type == kept
     assert [None if v is None else v for v in read["v"].to_pylist()] == chosen
+
+
+def private(storage: pa.Array, name: str) -> pa.Table:
+    field = pa.field("v", storage.type, metadata={"ARROW:extension:name": name})
+    return pa.table([storage], schema=pa.schema([field]))
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (lambda: pandas.DataFrame({"v": pandas.period_range("2026-01", periods=2, freq="M")}), "pandas.period"),
+        (lambda: pandas.DataFrame({"v": pandas.interval_range(0, 2)}), "pandas.interval"),
+        (lambda: polars.DataFrame({"v": polars.Series([object()], dtype=polars.Object)}), "Object"),
+        (lambda: pa.table({"v": pa.array([1, 0], pa.bool8())}), "arrow.bool8"),
+        (lambda: private(pa.array([1]), "mine"), "mine"),
+    ],
+    ids=["period", "interval", "object", "bool8", "private"],
+)
+def test_private_types_are_not_stored_as_what_they_are_made_of(uri: str, data: Any, name: str) -> None:
+    with pytest.raises(deltic.InvalidInputError, match=f"column `v` .*{name}.*cast it"):
+        deltic.write(uri, data())
+    assert not deltic.Table(uri).exists()
+    deltic.write(uri, pa.table({"v": [1]}))
+    with pytest.raises(deltic.InvalidInputError, match=f"column `v` .*{name}.*cast it"):
+        deltic.write(uri, data())
+
+
+def test_extension_types_that_are_what_is_stored_are_written(uri: str) -> None:
+    one = uuid.uuid4()
+    given = pa.table({"u": pa.array([one.bytes], pa.uuid()), "j": pa.array(['{"a":1}'], pa.json_())})
+    deltic.write(uri, given)
+    deltic.write(uri, given)
+    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"u": one.bytes, "j": '{"a":1}'}] * 2
 
 
 NESTED = pa.struct([("x", pa.int64()), ("deep", pa.struct([("y", pa.string())]))])

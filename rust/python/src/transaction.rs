@@ -4,7 +4,8 @@
 //! came of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deltic_protocol::error::{Error, Result as CoreResult};
@@ -27,8 +28,8 @@ use crate::errors::{Failure, Result};
 use crate::runtime::{Runtime, run, run_or_undo};
 use crate::table::{Snapshot, Table, read_tasks};
 
-/// How long what a commit left may be built on unasked. A table that was deleted and made anew in the meantime would get a
-/// commit far beyond its end; no transaction that reads first is safe from that either while it runs.
+/// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
+/// put already.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// What a handle knows of its table after a commit of its own, and since when.
@@ -46,9 +47,9 @@ impl Base {
 /// What is said of a commit: JSON text, its lines if they were asked for, and what its handle knows now.
 type Landed<'py> = (String, Option<Bound<'py, PyBytes>>, Base);
 
-/// A transaction that is being put together; taken away when it ends.
+/// A transaction that is being put together, taken away when it ends; and whether it was abandoned.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Transaction(Mutex<Option<Draft>>);
+pub(crate) struct Transaction(Mutex<Option<Draft>>, Arc<AtomicBool>);
 
 impl Transaction {
     /// Runs a step on the draft, which stays what it is if the step fails or is interrupted.
@@ -76,7 +77,7 @@ impl Transaction {
         let (clock, known) =
             (Clock::default(), base.filter(|base| base.1.elapsed() < FRESH).map(|base| base.0.clone()));
         let draft = run(py, Draft::begin(table.storage(), (known, table.latest()), options, &clock))?;
-        Ok(Self(Mutex::new(Some(draft))))
+        Ok(Self(Mutex::new(Some(draft)), Arc::default()))
     }
 
     fn replayed(&self, py: Python<'_>) -> Result<Option<u64>> {
@@ -91,7 +92,8 @@ impl Transaction {
     fn scan(&self, py: Python<'_>, columns: Option<Vec<String>>, filter: Option<String>) -> Result<TransactionScan> {
         self.with(|draft| {
             let group = run(py, draft.scan(columns.as_deref(), filter.as_deref()))?;
-            Ok(TransactionScan { storage: draft.storage().clone(), group })
+            let abandoned = self.1.clone();
+            Ok(TransactionScan { storage: draft.storage().clone(), group, abandoned, reads_own: draft.has_added() })
         })
     }
 
@@ -99,7 +101,8 @@ impl Transaction {
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, in_memory: bool) -> Result<u64> {
         let rows = reader_from_py(data)?;
         self.with(|draft| {
-            let spec = draft.write_spec(rows.schema())?;
+            let schema = rows.schema();
+            let spec = run(py, draft.attempt(|draft| draft.write_spec(schema)))?;
             let storage = draft.storage().clone();
             let location = storage.location().to_owned();
             let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
@@ -124,6 +127,7 @@ impl Transaction {
     #[pyo3(signature = (name, description, schema, properties, unset))]
     fn set_metadata(
         &self,
+        py: Python<'_>,
         name: Option<String>,
         description: Option<String>,
         schema: Option<&Bound<'_, PyAny>>,
@@ -135,16 +139,17 @@ impl Transaction {
             None => None,
         };
         let change = MetadataChange { name, description, schema, properties, unset };
-        self.with(|draft| Ok(draft.set_metadata(change, &Clock::default())?))
+        let clock = Clock::default();
+        self.with(|draft| run(py, draft.attempt(|draft| draft.set_metadata(change.clone(), &clock))))
     }
 
-    fn add_feature(&self, name: &str) -> Result<()> {
-        self.with(|draft| Ok(draft.add_feature(name)?))
+    fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
+        self.with(|draft| run(py, draft.attempt(|draft| draft.add_feature(name))))
     }
 
     #[pyo3(signature = (domain, configuration))]
-    fn set_domain(&self, domain: &str, configuration: Option<&str>) -> Result<()> {
-        self.with(|draft| Ok(draft.set_domain(domain, configuration)?))
+    fn set_domain(&self, py: Python<'_>, domain: &str, configuration: Option<&str>) -> Result<()> {
+        self.with(|draft| run(py, draft.attempt(|draft| draft.set_domain(domain, configuration))))
     }
 
     /// Commits; gives JSON text of what was done, the lines of the commit if they are wanted, and what the handle knows
@@ -173,6 +178,7 @@ impl Transaction {
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
+        self.1.store(true, Ordering::Relaxed);
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         match taken {
             Some(draft) => run(py, async {
@@ -224,6 +230,9 @@ where
 pub(crate) struct TransactionScan {
     storage: Storage,
     group: TaskGroup,
+    abandoned: Arc<AtomicBool>,
+    /// Whether rows that the transaction wrote are among them.
+    reads_own: bool,
 }
 
 #[pymethods]
@@ -240,6 +249,10 @@ impl TransactionScan {
 
     #[pyo3(signature = (batch_size = None))]
     fn read(&self, py: Python<'_>, batch_size: Option<std::num::NonZeroUsize>) -> Result<ArrowStream> {
+        if self.reads_own && self.abandoned.load(Ordering::Relaxed) {
+            let gone = "the transaction was abandoned, and the rows that it wrote are gone; scan the table";
+            return Err(Error::invalid(gone).in_table(self.storage.location()).into());
+        }
         read_tasks(py, self.storage.clone(), self.group.clone(), batch_size)
     }
 }

@@ -44,13 +44,20 @@ pub struct Base {
     pub checksum: Option<VersionChecksum>,
     /// Its files, if there are few enough to be kept in mind.
     trail: Option<Arc<Trail>>,
+    /// The length of its commit, if a commit of the handle's own left all this: nobody has looked at the log since.
+    commit_length: Option<u64>,
 }
 
 impl Base {
     /// What a snapshot knows.
     pub async fn of(snapshot: &Snapshot) -> Result<Self> {
         let (state, checksum) = (state_of(snapshot).await?, snapshot.checksum().cloned());
-        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new) })
+        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_length: None })
+    }
+
+    /// The length of the version's commit, if it is remembered rather than read: then the table may be another by now.
+    pub fn remembered(&self) -> Option<u64> {
+        self.commit_length
     }
 }
 
@@ -66,17 +73,44 @@ pub struct AfterCommit {
 impl AfterCommit {
     /// Writes what is due. `known` is what was known of the version that the commit was prepared on.
     pub async fn run(storage: &Storage, committed: &Committed, known: Option<&Base>, now_ms: i64) -> Self {
+        let checksum = increment(storage, committed, known).await;
+        Self::follow(storage, committed, (known, checksum), now_ms).await
+    }
+
+    /// As [`AfterCommit::run`], of a commit that may not stand, which is found out while its checksum is written.
+    ///
+    /// # Errors
+    /// That of `stands`. The checksum is taken back then: it says of a version what is not so.
+    pub(crate) async fn run_if<E>(
+        storage: &Storage,
+        committed: &Committed,
+        (known, stands): (&Base, impl Future<Output = Result<(), E>>),
+        now_ms: i64,
+    ) -> Result<Self, E> {
+        let (stands, checksum) = futures::join!(stands, increment(storage, committed, Some(known)));
+        if let Err(error) = stands {
+            if !matches!(checksum, Ok(None)) {
+                let _deleted = storage.delete(&log_path(&checksum_name(committed.version))).await;
+            }
+            return Err(error);
+        }
+        Ok(Self::follow(storage, committed, (Some(known), checksum), now_ms).await)
+    }
+
+    async fn follow(
+        storage: &Storage,
+        committed: &Committed,
+        (known, checksum): (Option<&Base>, Result<Option<VersionChecksum>>),
+        now_ms: i64,
+    ) -> Self {
         let mut failed = Vec::new();
         let (version, metadata) = (committed.version, &committed.state.metadata);
         // A property that only checkpoints depend on must not stop anything else.
         let interval = Properties::of(metadata).checkpoint_interval().unwrap_or(CHECKPOINT_INTERVAL);
-        let mut checksum = match increment(storage, committed, known).await {
-            Ok(checksum) => checksum,
-            Err(error) => {
-                failed.push(("checksumError", error));
-                None
-            }
-        };
+        let mut checksum = checksum.unwrap_or_else(|error| {
+            failed.push(("checksumError", error));
+            None
+        });
         let mut trail = known.and_then(|base| base.trail.as_ref()).and_then(|trail| trail.with(committed, now_ms));
         if is_due(version, interval) {
             match checkpoint(storage, (version, trail.take()), checksum.as_ref(), now_ms).await {
@@ -103,8 +137,8 @@ impl AfterCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
-        let trail = trail.map(Arc::new);
-        Self { base: Base { state: committed.state.clone(), checksum, trail }, failed }
+        let (trail, commit_length) = (trail.map(Arc::new), Some(committed.lines.len()));
+        Self { base: Base { state: committed.state.clone(), checksum, trail, commit_length }, failed }
     }
 }
 
@@ -139,7 +173,8 @@ async fn counted(
     counted.await.map_err(|error| failed.push(("checksumError", error))).ok()
 }
 
-fn txn_id(committed: &Committed) -> Option<&str> {
+/// The id by which the commit is found in the log.
+pub(crate) fn txn_id(committed: &Committed) -> Option<&str> {
     committed.said.commit_info.as_ref().and_then(CommitInfo::txn_id)
 }
 

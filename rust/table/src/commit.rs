@@ -10,11 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
+use deltic_protocol::log::segment::LogFile;
 use futures::future::BoxFuture;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::log_reader::{self, log_path};
+use crate::snapshot::Snapshot;
 use crate::storage::{Body, Put, Storage, Syncing};
 
 /// Makes versions exist.
@@ -31,6 +34,19 @@ pub trait Committer: Send + Sync {
     /// Takes `version`, just written, back if there are later ones that are older: the log was cleaned where it stands.
     /// Whether it did.
     fn withdraw_if_late(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
+
+    /// Takes `version`, just written, back if it does not follow the table that its writer remembered: the commit of
+    /// `base` is not there any more, or has another length, and no table of the same id leads to `version` either.
+    /// Whether it did.
+    ///
+    /// Where tables are not deleted there is nothing to look for.
+    fn withdraw_if_astray<'a>(
+        &'a self,
+        _version: u64,
+        (_base, _length): (&'a TableState, u64),
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
 }
 
 /// Commits by putting `_delta_log/<version>.json` if it is absent.
@@ -90,6 +106,38 @@ impl Committer for LogCommitter {
                 self.storage.delete(&log_path(&commit_name(version))).await?;
             }
             Ok(is_late)
+        })
+    }
+
+    fn withdraw_if_astray<'a>(
+        &'a self,
+        version: u64,
+        (base, length): (&'a TableState, u64),
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            match self.storage.head(&log_path(&commit_name(base.version))).await {
+                Ok(file) if file.size == length => return Ok(false),
+                Ok(_) => {}
+                Err(e) if e.is_not_found() => {}
+                Err(e) => return Err(e),
+            }
+            // The log of the same table may have been cleaned meanwhile. The version before tells, for the checksum of this
+            // one says what its writer remembered.
+            let leads_here = match Snapshot::open(&self.storage, Some(version.saturating_sub(1))).await {
+                Ok(snapshot) if snapshot.metadata().id == base.metadata.id => return Ok(false),
+                Ok(_) => true,
+                Err(e) if e.is_not_found() || *e.kind() == Kind::Corrupt => false,
+                Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => true,
+                Err(e) => return Err(e),
+            };
+            // Of another table's log only the end may go. What no version leads to nobody can build on.
+            let is_followed = |listing: &[LogFile]| listing.iter().any(|file| file.name.version() > version);
+            if leads_here && is_followed(&log_reader::list(&self.storage, version).await?) {
+                let message = "the table was made anew meanwhile, and others have built on this commit";
+                return Err(Error::storage(false, message).at_version(version));
+            }
+            self.storage.delete(&log_path(&commit_name(version))).await?;
+            Ok(true)
         })
     }
 }

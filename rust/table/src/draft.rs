@@ -32,8 +32,10 @@ use crate::storage::{Storage, Syncing, decode_path};
 use crate::transaction::{Committed, Failed, Pace, Transaction};
 use crate::write::spec::{DataFile, WriteSpec};
 
+mod remembered;
 mod whole_files;
 
+use remembered::{is_outdated, stands};
 use whole_files::{batch_of, covered, remove_columns};
 
 /// What a caller says of a transaction when it begins.
@@ -225,6 +227,11 @@ impl Draft {
     /// Adds files that were written by [`Draft::write_spec`].
     pub fn append(&mut self, files: Vec<DataFile>) {
         self.added.extend(files);
+    }
+
+    /// Whether it has rows of its own.
+    pub fn has_added(&self) -> bool {
+        !self.added.is_empty()
     }
 
     /// As [`Draft::append`], of files that may still be on their way to the disk. The commit waits for them.
@@ -443,20 +450,27 @@ impl Draft {
         state
     }
 
-    /// Commits, unless there is nothing to say and nobody asked for an empty commit.
+    /// Commits, unless there is nothing to say and nobody asked for an empty commit. Rows that were only added to what a
+    /// handle remembered are committed to the table as it is, if the files fit that.
     ///
     /// # Errors
-    /// As [`Transaction::commit`].
+    /// As [`Transaction::commit`]; `Conflict` also if the table is not the one that was remembered.
     pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
-        let (storage, known, discarded) = (self.storage.clone(), self.base.clone(), self.discarded.clone());
+        let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         let own: Vec<String> = self.added.iter().map(|file| file.add.path.clone()).collect();
         remove_files(&storage, discarded).await;
-        match self.try_commit(committer, pace).await {
-            Ok(None) => Ok(None),
-            Ok(Some((committed, metrics))) => {
-                let after = AfterCommit::run(&storage, &committed, Some(&known), pace.now_ms()).await;
-                Ok(Some(Outcome { committed, metrics, after }))
-            }
+        let again = self.again();
+        let mut ended = self.commit_once(committer, pace).await;
+        let is_outdated = ended.as_ref().is_err_and(is_outdated);
+        if let Some(again) = again.filter(|_| is_outdated) {
+            ended = match again.on_newest().await {
+                Ok(Some(draft)) => draft.commit_once(committer, pace).await,
+                Ok(None) => ended,
+                Err(error) => Err(Failed::Certainly(error)),
+            };
+        }
+        match ended {
+            Ok(outcome) => Ok(outcome),
             Err(failed) => {
                 // Otherwise a commit may name them that has landed unheard, or will.
                 if matches!(failed, Failed::Certainly(_)) {
@@ -465,6 +479,15 @@ impl Draft {
                 Err(Error::from(failed).in_table(storage.location()))
             }
         }
+    }
+
+    /// The commit, and what follows it.
+    async fn commit_once(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>, Failed> {
+        let (storage, known) = (self.storage.clone(), self.base.clone());
+        let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
+        let stands = stands(committer, &committed, &known);
+        let after = AfterCommit::run_if(&storage, &committed, (&known, stands), pace.now_ms()).await?;
+        Ok(Some(Outcome { committed, metrics, after }))
     }
 
     /// The commit and its counters.

@@ -14,7 +14,7 @@ use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties, stored};
-use deltic_protocol::schema::arrow::from_arrow_schema;
+use deltic_protocol::schema::arrow::{check_extensions, from_arrow_schema};
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_protocol::{feature, legality};
@@ -344,6 +344,7 @@ fn check_existing(
 
 /// No row yet, but what can be said of the columns is said before any file is written.
 pub(crate) fn check_columns(state: &TableState, rows: &Schema) -> Result<()> {
+    check_extensions(rows)?;
     let shape = TableShape {
         schema: state.metadata.schema()?,
         partition_columns: state.metadata.partition_columns.clone(),

@@ -295,12 +295,7 @@ impl Transaction {
     }
 
     fn unknown_outcome(&self, attempts: u32, lost: Error) -> Error {
-        let id = &self.txn_id;
-        let message = format!(
-            "the outcome of the commit is unknown (attempts: {attempts}); \
-             look for the txnId {id} in the log before writing again"
-        );
-        Error::storage(false, message).caused_by(lost)
+        unknown_outcome(&self.txn_id, attempts, lost)
     }
 
     /// What is to stand in the log, and again what of it is not of files.
@@ -394,6 +389,15 @@ async fn sleep(mut wait: Duration, pace: &dyn Pace) {
         tokio::time::sleep(piece).await;
         wait = wait.saturating_sub(piece);
     }
+}
+
+/// That a commit may be in the log, or still get there, for the reason that is given.
+pub(crate) fn unknown_outcome(txn_id: &str, attempts: u32, lost: Error) -> Error {
+    let message = format!(
+        "the outcome of the commit is unknown (attempts: {attempts}); \
+         look for the txnId {txn_id} in the log before writing again"
+    );
+    Error::storage(false, message).caused_by(lost)
 }
 
 fn unread(version: u64) -> Error {

@@ -4,6 +4,7 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use deltic_protocol::error::Kind;
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, arrow, json};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 fn one_column(data_type: &str) -> String {
@@ -197,6 +198,42 @@ fn arrow_schemas_no_table_can_have() {
         let error = arrow::from_arrow_schema(&Schema::new(fields)).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
         assert!(error.message().contains(part), "{error}");
+    }
+}
+
+/// A column that says of its type, or of one inside it, that it is an extension.
+fn extended(name: &str, storage: ArrowType) -> Field {
+    let metadata = HashMap::from([("ARROW:extension:name".to_owned(), name.to_owned())]);
+    Field::new("v", storage, true).with_metadata(metadata)
+}
+
+#[test]
+fn extension_types_are_refused_unless_they_are_what_is_stored() {
+    let check = |field: Field| arrow::from_arrow_schema(&Schema::new(vec![field]));
+    for (name, storage) in [
+        ("arrow.json", ArrowType::Utf8),
+        ("arrow.uuid", ArrowType::FixedSizeBinary(16)),
+        ("arrow.parquet.variant", ArrowType::Binary),
+        ("geoarrow.wkt", ArrowType::Utf8),
+        ("", ArrowType::Int64),
+    ] {
+        check(extended(name, storage)).unwrap();
+    }
+    for name in ["pandas.period", "arrow.bool8", "arrow.opaque", "polars.object"] {
+        let inner = || Arc::new(extended(name, ArrowType::Int64));
+        let entries = |value: Arc<Field>| Fields::from(vec![Arc::new(Field::new("k", ArrowType::Utf8, false)), value]);
+        let entries = |value| Arc::new(Field::new("entries", ArrowType::Struct(entries(value)), false));
+        for (storage, path) in [
+            (ArrowType::List(inner()), "`c`"),
+            (ArrowType::Struct(Fields::from(vec![inner()])), "`c.v`"),
+            (ArrowType::Map(entries(inner()), false), "`c`"),
+            (ArrowType::LargeList(Arc::new(Field::new("e", ArrowType::List(inner()), true))), "`c`"),
+        ] {
+            let error = check(Field::new("c", storage, true)).unwrap_err();
+            assert_eq!(error.kind(), &Kind::Invalid);
+            let words = [path, name, "cast it to its storage type (Int64)"];
+            assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
+        }
     }
 }
 

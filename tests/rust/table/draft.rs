@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod remembered;
+
 struct World;
 
 impl Ids for World {

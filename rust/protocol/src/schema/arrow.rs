@@ -5,7 +5,8 @@
 //! without loss is accepted, and so are instants finer than microseconds, which are cut; the rest is refused with what
 //! to cast it to. A variant comes back as the struct that holds it: its Arrow type does not tell them apart.
 //! Geometries and geographies are `Binary` that two kinds of field metadata explain: `delta.type` holds the table type,
-//! and GeoArrow's extension `geoarrow.wkb` the reference system and the edges for those who know it.
+//! and GeoArrow's extension `geoarrow.wkb` the reference system and the edges for those who know it. Other extension types
+//! are refused, but for those whose values are what their storage says.
 //!
 //! Invariant: but for that, a schema survives the way to Arrow and back (`schema::properties::arrow_round_trips`).
 //!
@@ -28,6 +29,10 @@ const TABLE_TYPE: &str = "delta.type";
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Field metadata with the parameters of an Arrow extension type.
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+
+/// Extension types whose values are what is stored, whoever reads it.
+const TRANSPARENT: [&str; 6] =
+    ["arrow.json", "arrow.parquet.variant", "arrow.uuid", "geoarrow.wkb", "geoarrow.wkt", "parquet.variant"];
 
 /// Column metadata that is not text, which is all that Arrow's metadata can hold.
 const TYPED_KEYS: [&str; 7] = [
@@ -155,7 +160,46 @@ fn primitive_to_arrow(primitive: &PrimitiveType) -> ArrowType {
 /// The table schema that holds rows of an Arrow schema, or [`Kind::Invalid`](crate::error::Kind::Invalid) with
 /// what to cast or rename.
 pub fn from_arrow_schema(schema: &Schema) -> Result<StructType> {
+    check_extensions(schema)?;
     from_arrow_fields(schema.fields(), 0)
+}
+
+/// Refuses columns of an extension type, at any depth, that would be stored as what they do not mean: ordinals, codes,
+/// addresses.
+///
+/// # Errors
+/// `Invalid`, naming the column and the extension type.
+pub fn check_extensions(schema: &Schema) -> Result<()> {
+    schema.fields().iter().try_for_each(|field| check_extension(field, field.name(), 0))
+}
+
+fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
+    let named = field.metadata().get(EXTENSION_NAME).map(String::as_str);
+    if let Some(extension) = named.filter(|name| !name.is_empty() && !TRANSPARENT.contains(name)) {
+        let storage = field.data_type();
+        return Err(Error::invalid(format!(
+            "column `{path}` has the Arrow extension type `{extension}`, whose values mean more than Delta can hold; \
+             cast it to its storage type ({storage}) or to a string"
+        )));
+    }
+    match field.data_type() {
+        // No table has a column that nests deeper.
+        _ if depth > MAX_DEPTH => Ok(()),
+        ArrowType::Struct(fields) => {
+            fields.iter().try_for_each(|field| check_extension(field, &format!("{path}.{}", field.name()), depth + 1))
+        }
+        ArrowType::Map(entries, _) => match entries.data_type() {
+            ArrowType::Struct(fields) => fields.iter().try_for_each(|inner| check_extension(inner, path, depth + 1)),
+            _ => Ok(()),
+        },
+        ArrowType::List(inner)
+        | ArrowType::LargeList(inner)
+        | ArrowType::ListView(inner)
+        | ArrowType::LargeListView(inner)
+        | ArrowType::FixedSizeList(inner, _)
+        | ArrowType::RunEndEncoded(_, inner) => check_extension(inner, path, depth + 1),
+        _ => Ok(()),
+    }
 }
 
 fn from_arrow_fields(fields: &Fields, depth: usize) -> Result<StructType> {

@@ -51,8 +51,8 @@ struct State {
     plans: u64,
     last_use: Instant,
     columns: Vec<Cached>,
-    /// Whether somebody will pack what is not packed yet.
-    is_tended: bool,
+    /// The process in which a task will pack what is not packed yet. A child that was forked has no such task.
+    tended_by: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Held {
 impl Default for Cache {
     fn default() -> Self {
         let last_use = Instant::now();
-        let state = State { limit: DEFAULT_LIMIT, bytes: 0, plans: 0, last_use, columns: Vec::new(), is_tended: false };
+        let state = State { limit: DEFAULT_LIMIT, bytes: 0, plans: 0, last_use, columns: Vec::new(), tended_by: None };
         Self { state: Arc::new(Mutex::new(state)), pid: std::process::id() }
     }
 }
@@ -153,9 +153,10 @@ impl Cache {
         *slot = Some(Held::Plain(values.clone()));
         cached.bytes += bytes;
         state.bytes += bytes;
-        if let (false, Ok(runtime)) = (state.is_tended, Handle::try_current()) {
-            state.is_tended = true;
-            runtime.spawn(tend(Arc::downgrade(&self.state)));
+        let pid = std::process::id();
+        if let (true, Ok(runtime)) = (state.tended_by != Some(pid), Handle::try_current()) {
+            state.tended_by = Some(pid);
+            runtime.spawn(tend(Tender { cache: Arc::downgrade(&self.state), pid, is_done: false }));
         }
     }
 
@@ -204,12 +205,30 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Who packs columns. When it ends before its work is done, or is dropped with its runtime, another may begin.
+struct Tender {
+    cache: Weak<Mutex<State>>,
+    pid: u32,
+    is_done: bool,
+}
+
+impl Drop for Tender {
+    fn drop(&mut self) {
+        if self.is_done || self.pid != std::process::id() {
+            return;
+        }
+        if let Some(state) = self.cache.upgrade() {
+            locked(&state).tended_by = None;
+        }
+    }
+}
+
 /// Packs what is not packed yet, one column of a row group after the other, whenever nobody asks for any.
-async fn tend(cache: Weak<Mutex<State>>) {
+async fn tend(mut tender: Tender) {
     let mut rest = REST;
     loop {
         sleep(rest).await;
-        let Some(state) = cache.upgrade() else { return };
+        let Some(state) = tender.cache.upgrade() else { return };
         let due = locked(&state).due();
         drop(state);
         let (column, group, values) = match due {
@@ -217,12 +236,15 @@ async fn tend(cache: Weak<Mutex<State>>) {
                 rest = longer;
                 continue;
             }
-            Due::Nothing => return give_back().await,
+            Due::Nothing => {
+                tender.is_done = true;
+                return give_back().await;
+            }
             Due::Pack(column, group, values) => (column, group, values),
         };
         rest = Duration::ZERO;
         let Ok(packed) = spawn_blocking(move || Packed::of(&values)).await else { return };
-        let Some(state) = cache.upgrade() else { return };
+        let Some(state) = tender.cache.upgrade() else { return };
         let _plain = locked(&state).replace(&column, group, packed);
     }
 }
@@ -261,7 +283,7 @@ impl State {
         match self.unpacked() {
             Some((column, group, values)) => Due::Pack(column, group, values),
             None => {
-                self.is_tended = false;
+                self.tended_by = None;
                 Due::Nothing
             }
         }
@@ -354,7 +376,7 @@ mod tests {
         let plain = cache.bytes();
         assert!(!cache.get(&Column::Size, 2).unwrap().is_packed());
         let started = Instant::now();
-        while cache.state().unwrap().is_tended && started.elapsed() < 100 * REST {
+        while cache.state().unwrap().tended_by.is_some() && started.elapsed() < 100 * REST {
             sleep(REST / 10).await;
         }
         assert!(cache.bytes() * 3 < plain, "{} of {plain}", cache.bytes());
@@ -370,6 +392,30 @@ mod tests {
         assert!(cache.get(&Column::Size, 3).unwrap().is_packed());
         cache.limit(100);
         assert_eq!((cache.bytes(), cache.get(&Column::Size, 0).is_none()), (0, true));
+    }
+
+    #[test]
+    fn another_begins_where_who_packs_is_gone() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let own = Some(std::process::id());
+        let cache = Cache::default();
+        let first = runtime();
+        first.block_on(async { cache.put(&Column::Size, 0, &numbers(0)) });
+        assert_eq!(cache.state().unwrap().tended_by, own);
+        // The runtime ends with the task.
+        drop(first);
+        assert_eq!(cache.state().unwrap().tended_by, None);
+        // As in a child that was forked, with the parent's task in mind.
+        cache.state().unwrap().tended_by = Some(std::process::id() + 1);
+        runtime().block_on(async {
+            cache.put(&Column::Size, 1, &numbers(1));
+            assert_eq!(cache.state().unwrap().tended_by, own);
+            let started = Instant::now();
+            while cache.state().unwrap().tended_by.is_some() && started.elapsed() < 100 * REST {
+                sleep(REST / 10).await;
+            }
+        });
+        assert!((0..2).all(|group| cache.get(&Column::Size, group).unwrap().is_packed()));
     }
 
     #[test]

@@ -1,0 +1,136 @@
+//! A draft on what a handle remembers of its last commit, and what becomes of it if the table is another by now.
+//!
+//! Such a draft asks the store for nothing before its commit is put. So a commit counts only if the one that it builds on
+//! is still there, what the remembered table does not allow is asked of the table as it is, and rows that were only added
+//! go to that one, too, where their files fit it.
+//!
+//! PROTOCOL.md: "Commit Protocol", "Schema Evolution".
+
+use std::collections::BTreeSet;
+
+use deltic_protocol::action::Metadata;
+use deltic_protocol::conflict::{Actions, Conflict, MAINTENANCE, ReadSet};
+use deltic_protocol::schema::StructField;
+
+use super::{Draft, check_writable};
+use crate::after_commit::{Base, txn_id};
+use crate::commit::Committer;
+use crate::error::{Error, Kind, Result};
+use crate::snapshot::Snapshot;
+use crate::storage::Syncing;
+use crate::transaction::{Committed, Failed, unknown_outcome};
+
+/// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
+const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
+
+impl Draft {
+    /// Takes a step. If what is remembered does not allow it, the table is read, and the step is taken once more.
+    ///
+    /// # Errors
+    /// Those of the step and of [`Draft::snapshot`].
+    pub async fn attempt<T>(&mut self, step: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        match step(self) {
+            Err(_) if self.base.remembered().is_some() => {
+                self.snapshot().await?;
+                step(self)
+            }
+            done => done,
+        }
+    }
+
+    /// What to begin again with, if this only adds rows to a table that is remembered.
+    pub(super) fn again(&self) -> Option<Self> {
+        let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
+        let only_adds = self.removed.is_empty()
+            && self.metadata.is_none()
+            && self.protocol.is_none()
+            && self.domains.is_empty()
+            && reads_nothing;
+        let known = self.base.remembered().filter(|_| only_adds);
+        known.map(|_| Self {
+            storage: self.storage.clone(),
+            options: self.options.clone(),
+            isolation: self.isolation,
+            base: self.base.clone(),
+            snapshot: None,
+            latest: None,
+            read: ReadSet::Nothing,
+            removed: Actions::new(),
+            added: self.added.clone(),
+            syncing: Syncing::default(),
+            discarded: Vec::new(),
+            metadata: None,
+            protocol: None,
+            domains: self.domains.clone(),
+            txn_id: self.txn_id.clone(),
+            has_ids: self.has_ids,
+        })
+    }
+
+    /// The same rows for the newest version; none if their files do not fit it.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no table any more, `Unsupported` if deltic cannot write it.
+    pub(super) async fn on_newest(mut self) -> Result<Option<Self>> {
+        // Not refreshed from one that was open: the table may be another.
+        let snapshot = Snapshot::open(&self.storage, None).await?;
+        let base = Base::of(&snapshot).await?;
+        check_writable(&base.state).map_err(|e| self.placed(e))?;
+        if !takes_files_of(&self.base.state.metadata, &base.state.metadata).map_err(|e| self.placed(e))? {
+            return Ok(None);
+        }
+        (self.base, self.snapshot) = (base, Some(snapshot));
+        Ok(Some(self))
+    }
+}
+
+/// Whether a commit failed for what the table has become.
+pub(super) fn is_outdated(failed: &Failed) -> bool {
+    match failed {
+        Failed::Certainly(error) => {
+            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
+        }
+        Failed::Perhaps(_) => false,
+    }
+}
+
+/// Whether a commit stands that was put after `base`. If that is remembered, the table may have been deleted since, or made
+/// anew.
+pub(super) async fn stands(committer: &dyn Committer, committed: &Committed, base: &Base) -> Result<(), Failed> {
+    let Some(length) = base.remembered() else { return Ok(()) };
+    match committer.withdraw_if_astray(committed.version, (&base.state, length)).await {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            let message = format!(
+                "the table was deleted or made anew since this handle made version {}, so nothing was committed; begin \
+                 again",
+                base.state.version
+            );
+            Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
+        }
+        // It is in the log, and nobody knows whether it counts.
+        Err(error) => {
+            let txn_id = txn_id(committed).unwrap_or_default();
+            Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error)))
+        }
+    }
+}
+
+/// Whether files that were written for a table of metadata `before` may join one of `after`: it may have more columns that
+/// nobody has to fill.
+fn takes_files_of(before: &Metadata, after: &Metadata) -> Result<bool> {
+    let keys: BTreeSet<&String> = before.configuration.keys().chain(after.configuration.keys()).collect();
+    let same_properties = keys.into_iter().all(|key| {
+        let is_free =
+            !key.starts_with("delta.") || MAINTENANCE.contains(&key.as_str()) || NOT_OF_FILES.contains(&key.as_str());
+        is_free || before.configuration.get(key) == after.configuration.get(key)
+    });
+    if !same_properties || before.partition_columns != after.partition_columns {
+        return Ok(false);
+    }
+    let (before, after) = (before.schema()?, after.schema()?);
+    let is_bare = |key: &String| key == "comment" || key.starts_with("delta.columnMapping.");
+    let is_null_at_will = |field: &StructField| field.nullable && field.metadata.keys().all(is_bare);
+    let keeps = before.fields.iter().all(|field| after.fields.contains(field));
+    Ok(keeps && after.fields.iter().all(|field| before.fields.contains(field) || is_null_at_will(field)))
+}

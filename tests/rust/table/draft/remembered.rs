@@ -1,0 +1,170 @@
+//! What becomes of a handle's memory of a table that is another by now.
+
+use deltic_protocol::log::name::commit_name;
+use deltic_table::transaction::Committed;
+
+use super::*;
+
+const COLUMNS: &[(&str, &str)] = &[("p", "string"), ("x", "long")];
+
+/// A table of another id.
+fn anew(columns: &[(&str, &str)], configuration: Value) -> Value {
+    let mut metadata = metadata(columns, &["p"], configuration);
+    metadata["metaData"]["id"] = json!("another");
+    metadata
+}
+
+/// Deletes the log, and puts these commits there.
+fn replace_log(sample: &Sample, commits: &[Vec<Value>]) {
+    let folder = sample.log("");
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(folder.join("_sidecars")).unwrap();
+    commits.iter().zip(0..).for_each(|(actions, version)| sample.commit(version, actions));
+}
+
+fn in_c(path: &str) -> Value {
+    add_with(path, json!({"partitionValues": {"p": "c"}}))
+}
+
+/// The files of the log, but for the folder of sidecars.
+fn log_files(sample: &Sample) -> Vec<String> {
+    let entries = std::fs::read_dir(sample.log("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| name != "_sidecars");
+    names.sort();
+    names
+}
+
+/// Adds one file to what a handle remembers.
+async fn add_one(sample: &Sample, base: Base, path: &str) -> Result<Committed> {
+    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
+    draft.append(vec![file(path)]);
+    let outcome = commit(draft).await?.unwrap();
+    assert!(outcome.after.failed.is_empty(), "{:?}", outcome.after.failed);
+    Ok(outcome.committed)
+}
+
+/// The paths of the newest version.
+async fn paths(sample: &Sample) -> Vec<String> {
+    live(&sample.open().await.unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_remembers_looks_once_whether_it_is_still_there() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let before = sample.storage.counts();
+    append(&sample, Some(base), "c2").await;
+    let counts = sample.storage.counts().since(&before);
+    assert_eq!((counts.puts, counts.heads, counts.lists, counts.gets, counts.deletes), (2, 1, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_commit_goes_to_the_table_that_is_there() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let base = append(&sample, Some(base), "c2").await;
+    let create = vec![protocol(1, 2), anew(COLUMNS, json!({"delta.appendOnly": "true"}))];
+    // With fewer versions, with as many, and with more: each is gone or another file.
+    for versions in [1, 2, 3, 4, 6] {
+        let mut commits = vec![create.clone()];
+        commits.extend((1..versions).map(|version| vec![in_c(&format!("n{version}"))]));
+        replace_log(&sample, &commits);
+        let committed = add_one(&sample, base.clone(), "c3").await.unwrap();
+        assert_eq!(committed.version, versions);
+        let mut expected: Vec<String> = (1..versions).map(|version| format!("n{version}")).collect();
+        expected.insert(0, "c3".to_owned());
+        assert_eq!(paths(&sample).await, expected);
+        let mut names: Vec<String> = (0..=versions).map(commit_name).collect();
+        names.extend(checksum(&sample, versions).map(|_| checksum_name(versions)));
+        names.sort();
+        assert_eq!(log_files(&sample), names);
+    }
+}
+
+#[tokio::test]
+async fn rows_that_do_not_fit_the_table_that_is_there_are_not_committed() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let number = anew(&[("p", "string"), ("x", "string")], json!({}));
+    let names = anew(COLUMNS, json!({"delta.dataSkippingStatsColumns": "p"}));
+    for create in [number, names] {
+        for versions in [1, 2, 3] {
+            let mut commits = vec![vec![protocol(1, 2), create.clone()]];
+            commits.extend((1..versions).map(|version| vec![in_c(&format!("n{version}"))]));
+            replace_log(&sample, &commits);
+            let before = log_files(&sample);
+            let error = add_one(&sample, base.clone(), "c2").await.unwrap_err();
+            assert_eq!(error.kind(), &Kind::Conflict(Conflict::MetadataChanged), "{error}");
+            assert!(error.message().contains("begin again"), "{error}");
+            assert_eq!(log_files(&sample), before);
+            assert!(!sample.log("../c2").exists());
+        }
+    }
+    replace_log(&sample, &[]);
+    let error = add_one(&sample, base, "c2").await.unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    assert_eq!(log_files(&sample), Vec::<String>::new());
+    assert!(!sample.log("../c2").exists());
+}
+
+#[tokio::test]
+async fn a_log_that_was_cleaned_is_still_the_tables() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let last = append(&sample, Some(base.clone()), "c2").await.state.version;
+    deltic_table::checkpoint::write::checkpoint(&sample.storage, 1).await.unwrap();
+    (0..last).for_each(|version| sample.delete(&commit_name(version)));
+    let committed = add_one(&sample, base, "c3").await.unwrap();
+    assert_eq!((committed.version, committed.attempts), (3, 2));
+    assert!(paths(&sample).await.contains(&"c3".to_owned()));
+}
+
+#[tokio::test]
+async fn rows_go_along_with_columns_that_were_added() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let wider = |more: &[(&str, &str)]| metadata(&[COLUMNS, more].concat(), &["p"], json!({"mine": "1"}));
+    sample.commit(2, &[wider(&[("y", "long")])]);
+    let committed = add_one(&sample, base.clone(), "c2").await.unwrap();
+    assert_eq!((committed.version, committed.attempts), (3, 1));
+    // Not where one must be filled, or was renamed.
+    let mut required = wider(&[("y", "long")]);
+    let mut schema: Value = serde_json::from_str(required["metaData"]["schemaString"].as_str().unwrap()).unwrap();
+    schema["fields"][2]["nullable"] = json!(false);
+    required["metaData"]["schemaString"] = json!(schema.to_string());
+    let renamed = metadata(&[("p", "string"), ("z", "long")], &["p"], json!({}));
+    for (version, change) in [(4, required), (5, renamed)] {
+        sample.commit(version, &[change]);
+        let error = add_one(&sample, base.clone(), "c3").await.unwrap_err();
+        assert_eq!(error.kind(), &Kind::Conflict(Conflict::MetadataChanged), "{error}");
+    }
+    // Who has read something begins again by itself.
+    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    draft.append(vec![file("c4")]);
+    draft.set_domain("app", Some("1")).unwrap();
+    sample.commit(6, &[wider(&[("y", "long")])]);
+    assert_eq!(commit(draft).await.unwrap_err().kind(), &Kind::Conflict(Conflict::MetadataChanged));
+}
+
+#[tokio::test]
+async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
+    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    assert!(draft.attempt(|draft| draft.set_metadata(unset.clone(), &World)).await.is_err());
+    sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
+    // It was read, and is not asked again.
+    assert!(draft.attempt(|draft| draft.set_metadata(unset.clone(), &World)).await.is_err());
+    let base = {
+        let known = append(&sample, None, "c2").await;
+        sample.commit(4, &[metadata(COLUMNS, &["p"], json!({"mine": "1", "yours": "2"}))]);
+        known
+    };
+    let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
+    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    draft.attempt(|draft| draft.set_metadata(yours.clone(), &World)).await.unwrap();
+    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 5);
+}
