@@ -1,6 +1,7 @@
 //! What becomes of a handle's memory of a table that is another by now.
 
 use deltic_protocol::log::name::commit_name;
+use deltic_table::storage::Storage;
 use deltic_table::transaction::Committed;
 
 use super::*;
@@ -167,4 +168,33 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
     draft.attempt(|draft| draft.set_metadata(yours.clone(), &World)).await.unwrap();
     assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 5);
+}
+
+#[tokio::test]
+async fn a_bucket_is_looked_at_the_same_way() {
+    let storage = Storage::open("memory://remembered", &HashMap::new()).unwrap();
+    let path = |version: u64| format!("_delta_log/{}", commit_name(version));
+    let create = |metadata: Value| format!("{}\n{metadata}\n", protocol(1, 2)).into();
+    let begin = |base| Draft::begin(&storage, (base, None), DraftOptions::default(), &World);
+    storage.put(&path(0), create(metadata(COLUMNS, &["p"], json!({})))).await.unwrap();
+    let mut base = None;
+    for (name, heads) in [("c1", 0), ("c2", 1)] {
+        let before = storage.counts();
+        let mut draft = begin(base).await.unwrap();
+        draft.append(vec![file(name)]);
+        base = Some(commit(draft).await.unwrap().unwrap().after.base);
+        assert_eq!(storage.counts().since(&before).heads, heads);
+    }
+    for file in storage.list_from("_delta_log", "").await.unwrap() {
+        storage.delete(&file.path).await.unwrap();
+    }
+    let mut draft = begin(base.clone()).await.unwrap();
+    draft.append(vec![file("c3")]);
+    assert!(commit(draft).await.unwrap_err().is_not_found());
+    assert_eq!(storage.list_from("_delta_log", "").await.unwrap(), []);
+    storage.put(&path(0), create(anew(COLUMNS, json!({})))).await.unwrap();
+    let mut draft = begin(base).await.unwrap();
+    draft.append(vec![file("c3")]);
+    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 1);
+    assert_eq!(live(&Snapshot::open(&storage, None).await.unwrap()).await.unwrap(), ["c3"]);
 }
