@@ -13,6 +13,23 @@ pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
         .caused_by(source)
 }
 
+/// Why something that is there whole or not at all, as a commit is, failed, and what that proves.
+#[derive(Debug)]
+pub enum Failed {
+    /// It is not there, nor will be.
+    Certainly(Error),
+    /// It may be there, or still get there.
+    Perhaps(Error),
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Certainly(error) | Failed::Perhaps(error) => error,
+        }
+    }
+}
+
 /// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
 /// whose place another might be created.
 pub(crate) fn vanished(error: Error) -> Error {

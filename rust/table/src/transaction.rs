@@ -25,6 +25,7 @@ use futures::stream::{self, StreamExt};
 use serde_json::{Map, Value, json};
 
 use crate::commit::Committer;
+pub use crate::error::Failed;
 use crate::error::{Error, Kind, Result};
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
@@ -95,23 +96,6 @@ pub trait Pace: Send + Sync {
     /// Whether the caller wants no further attempt. One that is under way is finished.
     fn is_cancelled(&self) -> bool {
         false
-    }
-}
-
-/// Why a transaction did not end as a commit, and what that proves.
-#[derive(Debug)]
-pub enum Failed {
-    /// Nothing was committed, nor will be.
-    Certainly(Error),
-    /// It may be in the log, or still get there.
-    Perhaps(Error),
-}
-
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Certainly(error) | Failed::Perhaps(error) => error,
-        }
     }
 }
 

@@ -35,11 +35,10 @@ use super::encode::{Encoding, Group, Output, grouped};
 use super::order::Order;
 use super::runs::Reader;
 use super::sidecars::{self, SIDECAR_FILES, Sidecars};
-use crate::error::{Error, Result};
+use crate::error::{Error, Failed, Result};
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
-use crate::transaction::Failed;
 
 /// More sidecars than these are not repeated in `_last_checkpoint`.
 const HINTED_SIDECARS: usize = 30;
