@@ -18,6 +18,7 @@ __all__ = [
     "bound",
     "epoch_ms",
     "flag",
+    "json_or_text",
     "location",
     "names",
     "optional_text",
