@@ -10,9 +10,11 @@
 //! PROTOCOL.md: "Action Reconciliation".
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use percent_encoding::percent_decode_str;
 
 use crate::action::batch::KeyBatch;
@@ -30,23 +32,22 @@ pub struct Replay {
 
 #[derive(Debug, Clone, Copy)]
 struct Position {
+    /// Of the file that stands there: to look at it again, in memory that is seldom at hand, is what takes time.
+    hash: u32,
     batch: u32,
     row: u32,
 }
 
 type Key<'a> = (Cow<'a, str>, Option<(&'a str, &'a str, Option<i32>)>);
 
+/// One of the batches that a [`Replay`] was shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown(u32);
+
 impl Replay {
     /// Nothing seen yet.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Makes room for so many more files.
-    pub fn reserve(&mut self, files: usize) {
-        let Self { state, seen, batches } = self;
-        let at = |p: &Position| batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
-        seen.reserve(files, |p| at(p).map_or(0, |k| hash(state, &k)));
     }
 
     /// How many files were seen.
@@ -67,21 +68,31 @@ impl Replay {
     /// Remembers the files of a commit. A bit is set for each that no newer action (nor an earlier row) mentioned.
     pub fn remember(&mut self, keys: &KeyBatch) -> BooleanBuffer {
         let mut newest = BooleanBufferBuilder::new(keys.len());
-        let batch = u32::try_from(self.batches.len()).unwrap_or(u32::MAX);
-        self.batches.push(keys.clone());
-        let Self { state, seen, batches } = self;
-        let at = |p: &Position| batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
-        for row in 0..keys.len() {
-            let sought = key(keys, row);
-            let hash = hash(state, &sought);
-            let is_new = seen.find(hash, |p| at(p).as_ref() == Some(&sought)).is_none();
-            if is_new {
-                let position = Position { batch, row: u32::try_from(row).unwrap_or(u32::MAX) };
-                seen.insert_unique(hash, position, |p| at(p).map_or(0, |k| self::hash(state, &k)));
-            }
-            newest.append(is_new);
-        }
+        let shown = self.show(keys.clone());
+        self.remember_rows(shown, 0..keys.len(), &mut newest);
         newest.finish()
+    }
+
+    /// Shows files of several commits, some rows of which are remembered at a time. None is yet.
+    pub fn show(&mut self, keys: KeyBatch) -> Shown {
+        let shown = Shown(u32::try_from(self.batches.len()).unwrap_or(u32::MAX));
+        self.batches.push(keys);
+        shown
+    }
+
+    /// Remembers rows of what was shown, and says the same of them as [`Replay::remember`].
+    pub fn remember_rows(&mut self, shown: Shown, rows: Range<usize>, newest: &mut BooleanBufferBuilder) {
+        let Self { state, seen, batches } = self;
+        let Some(keys) = batches.get(shown.0 as usize) else { return };
+        for row in rows {
+            let sought = Sought::new(state, key(keys, row));
+            let slot = seen.entry(sought.spread(), |p| sought.is_at(batches, p), |p| spread(p.hash));
+            newest.append(matches!(slot, Entry::Vacant(_)));
+            if let Entry::Vacant(slot) = slot {
+                let row = u32::try_from(row).unwrap_or(u32::MAX);
+                slot.insert(Position { hash: sought.hash, batch: shown.0, row });
+            }
+        }
     }
 
     /// Several, newest first, as one.
@@ -95,9 +106,7 @@ impl Replay {
 
     /// Whether the file with this path, as it stands in the log, and this deletion vector was mentioned.
     pub fn saw(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
-        let at = |p: &Position| self.batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
-        let sought = (canonical_path(path), deletion_vector);
-        self.seen.find(hash(&self.state, &sought), |p| at(p).as_ref() == Some(&sought)).is_some()
+        self.has(&Sought::new(&self.state, (canonical_path(path), deletion_vector)))
     }
 
     /// A bit for each file that no newer action mentioned. Remembers nothing, so batches may be asked in parallel.
@@ -105,20 +114,44 @@ impl Replay {
         if self.seen.is_empty() {
             return BooleanBuffer::new_set(keys.len());
         }
-        let at = |p: &Position| self.batches.get(p.batch as usize).map(|b| key(b, p.row as usize));
-        BooleanBuffer::collect_bool(keys.len(), |row| {
-            let sought = key(keys, row);
-            self.seen.find(hash(&self.state, &sought), |p| at(p).as_ref() == Some(&sought)).is_none()
-        })
+        BooleanBuffer::collect_bool(keys.len(), |row| !self.has(&Sought::new(&self.state, key(keys, row))))
     }
+
+    fn has(&self, sought: &Sought<'_>) -> bool {
+        self.seen.find(sought.spread(), |p| sought.is_at(&self.batches, p)).is_some()
+    }
+}
+
+/// A file that is looked for.
+struct Sought<'a> {
+    key: Key<'a>,
+    hash: u32,
+}
+
+impl<'a> Sought<'a> {
+    fn new(state: &ahash::RandomState, key: Key<'a>) -> Self {
+        // Half of the hash: of a million files, a hundred pairs have one in common, and are told apart by their paths.
+        let hash = (state.hash_one(&key) >> 32) as u32;
+        Self { key, hash }
+    }
+
+    fn spread(&self) -> u64 {
+        spread(self.hash)
+    }
+
+    fn is_at(&self, batches: &[KeyBatch], position: &Position) -> bool {
+        let found = || batches.get(position.batch as usize).map(|keys| key(keys, position.row as usize));
+        self.hash == position.hash && found().as_ref() == Some(&self.key)
+    }
+}
+
+/// A hash whose highest bits, which the table looks at as well as at the lowest, also depend on all of the half.
+fn spread(half: u32) -> u64 {
+    u64::from(half).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
     (canonical_path(keys.path(row)), keys.deletion_vector(row))
-}
-
-fn hash(state: &ahash::RandomState, key: &Key<'_>) -> u64 {
-    state.hash_one(key)
 }
 
 /// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.

@@ -14,13 +14,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
 use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::action::json::Wanted;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Remove};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
-use futures::stream::TryStreamExt;
 
 use crate::error::{Error, Result};
 use crate::log_reader::{self, log_path};
@@ -51,8 +49,7 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
         return Err(Error::invalid(message));
     }
     let files = commits(storage, start, end).await?;
-    let newest_first = log_reader::load(storage, files, HashMap::new(), Wanted::All);
-    let tail = Tail::replay(newest_first.map_ok(|loaded| loaded.actions)).await?;
+    let tail = Tail::replay(log_reader::load_whole(storage, files, HashMap::new())).await?;
     let tail = tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
     let lines = print(&tail, end)?;
     let path = log_path(&LogName::Compacted { start, end }.to_string());

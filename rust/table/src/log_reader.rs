@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::action::json::{CommitActions, Reading, Together, Wanted, parse_commit};
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::log::listing;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_prefix};
@@ -25,6 +25,8 @@ use crate::storage::Storage;
 const CONCURRENT_GETS: usize = 16;
 /// Commits of no more bytes than these together are not worth another thread.
 const FEW_BYTES: u64 = 32 * 1024;
+/// Commits of so many bytes together have their files in the same columns.
+const SHARED_BYTES: usize = 16 * 1024 * 1024;
 
 /// A commit that was read and parsed.
 #[derive(Debug)]
@@ -82,31 +84,70 @@ pub async fn segment(storage: &Storage, target: Option<u64>) -> Result<Segment> 
     Segment::choose(&listing, target, true).map_err(place)
 }
 
-/// Fetches and parses commits, in the order given, but for those whose bytes are `known` by the name of their file.
-///
-/// Several go together: most commits are small, and handing each from thread to thread would cost more than reading it.
+/// Fetches and parses commits, in the order given, but for those whose bytes are `known` by the name of their file. None
+/// of their file actions is read.
 pub fn load(
     storage: &Storage,
     files: Vec<LogFile>,
     known: HashMap<String, Bytes>,
-    wanted: Wanted,
 ) -> impl Stream<Item = Result<Loaded>> + use<> {
+    let one = |(file, bytes): (LogFile, Bytes)| {
+        let actions = parse(&file, &bytes, Wanted::NoFiles)?;
+        Ok(Loaded { actions, file, bytes })
+    };
+    in_groups(storage.clone(), files, known, move |group| group.into_iter().map(one).collect())
+}
+
+/// As [`load`], but all of what commits say; several have their files in the same columns.
+pub fn load_whole(
+    storage: &Storage,
+    files: Vec<LogFile>,
+    known: HashMap<String, Bytes>,
+) -> impl Stream<Item = Result<Together>> + use<> {
+    let parse = |group: Vec<(LogFile, Bytes)>| {
+        let first = group.first().map_or(&[][..], |(_, first)| first);
+        let (mut all, mut reading, mut bytes) = (Vec::new(), Reading::new(group.len(), first), 0_usize);
+        for (file, commit) in group {
+            bytes = bytes.saturating_add(commit.len());
+            if bytes > SHARED_BYTES {
+                all.extend(std::mem::take(&mut reading).finish()?);
+                bytes = commit.len();
+            }
+            let is_compacted = matches!(file.name, LogName::Compacted { .. });
+            let read = reading.read(&commit, Origin::Commit(version_of(&file)), is_compacted);
+            read.map_err(|e| placed(e, &file))?;
+        }
+        all.extend(reading.finish()?);
+        Ok(all)
+    };
+    in_groups(storage.clone(), files, known, move |group| match parse(group) {
+        Ok(all) => all.into_iter().map(Ok).collect(),
+        Err(e) => vec![Err(e)],
+    })
+}
+
+/// Several go together: most commits are small, and handing each from thread to thread would cost more than reading it.
+fn in_groups<T: Send + 'static>(
+    storage: Storage,
+    files: Vec<LogFile>,
+    known: HashMap<String, Bytes>,
+    parse: impl Fn(Vec<(LogFile, Bytes)>) -> Vec<Result<T>> + Copy + Send + 'static,
+) -> impl Stream<Item = Result<T>> {
     let together = (files.len() / (2 * parallelism())).clamp(1, CONCURRENT_GETS);
     let all_known: Option<u64> = files.iter().map(|file| Some(known.get(&file.file_name)?.len() as u64)).sum();
     let is_little = all_known.is_some_and(|bytes| bytes < FEW_BYTES);
-    let (storage, known) = (storage.clone(), Arc::new(known));
+    let known = Arc::new(known);
     let some = move |files: Vec<LogFile>| {
         let (storage, known) = (storage.clone(), known.clone());
         let work = async move {
             let unknown = files.iter().filter(|file| !known.contains_key(&file.file_name));
             let paths: Vec<String> = unknown.map(|file| log_path(&file.file_name)).collect();
             let mut fetched = storage.get_all(&paths).await?.into_iter();
-            let loaded = files.into_iter().map(|file| {
+            let commits = files.into_iter().map(|file| {
                 let bytes = known.get(&file.file_name).cloned().or_else(|| fetched.next());
-                let bytes = bytes.ok_or_else(|| Error::internal("a commit was not fetched"))?;
-                Ok(Loaded { actions: parse(&file, &bytes, wanted)?, file, bytes })
+                Ok((file, bytes.ok_or_else(|| Error::internal("a commit was not fetched"))?))
             });
-            Ok(loaded.collect::<Vec<Result<Loaded>>>())
+            Ok(parse(commits.collect::<Result<_>>()?))
         };
         async move { if is_little { work.await } else { in_parallel(work).await } }
     };
@@ -128,12 +169,18 @@ pub fn load(
 
 /// Parses a commit or compacted range, naming the file in errors.
 pub fn parse(file: &LogFile, bytes: &Bytes, wanted: Wanted) -> Result<CommitActions> {
-    let version = match file.name {
+    parse_commit(bytes, Origin::Commit(version_of(file)), wanted).map_err(|e| placed(e, file))
+}
+
+/// The version that a commit makes, or the last that a compacted range does.
+fn version_of(file: &LogFile) -> u64 {
+    match file.name {
         LogName::Compacted { end, .. } => end,
         _ => file.name.version(),
-    };
-    let mut actions = parse_commit(bytes, Origin::Commit(version), wanted)
-        .map_err(|e| e.at_version(version).in_file(log_path(&file.file_name)))?;
-    actions.is_compacted = matches!(file.name, LogName::Compacted { .. });
-    Ok(actions)
+    }
+}
+
+/// Names the file.
+fn placed(error: deltic_protocol::error::Error, file: &LogFile) -> Error {
+    error.at_version(version_of(file)).in_file(log_path(&file.file_name))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::json::{CommitActions, Wanted};
+use deltic_protocol::action::json::Together;
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::feature;
 use deltic_protocol::log::crc::VersionChecksum;
@@ -193,8 +193,9 @@ impl Snapshot {
         let known = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
         let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>(), fetched).try_collect().await?;
-        let protocol = newer.iter().find_map(|commit| commit.protocol.clone());
-        let metadata = newer.iter().find_map(|commit| commit.metadata.clone());
+        let commits = || newer.iter().flat_map(|together: &Together| &together.commits);
+        let protocol = commits().find_map(|commit| commit.protocol.clone());
+        let metadata = commits().find_map(|commit| commit.metadata.clone());
         let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
         let metadata = metadata.unwrap_or_else(|| known.metadata.clone());
         let shape = readable_shape(&protocol, &metadata)?;
@@ -277,11 +278,11 @@ impl Snapshot {
         &self,
         files: &[LogFile],
         fetched: Vec<(LogFile, Bytes)>,
-    ) -> impl Stream<Item = Result<CommitActions>> {
+    ) -> impl Stream<Item = Result<Together>> {
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
-        let loaded = log_reader::load(&self.0.storage, newest_first, known, Wanted::All);
-        loaded.map_ok(|loaded| loaded.actions).map_err(|e| self.0.gone.note(e))
+        let loaded = log_reader::load_whole(&self.0.storage, newest_first, known);
+        loaded.map_err(|e| self.0.gone.note(e))
     }
 
     /// The checkpoint, its footers read on first use.
@@ -392,7 +393,7 @@ struct Stated {
 /// Reads no further than to what says both.
 async fn stated(storage: &Storage, newest_first: Vec<LogFile>) -> Result<Stated> {
     let mut stated = Stated::default();
-    let mut commits = std::pin::pin!(log_reader::load(storage, newest_first, HashMap::new(), Wanted::NoFiles));
+    let mut commits = std::pin::pin!(log_reader::load(storage, newest_first, HashMap::new()));
     while let Some(Loaded { actions, file, bytes }) = commits.try_next().await? {
         stated.fetched.push((file, bytes));
         stated.protocol = stated.protocol.or(actions.protocol);

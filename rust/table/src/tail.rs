@@ -7,13 +7,14 @@
 //!
 //! PROTOCOL.md: "Action Reconciliation".
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_select::filter::filter_record_batch;
 use deltic_protocol::action::batch::{AddBatch, KeyBatch};
-use deltic_protocol::action::json::CommitActions;
+use deltic_protocol::action::json::{CommitActions, Together};
 use deltic_protocol::replay::Replay;
 use futures::future::join;
 use futures::stream::{Stream, StreamExt};
@@ -23,11 +24,12 @@ use crate::error::{Error, Result};
 /// A layer of no more than so many times the files of all newer ones is joined with them: there are few, so that asking
 /// whether a file was seen stays cheap, and a large one is seldom joined, so that growing a tail does.
 const LAYER_RATIO: usize = 8;
-/// Commits are joined up to so many files, and so many bytes of theirs.
+/// Commits are joined up to so many files, and so many bytes of theirs; what holds as many as are enough stays as it is.
 const JOINED_ROWS: usize = 4096;
+const ENOUGH_ROWS: usize = 1024;
 const JOINED_BYTES: usize = 64 * 1024 * 1024;
-/// Commits that are replayed together, if so many are there.
-const TOGETHER: usize = 16;
+/// Groups of commits that are replayed in one go, if so many are there.
+const AT_ONCE: usize = 4;
 /// Files that are replayed at once rather than on the blocking pool: going there and back takes longer.
 const WORTH_A_THREAD: usize = 128;
 
@@ -48,8 +50,8 @@ impl Tail {
     /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
     ///
     /// Those that are there are replayed while the next ones are fetched and parsed.
-    pub async fn replay(newest_first: impl Stream<Item = Result<CommitActions>>) -> Result<Option<Self>> {
-        let mut commits = std::pin::pin!(newest_first.ready_chunks(TOGETHER));
+    pub async fn replay(newest_first: impl Stream<Item = Result<Together>>) -> Result<Option<Self>> {
+        let mut commits = std::pin::pin!(newest_first.ready_chunks(AT_ONCE));
         let (mut replaying, mut coming) = (Some(Replaying::default()), commits.next().await);
         while let Some(some) = coming {
             let Some(so_far) = replaying else { return Ok(None) };
@@ -140,33 +142,35 @@ struct Replaying {
 
 impl Replaying {
     /// With the next commits.
-    async fn more(self, commits: Vec<CommitActions>) -> Result<Option<Self>> {
-        if commits.iter().map(|c| c.adds.len() + c.removes.len()).sum::<usize>() < WORTH_A_THREAD {
-            return self.with(commits);
+    async fn more(self, groups: Vec<Together>) -> Result<Option<Self>> {
+        if groups.iter().map(|group| group.adds.len() + group.removes.len()).sum::<usize>() < WORTH_A_THREAD {
+            return self.with(groups);
         }
-        let replayed = tokio::task::spawn_blocking(move || self.with(commits)).await;
+        let replayed = tokio::task::spawn_blocking(move || self.with(groups)).await;
         replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
     }
 
-    fn with(mut self, commits: Vec<CommitActions>) -> Result<Option<Self>> {
-        self.replay.reserve(commits.iter().map(|commit| commit.adds.len() + commit.removes.len()).sum());
-        for mut commit in commits {
-            if commit.is_compacted && mentions_a_file_twice(&commit)? {
-                return Ok(None);
+    fn with(mut self, groups: Vec<Together>) -> Result<Option<Self>> {
+        for Together { commits, adds, removes, remove_rows, ends } in groups {
+            let keys = adds.keys()?;
+            let shown = (self.replay.show(keys.clone()), self.replay.show(removes.clone()));
+            let mut newest = (BooleanBufferBuilder::new(adds.len()), BooleanBufferBuilder::new(removes.len()));
+            let mut done = (0, 0);
+            for (commit, ends) in commits.into_iter().zip(ends) {
+                let rows = (done.0..ends.0, done.1..ends.1);
+                if commit.is_compacted && twice([(&keys, rows.0.clone()), (&removes, rows.1.clone())]) {
+                    return Ok(None);
+                }
+                self.replay.remember_rows(shown.0, rows.0, &mut newest.0);
+                self.replay.remember_rows(shown.1, rows.1, &mut newest.1);
+                self.commits.push(Arc::new(commit));
+                done = ends;
             }
-            if !commit.adds.is_empty() {
-                let rest = AddBatch::none(commit.adds.origin);
-                let adds = std::mem::replace(&mut commit.adds, rest);
-                self.live.push(adds.filter(self.replay.remember(&adds.keys()?))?)?;
+            self.live.push(adds.filter(newest.0.finish())?)?;
+            if !removes.is_empty() {
+                let newest = BooleanArray::new(newest.1.finish(), None);
+                self.tombstones.push(filter_record_batch(&remove_rows, &newest)?);
             }
-            if !commit.removes.is_empty() {
-                let rest = RecordBatch::new_empty(commit.remove_rows.schema());
-                let removes = std::mem::replace(&mut commit.removes, KeyBatch::new(&rest)?);
-                let rows = std::mem::replace(&mut commit.remove_rows, rest);
-                let newest = BooleanArray::new(self.replay.remember(&removes), None);
-                self.tombstones.push(filter_record_batch(&rows, &newest)?);
-            }
-            self.commits.push(Arc::new(commit));
         }
         Ok(Some(self))
     }
@@ -197,6 +201,11 @@ impl Joined {
         if is_full || !goes_on {
             self.end_run()?;
         }
+        if rows >= ENOUGH_ROWS {
+            self.end_run()?;
+            self.all.push(batch);
+            return Ok(());
+        }
         self.rows += rows;
         self.bytes = self.bytes.saturating_add(bytes);
         self.run.push(batch);
@@ -216,10 +225,15 @@ impl Joined {
     }
 }
 
-fn mentions_a_file_twice(commit: &CommitActions) -> Result<bool> {
-    let mut seen = Replay::new();
-    let mut all_new = |keys: &KeyBatch| seen.remember(keys).count_set_bits() == keys.len();
-    Ok(!(all_new(&commit.adds.keys()?) && all_new(&commit.removes)))
+/// Whether any of the rows mention the same file.
+fn twice(rows: [(&KeyBatch, Range<usize>); 2]) -> bool {
+    let (mut seen, mut newest) = (Replay::new(), BooleanBufferBuilder::new(0));
+    for (keys, rows) in rows {
+        let shown = seen.show(keys.clone());
+        seen.remember_rows(shown, rows, &mut newest);
+    }
+    let newest = newest.finish();
+    newest.count_set_bits() < newest.len()
 }
 
 #[cfg(test)]

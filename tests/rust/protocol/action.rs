@@ -16,7 +16,7 @@ use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::Bytes;
 use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, text_map_at};
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{CommitActions, Reading, Wanted, parse_commit, print_commit};
 use deltic_protocol::action::rows::StateActions;
 use deltic_protocol::action::{
     Action, Add, Cdc, CommitInfo, DeletionVectorDescriptor, DomainMetadata, Format, Metadata, Protocol, Remove, Txn,
@@ -718,6 +718,39 @@ mod properties {
             prop_assert_eq!(without_stats(&quick), without_stats(&full));
             prop_assert_eq!(quick.adds.stats().unwrap(), full.adds.stats().unwrap());
             prop_assert_eq!(&quick.remove_rows, &full.remove_rows);
+        }
+
+        #[test]
+        fn commits_read_together_say_what_each_says(
+            commits in proptest::collection::vec(proptest::collection::vec(
+                prop_oneof![add().prop_map(Action::Add), remove().prop_map(Action::Remove)], 1..5), 1..5),
+            // Leaves some of the statistics to the full parser.
+            spaced in any::<u8>(),
+        ) {
+            let printed: Vec<Bytes> = commits.iter().enumerate().map(|(at, actions)| {
+                let text = String::from_utf8(print_commit(actions).unwrap()).unwrap();
+                if spaced >> at & 1 == 1 { text.replace("{\"add\"", "{ \"add\"").into() } else { text.into() }
+            }).collect();
+            let mut reading = Reading::new(printed.len(), &printed[0]);
+            for (at, commit) in printed.iter().enumerate() {
+                reading.read(commit, Origin::Commit(at as u64), at == 1).unwrap();
+            }
+            let read = reading.finish().unwrap().unwrap();
+            let (mut joined, mut left) = (Vec::new(), Vec::new());
+            for (at, (commit, ends)) in printed.iter().zip(&read.ends).enumerate() {
+                let alone = parse(commit).unwrap();
+                joined.extend(adds(&alone));
+                left.extend(removes(&alone));
+                prop_assert_eq!(*ends, (joined.len(), left.len()));
+                prop_assert_eq!(read.commits[at].adds.origin, Origin::Commit(at as u64));
+                prop_assert_eq!(read.commits[at].is_compacted, at == 1);
+                prop_assert!(read.commits[at].adds.is_empty() && read.commits[at].removes.is_empty());
+            }
+            let rows = (0..read.adds.len()).map(|row| read.adds.add(row).unwrap());
+            prop_assert_eq!(rows.collect::<Vec<_>>(), joined);
+            prop_assert_eq!(read.removes.len(), left.len());
+            let whole = CommitActions { remove_rows: read.remove_rows, ..parse(&printed[0]).unwrap() };
+            prop_assert_eq!(removes(&whole), left);
         }
 
         #[test]

@@ -31,14 +31,14 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     ])
 });
 pub(super) static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
-static NO_REMOVES: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
+pub(super) static NO_REMOVES: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
 /// The field of statistics that stand as they do in the line.
 static QUOTED_STATS: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("stats", DataType::BinaryView, true)));
 
 /// What may begin with nulls.
 trait Nulls {
-    /// Without a value, and without room for any: most commits are small.
-    fn empty() -> Self;
+    /// Without a value, and with room for so many.
+    fn empty(room: usize) -> Self;
     fn nulls(&mut self, count: usize);
 }
 
@@ -48,10 +48,10 @@ trait Column: Nulls {
 }
 
 macro_rules! columns {
-    ($($builder:ty: $room:tt),*) => {$(
+    ($($builder:ty: |$room:ident| $capacity:expr),*) => {$(
         impl Nulls for $builder {
-            fn empty() -> Self {
-                Self::with_capacity$room
+            fn empty($room: usize) -> Self {
+                $capacity
             }
 
             fn nulls(&mut self, count: usize) {
@@ -67,28 +67,43 @@ macro_rules! columns {
     )*};
 }
 
-columns!(StringBuilder: (0, 0), Int64Builder: (0), BooleanBuilder: (0));
+columns!(
+    StringBuilder: |room| Self::with_capacity(room, room * TEXT_BYTES),
+    Int64Builder: |room| Self::with_capacity(room),
+    BooleanBuilder: |room| Self::with_capacity(room)
+);
+
+/// Bytes of a text that there is room for. Most texts are paths.
+const TEXT_BYTES: usize = 96;
+/// There is room for so many rows at most: what is too little grows.
+const MAX_ROOM: usize = 8192;
 
 /// A column that is not begun before it has a value.
 struct Sparse<C> {
     nulls: usize,
+    room: usize,
     column: Option<C>,
 }
 
 impl<C> Default for Sparse<C> {
     fn default() -> Self {
-        Self { nulls: 0, column: None }
+        Self { nulls: 0, room: 0, column: None }
     }
 }
 
 impl<C: Nulls> Sparse<C> {
+    /// With room for so many rows.
+    fn new(room: usize) -> Self {
+        Self { room: room.min(MAX_ROOM), ..Self::default() }
+    }
+
     fn append<V>(&mut self, value: Option<V>, put: impl FnOnce(&mut C, V)) {
         match (value, &mut self.column) {
             (None, None) => self.nulls += 1,
             (None, Some(column)) => column.nulls(1),
             (Some(value), column) => {
                 let begun = column.get_or_insert_with(|| {
-                    let mut column = C::empty();
+                    let mut column = C::empty(self.room);
                     column.nulls(self.nulls);
                     column
                 });
@@ -104,10 +119,12 @@ impl<C: Column> Sparse<C> {
     }
 }
 
-/// Collects `add` lines.
+/// Collects `add` lines of commits.
 #[derive(Default)]
 pub(super) struct AddBuilder {
     rows: usize,
+    /// What the lines stand in.
+    commits: Vec<Bytes>,
     path: Sparse<StringBuilder>,
     partition_values: Sparse<TextMaps>,
     size: Sparse<Int64Builder>,
@@ -122,8 +139,29 @@ pub(super) struct AddBuilder {
 }
 
 impl AddBuilder {
-    /// A line of `commit`.
-    pub(super) fn append(&mut self, add: &FileLine<'_>, commit: &[u8]) {
+    /// With room for so many lines.
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            path: Sparse::new(room),
+            partition_values: Sparse::new(room),
+            size: Sparse::new(room),
+            modification_time: Sparse::new(room),
+            data_change: Sparse::new(room),
+            stats: Sparse::new(room),
+            ..Self::default()
+        }
+    }
+
+    /// The lines that come next are of this commit.
+    pub(super) fn begin(&mut self, commit: &Bytes) {
+        self.commits.push(commit.clone());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn append(&mut self, add: &FileLine<'_>) {
         self.rows += 1;
         self.path.append(Some(&add.path), |c, v| c.append_value(v));
         self.partition_values.append(add.partition_values.as_ref(), TextMaps::append);
@@ -131,7 +169,7 @@ impl AddBuilder {
         self.modification_time.append(add.modification_time, Int64Builder::append_value);
         self.data_change.append(add.data_change, BooleanBuilder::append_value);
         match add.quoted_stats {
-            Some(quoted) => self.stats.append(Some(quoted), |c, v| c.append(v, commit)),
+            Some(quoted) => self.stats.append(Some(quoted), |c, v| c.append(v, &self.commits)),
             None => self.stats.append(add.stats.as_deref(), QuotedTexts::append_text),
         }
         self.tags.append(add.tags.as_ref(), TextMaps::append);
@@ -141,12 +179,12 @@ impl AddBuilder {
         self.clustering_provider.append(add.clustering_provider.as_deref(), |c, v| c.append_value(v));
     }
 
-    /// The columns that have values, of the lines of `commit`.
-    pub(super) fn finish(mut self, commit: &Bytes) -> Result<RecordBatch> {
+    /// The columns that have values.
+    pub(super) fn finish(mut self) -> Result<RecordBatch> {
         if self.rows == 0 {
             return Ok(NO_ADDS.clone());
         }
-        let stats = self.stats.column.map(|stats| stats.finish(commit)).transpose()?;
+        let stats = self.stats.column.map(|stats| stats.finish(self.commits)).transpose()?;
         let columns = [
             self.path.finish()?,
             self.partition_values.finish()?,
@@ -180,6 +218,10 @@ pub(super) struct RemoveBuilder {
 }
 
 impl RemoveBuilder {
+    pub(super) fn len(&self) -> usize {
+        self.rows
+    }
+
     pub(super) fn append(&mut self, remove: &FileLine<'_>) {
         self.rows += 1;
         self.path.append(Some(&remove.path), |c, v| c.append_value(v));
@@ -223,21 +265,22 @@ fn batch<const N: usize>(schema: &Schema, columns: [Option<ArrayRef>; N]) -> Res
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-/// Texts as the JSON strings that they stand in, most of them where the commit has them.
+/// Texts as the JSON strings that they stand in, most of them where the commits have them.
 #[derive(Default)]
 struct QuotedTexts {
     views: Vec<u128>,
     valid: Option<NullBufferBuilder>,
-    /// Those that were not taken from the commit's bytes.
+    /// Those that were not taken from a commit's bytes; the first of the buffers that views are into.
     printed: Vec<u8>,
 }
 
 impl QuotedTexts {
-    /// A string that stands in `commit`.
-    fn append(&mut self, quoted: &str, commit: &[u8]) {
-        match place_in(commit, quoted.as_bytes()).and_then(|place| u32::try_from(place.start).ok()) {
-            Some(offset) => self.push(make_view(quoted.as_bytes(), 0, offset)),
-            None => self.print(quoted.as_bytes()),
+    /// A string that stands in the last of the commits.
+    fn append(&mut self, quoted: &str, commits: &[Bytes]) {
+        let place = commits.last().and_then(|commit| place_in(commit, quoted.as_bytes()));
+        match (place.and_then(|place| u32::try_from(place.start).ok()), u32::try_from(commits.len())) {
+            (Some(offset), Ok(buffer)) => self.push(make_view(quoted.as_bytes(), buffer, offset)),
+            _ => self.print(quoted.as_bytes()),
         }
     }
 
@@ -250,7 +293,7 @@ impl QuotedTexts {
     fn print(&mut self, quoted: &[u8]) {
         let offset = u32::try_from(self.printed.len()).unwrap_or(u32::MAX);
         self.printed.extend_from_slice(quoted);
-        self.push(make_view(quoted, 1, offset));
+        self.push(make_view(quoted, 0, offset));
     }
 
     fn push(&mut self, view: u128) {
@@ -258,8 +301,9 @@ impl QuotedTexts {
         self.valid.get_or_insert_with(|| NullBufferBuilder::new(0)).append_non_null();
     }
 
-    fn finish(self, commit: &Bytes) -> Result<ArrayRef> {
-        let buffers = vec![Buffer::from(commit.clone()), Buffer::from_vec(self.printed)];
+    fn finish(self, commits: Vec<Bytes>) -> Result<ArrayRef> {
+        let printed = std::iter::once(Buffer::from_vec(self.printed));
+        let buffers: Vec<Buffer> = printed.chain(commits.into_iter().map(Buffer::from)).collect();
         let nulls = self.valid.and_then(|mut valid| valid.finish());
         let views = BinaryViewArray::try_new(self.views.into(), buffers, nulls);
         Ok(Arc::new(views.map_err(|e| Error::internal("statistics are not where they were found").caused_by(e))?))
@@ -267,8 +311,8 @@ impl QuotedTexts {
 }
 
 impl Nulls for QuotedTexts {
-    fn empty() -> Self {
-        Self::default()
+    fn empty(room: usize) -> Self {
+        Self { views: Vec::with_capacity(room), ..Self::default() }
     }
 
     fn nulls(&mut self, count: usize) {
@@ -295,9 +339,10 @@ impl TextMaps {
 }
 
 impl Nulls for TextMaps {
-    fn empty() -> Self {
+    fn empty(room: usize) -> Self {
         let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
-        Self(MapBuilder::with_capacity(Some(names), StringBuilder::empty(), StringBuilder::empty(), 0))
+        let texts = || StringBuilder::with_capacity(room, 0);
+        Self(MapBuilder::with_capacity(Some(names), texts(), texts(), room))
     }
 
     fn nulls(&mut self, count: usize) {
@@ -337,7 +382,7 @@ impl DeletionVectorBuilder {
 }
 
 impl Nulls for DeletionVectorBuilder {
-    fn empty() -> Self {
+    fn empty(_room: usize) -> Self {
         Self::default()
     }
 

@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
-use super::columns::{AddBuilder, RemoveBuilder};
+use super::columns::{AddBuilder, NO_REMOVES, RemoveBuilder};
 use super::scan::{Kind, Scratch, file_action};
 use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
@@ -43,7 +44,7 @@ pub struct CommitActions {
     /// Files that leave.
     pub removes: KeyBatch,
     /// The removes as structs' JSON is not kept; their deletion times are, for checkpoints and vacuum.
-    pub remove_rows: arrow_array::RecordBatch,
+    pub remove_rows: RecordBatch,
     /// Change data files.
     pub cdc: Vec<Cdc>,
     /// The last protocol action.
@@ -62,21 +63,88 @@ pub struct CommitActions {
     pub checkpoint_metadata: Option<CheckpointMetadata>,
 }
 
+/// Commits whose file actions share columns: most commits are small, and columns of their own would cost more than what
+/// is in them.
+#[derive(Debug)]
+pub struct Together {
+    /// In the order in which they were read, each without its file actions.
+    pub commits: Vec<CommitActions>,
+    /// Files that join, those of one commit after those of another.
+    pub adds: AddBatch,
+    /// Files that leave, likewise.
+    pub removes: KeyBatch,
+    /// What is kept of the removes beside their keys.
+    pub remove_rows: RecordBatch,
+    /// How many rows of the adds and of the removes there are up to the end of each commit.
+    pub ends: Vec<(usize, usize)>,
+}
+
+/// Reads commits into one [`Together`].
+#[derive(Default)]
+pub struct Reading {
+    adds: AddBuilder,
+    removes: RemoveBuilder,
+    commits: Vec<CommitActions>,
+    ends: Vec<(usize, usize)>,
+    bytes: usize,
+}
+
+impl Reading {
+    /// With room for so many commits like the first.
+    pub fn new(commits: usize, first: &[u8]) -> Self {
+        let lines = memchr::memchr_iter(b'\n', first).count();
+        Self { adds: AddBuilder::new(lines.saturating_mul(commits)), ..Self::default() }
+    }
+
+    /// Reads all lines of the next commit.
+    ///
+    /// # Errors
+    /// Those of [`parse_commit`], for all commits together. What was read is of no use then.
+    pub fn read(&mut self, bytes: &Bytes, origin: Origin, is_compacted: bool) -> Result<()> {
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        check_size(self.bytes)?;
+        let rest = read_lines(bytes, Wanted::All, &mut self.adds, &mut self.removes)?;
+        let (adds, removes) = (AddBatch::none(origin), NO_REMOVES.clone());
+        self.commits.push(CommitActions { is_compacted, ..rest.with(adds, removes)? });
+        self.ends.push((self.adds.len(), self.removes.len()));
+        Ok(())
+    }
+
+    /// What was read; none of nothing.
+    pub fn finish(self) -> Result<Option<Together>> {
+        let Self { adds, removes, commits, ends, .. } = self;
+        let Some(first) = commits.first() else { return Ok(None) };
+        let (adds, remove_rows) = (AddBatch::new(first.adds.origin, adds.finish()?)?, removes.finish()?);
+        Ok(Some(Together { removes: KeyBatch::new(&remove_rows)?, commits, adds, remove_rows, ends }))
+    }
+}
+
 /// Reads the lines of a commit.
 ///
 /// # Errors
 /// `Corrupt`, with the line's number, if a line is not an action, and if there is none; `Unsupported` if there is more
 /// than columns can hold.
 pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<CommitActions> {
-    if wanted == Wanted::All && i32::try_from(bytes.len()).is_err() {
-        return Err(Error::unsupported("JSON beyond 2 GiB", "a JSON file of the log is larger than 2 GiB"));
+    let (mut adds, mut removes) = (AddBuilder::default(), RemoveBuilder::default());
+    let rest = read_lines(bytes, wanted, &mut adds, &mut removes)?;
+    rest.with(AddBatch::new(origin, adds.finish()?)?, removes.finish()?)
+}
+
+/// Whether columns can hold what is in so many bytes.
+fn check_size(bytes: usize) -> Result<()> {
+    let too_large = || Error::unsupported("JSON beyond 2 GiB", "a JSON file of the log is larger than 2 GiB");
+    i32::try_from(bytes).map(|_| ()).map_err(|_| too_large())
+}
+
+fn read_lines(bytes: &Bytes, wanted: Wanted, adds: &mut AddBuilder, removes: &mut RemoveBuilder) -> Result<Rest> {
+    if wanted == Wanted::All {
+        check_size(bytes.len())?;
     }
     if bytes.trim_ascii().is_empty() {
         // A writer that died before its first byte: nobody can tell what the commit was to say.
         return Err(Error::corrupt("the commit is empty; restore it, or remove it if it was never acknowledged"));
     }
-    let mut adds = AddBuilder::default();
-    let mut removes = RemoveBuilder::default();
+    adds.begin(bytes);
     let mut rest = Rest::default();
     let mut scratch = Scratch::default();
     // Once for all lines: most commits have nothing but UTF-8.
@@ -91,7 +159,7 @@ pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<Com
             text.and_then(|text| text.get(place_in(bytes, line)?)).and_then(|line| file_action(line, &mut scratch))
         {
             match kind {
-                Kind::Add => adds.append(&action, bytes),
+                Kind::Add => adds.append(&action),
                 Kind::Remove => removes.append(&action),
             }
             scratch.take_back(action);
@@ -105,7 +173,7 @@ pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<Com
         match wanted {
             Wanted::NoFiles => line.cdc = None,
             Wanted::All => {
-                line.add.iter().for_each(|add| adds.append(add, bytes));
+                line.add.iter().for_each(|add| adds.append(add));
                 line.remove.iter().for_each(|remove| removes.append(remove));
             }
         }
@@ -117,21 +185,7 @@ pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<Com
             Error::corrupt(message)
         })?;
     }
-    let remove_rows = removes.finish()?;
-    Ok(CommitActions {
-        is_compacted: false,
-        adds: AddBatch::new(origin, adds.finish(bytes)?)?,
-        removes: KeyBatch::new(&remove_rows)?,
-        remove_rows,
-        cdc: rest.cdc,
-        protocol: rest.protocol,
-        metadata: rest.metadata,
-        txns: rest.txns,
-        domains: rest.domains,
-        commit_info: rest.commit_info,
-        sidecars: rest.sidecars,
-        checkpoint_metadata: rest.checkpoint_metadata,
-    })
+    Ok(rest)
 }
 
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -332,6 +386,24 @@ struct Rest {
 }
 
 impl Rest {
+    /// With the files.
+    fn with(self, adds: AddBatch, remove_rows: RecordBatch) -> Result<CommitActions> {
+        Ok(CommitActions {
+            is_compacted: false,
+            adds,
+            removes: KeyBatch::new(&remove_rows)?,
+            remove_rows,
+            cdc: self.cdc,
+            protocol: self.protocol,
+            metadata: self.metadata,
+            txns: self.txns,
+            domains: self.domains,
+            commit_info: self.commit_info,
+            sidecars: self.sidecars,
+            checkpoint_metadata: self.checkpoint_metadata,
+        })
+    }
+
     /// Keeps what the line says; the name of its action if only one such may be there and it is another.
     fn take(&mut self, line: Line<'_>) -> std::result::Result<(), &'static str> {
         self.cdc.extend(line.cdc);
