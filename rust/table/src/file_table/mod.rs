@@ -35,7 +35,7 @@ use deltic_protocol::stats::read::Leaf;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 
-pub use self::cache::DEFAULT_LIMIT;
+pub use self::cache::{DEFAULT_LIMIT, allocator_gives_back};
 use self::cache::{Cache, Held};
 use self::claims::Claims;
 use self::decode::{KnownBounds, Values};
