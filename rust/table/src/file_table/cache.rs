@@ -229,28 +229,39 @@ impl Drop for Tender {
     }
 }
 
-/// Packs what is not packed yet, one column of a row group after the other, whenever nobody asks for any.
+/// Packs what is not packed yet whenever nobody asks for any.
 async fn tend(mut tender: Tender) {
     let mut rest = REST;
     loop {
         sleep(rest).await;
-        let Some(state) = tender.cache.upgrade() else { return };
-        let due = locked(&state).due();
-        drop(state);
-        let (column, group, values) = match due {
-            Due::Rest(longer) => {
-                rest = longer;
-                continue;
-            }
-            Due::Nothing => {
+        let cache = tender.cache.clone();
+        // In one go, and so on one thread: each that packs keeps memory of its own.
+        match spawn_blocking(move || pack_while_at_rest(&cache)).await {
+            Ok(Due::Rest(longer)) => rest = longer,
+            Ok(_) => {
                 tender.is_done = true;
                 return give_back().await;
             }
-            Due::Pack(column, group, values) => (column, group, values),
+            Err(_) => return,
+        }
+    }
+}
+
+/// One column of a row group after the other, until that is no longer due.
+fn pack_while_at_rest(cache: &Weak<Mutex<State>>) -> Due {
+    let mut has_packed = false;
+    loop {
+        let Some(state) = cache.upgrade() else { return Due::Nothing };
+        let due = locked(&state).due();
+        drop(state);
+        let Due::Pack(column, group, values) = due else {
+            ALLOCATOR.get().filter(|_| has_packed).inspect(|gives_back| gives_back());
+            return due;
         };
-        rest = Duration::ZERO;
-        let Ok(packed) = spawn_blocking(move || Packed::of(&values)).await else { return };
-        let Some(state) = tender.cache.upgrade() else { return };
+        has_packed = true;
+        let packed = Packed::of(&values);
+        drop(values);
+        let Some(state) = cache.upgrade() else { return Due::Nothing };
         let _plain = locked(&state).replace(&column, group, packed);
     }
 }
