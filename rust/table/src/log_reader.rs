@@ -136,7 +136,7 @@ fn in_groups<T: Send + 'static>(
     let together = (files.len() / (2 * parallelism())).clamp(1, CONCURRENT_GETS);
     let all_known: Option<u64> = files.iter().map(|file| Some(known.get(&file.file_name)?.len() as u64)).sum();
     let is_little = all_known.is_some_and(|bytes| bytes < FEW_BYTES);
-    let known = Arc::new(known);
+    let (known, is_local) = (Arc::new(known), storage.is_local());
     let some = move |files: Vec<LogFile>| {
         let (storage, known) = (storage.clone(), known.clone());
         let work = async move {
@@ -163,7 +163,9 @@ fn in_groups<T: Send + 'static>(
         }
         (!group.is_empty()).then_some(group)
     });
-    let loaded = stream::iter(groups).map(some).buffered(parallelism().max(CONCURRENT_GETS / together));
+    // They come in their order, so that where reading takes no time, who waits for one has others to work on.
+    let at_once = parallelism() * if is_local { 2 } else { 1 };
+    let loaded = stream::iter(groups).map(some).buffered(at_once.max(CONCURRENT_GETS / together));
     loaded.flat_map(|group| stream::iter(group.unwrap_or_else(|e| vec![Err(e)])))
 }
 

@@ -22,7 +22,7 @@ use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, StructField};
-use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use futures::stream::{Stream, TryStreamExt};
 
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
@@ -30,7 +30,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
 use crate::once::Once;
-use crate::parallel::{in_parallel, parallelism, working};
+use crate::parallel::{all_of, in_parallel, parallelism, working};
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
 
@@ -140,8 +140,7 @@ impl ScanPlan {
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| in_parallel(count_group(self.snapshot.clone(), by_partition.clone(), group));
-        let mut counts = stream::iter(groups).map(count).buffered(at_once(&self.snapshot));
-        while let Some(group) = counts.try_next().await? {
+        for group in all_of(groups.into_iter().map(count), at_once(&self.snapshot)).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -151,21 +150,17 @@ impl ScanPlan {
 
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
-        let mut sum = self.loose.iter().map(bytes).fold(0, u64::saturating_add);
         let of_group = |at: usize| in_parallel(group_bytes(self.snapshot.clone(), self.groups.clone(), at));
-        let mut in_groups = stream::iter(0..self.groups.len()).map(of_group).buffered(at_once(&self.snapshot));
-        while let Some(bytes) = in_groups.try_next().await? {
-            sum = sum.saturating_add(bytes);
-        }
-        Ok(sum)
+        let in_groups = all_of((0..self.groups.len()).map(of_group), at_once(&self.snapshot)).await?;
+        Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
     /// The files to read, with all that reading needs.
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| in_parallel(group_adds(self.snapshot.clone(), self.groups.clone(), at));
-            let in_groups = stream::iter(0..self.groups.len()).map(members).buffered(at_once(&self.snapshot));
-            stream::iter(self.loose.iter().cloned().map(Ok)).chain(in_groups).try_collect().await
+            let in_groups = all_of((0..self.groups.len()).map(members), at_once(&self.snapshot)).await?;
+            Ok(self.loose.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
     }
@@ -217,11 +212,7 @@ impl ScanPlan {
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
         let in_group = |at| in_parallel(group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone()));
-        let mut in_groups = stream::iter(0..self.groups.len()).map(in_group).buffered(at_once(&self.snapshot));
-        while let Some(batch) = in_groups.try_next().await? {
-            batches.push(batch);
-        }
-        drop(in_groups);
+        batches.extend(all_of((0..self.groups.len()).map(in_group), at_once(&self.snapshot)).await?);
         Ok((schema, batches))
     }
 }
@@ -259,8 +250,9 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
-    let groups = stream::iter(files.groups_for(pruning).await?).map(keep).buffered(at_once(snapshot));
-    groups.try_filter(|kept| std::future::ready(!kept.paths.is_empty())).try_collect().await
+    let mut kept = all_of(files.groups_for(pruning).await?.into_iter().map(keep), at_once(snapshot)).await?;
+    kept.retain(|kept| !kept.paths.is_empty());
+    Ok(kept)
 }
 
 /// The files of the tail, and of a checkpoint's JSON, that the predicate keeps.
@@ -278,7 +270,7 @@ async fn loose_files(
         let (snapshot, pruning) = (snapshot.clone(), pruning.clone());
         in_parallel(async move { prune_loose(adds, &pruning, snapshot.shape()) })
     };
-    stream::iter(batches).map(prune).buffered(parallelism()).try_collect().await
+    all_of(batches.into_iter().map(prune), parallelism()).await
 }
 
 fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
