@@ -23,7 +23,8 @@ HOW = """\
     python benches/run.py --keep-peers    # while working on deltic: peers as they were the last time
     python benches/run.py --estimate      # what would be measured, in which order, and how long it would take
 
-Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. A cell is
+Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. Importing
+numpy, which all do, would start threads for linear algebra that spin for a while; it is told not to. A cell is
 the median of RUNS or more runs after a warm-up, least and greatest in brackets, then the peak memory of the process
 above what it had after its imports. Memory for each file of a table that is kept is what the process holds at rest,
 when it has held no less for fifteen seconds. deltic runs at most three times on 5,000,000 files, the floor three times

@@ -205,7 +205,8 @@ class Table:
     def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """Open the latest version, a given one, or the last one committed at or before `timestamp`.
 
-        The latest version is opened once; later calls on this table read only what was committed since.
+        The latest version is opened once; later calls on this table read only what was committed since, and another
+        version shares what is known of the checkpoint that both stand on.
 
         `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Commits have the time they
         carry where the table has in-commit timestamps enabled, else the modification time of their file

@@ -89,8 +89,9 @@ impl Table {
         let known = self.latest();
         let opened = run(py, async {
             let snapshot = match (timestamp_ms, version, known) {
-                (Some(time), _, _) => history::snapshot_at(&self.storage, time).await?,
-                (None, Some(version), Some(known)) if known.version() == version => known,
+                (Some(time), _, Some(known)) => known.at(history::version_at(&self.storage, time).await?).await?,
+                (Some(time), _, None) => history::snapshot_at(&self.storage, time).await?,
+                (None, Some(version), Some(known)) => known.at(version).await?,
                 (None, None, Some(known)) => known.refresh().await?,
                 (None, version, _) => TableSnapshot::open(&self.storage, version).await?,
             };

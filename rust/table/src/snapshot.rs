@@ -39,6 +39,9 @@ const CONCURRENT_PARSES: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<Inner>);
 
+/// The checkpoint's files, once somebody asked for them.
+type Files = Arc<Once<Option<FileTable>>>;
+
 #[derive(Debug)]
 struct Inner {
     storage: Storage,
@@ -49,8 +52,8 @@ struct Inner {
     checksum: Option<VersionChecksum>,
     fetched: Mutex<Vec<(LogFile, Bytes)>>,
     tail: Once<Tail>,
-    /// Shared with the snapshots that this one was refreshed from and will be refreshed to.
-    files: Arc<Once<Option<FileTable>>>,
+    /// Shared with the snapshots that this one was made from, and with those that will be made from it.
+    files: Files,
     /// Whether the checkpoint or a commit was gone when it was needed: the log was cleaned since.
     gone: Arc<Gone>,
     /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
@@ -85,18 +88,23 @@ impl Snapshot {
 
     /// Opens the version that a segment defines.
     pub async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+        Self::load_at(storage, segment, None).await
+    }
+
+    async fn load_at(storage: &Storage, segment: Segment, files: Option<Files>) -> Result<Self> {
         let at = segment.version;
-        let opened = Self::load(storage, segment).await;
+        let opened = Self::load(storage, segment, files).await;
         opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
-    async fn load(storage: &Storage, segment: Segment) -> Result<Self> {
+    /// With what is known of the checkpoint's files already.
+    async fn load(storage: &Storage, segment: Segment, shared: Option<Files>) -> Result<Self> {
         let checksum = checksum(storage, &segment).await;
         let known = checksum.as_ref().map(|(version, _)| *version);
         let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
         let newer: Vec<LogFile> = newer.cloned().collect();
         // Commits seldom say both, so what comes last in doubt is fetched meanwhile; a plan needs it anyway.
-        let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none());
+        let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none() && shared.is_none());
         let opened = OptionFuture::from(checkpoint.map(|found| OpenCheckpoint::open(storage, found)));
         let (stated, opened) = join(stated(storage, newer), opened).await;
         let Stated { mut protocol, mut metadata, fetched } = stated?;
@@ -105,24 +113,24 @@ impl Snapshot {
             metadata = metadata.or_else(|| Some(checksum.metadata.clone()));
         }
         let is_missing = protocol.is_none() || metadata.is_none();
-        let mut files = Once::default();
-        match opened {
-            Some(Ok(open)) => {
-                protocol = protocol.or_else(|| open.state().protocol.clone());
-                metadata = metadata.or_else(|| open.state().metadata.clone());
-                files = Once::from(Some(FileTable::new(open)));
-            }
+        let files = match opened {
+            Some(Ok(open)) => Arc::new(Once::from(Some(FileTable::new(open)))),
             Some(Err(error)) if is_missing => return Err(error),
             // Whoever needs it asks again.
-            Some(Err(_)) | None => {}
+            Some(Err(_)) | None => shared.unwrap_or_default(),
+        };
+        if let Some(Some(files)) = files.get() {
+            let state = files.checkpoint().state();
+            protocol = protocol.or_else(|| state.protocol.clone());
+            metadata = metadata.or_else(|| state.metadata.clone());
         }
         let protocol = protocol.ok_or_else(|| Error::corrupt("the log has no protocol action"))?;
         let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
         let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
-        let (storage, tail, files) = (storage.clone(), Once::default(), Arc::new(files));
+        let (storage, tail) = (storage.clone(), Once::default());
         let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
-        let fetched = if bytes > WAITING_BYTES { Vec::new() } else { fetched };
+        let (fetched, bytes) = if bytes > WAITING_BYTES { (Vec::new(), 0) } else { (fetched, bytes) };
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
         let gone = Arc::default();
         let inner =
@@ -165,6 +173,31 @@ impl Snapshot {
         }
         let at = segment.version;
         self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
+    }
+
+    /// A version by its number, which need not be a newer one; this very snapshot if the log still says the same of it.
+    ///
+    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared. Else it is opened anew.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn at(&self, version: u64) -> Result<Self> {
+        let storage = &self.0.storage;
+        let base = self.0.segment.checkpoint_version().unwrap_or_default();
+        if version < base || self.is_gone() {
+            return Self::open(storage, Some(version)).await;
+        }
+        let listing = log_reader::list(storage, base).await.map_err(|e| e.in_table(storage.location()))?;
+        let known = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
+        match Segment::choose(&listing, Some(version), true) {
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_segment(storage, segment).await,
+            Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
+                Ok(self.clone())
+            }
+            Ok(segment) => Self::load_at(storage, segment, known).await,
+            // What is before this listing may be of use, and tells more of what is missing.
+            Err(_) => Self::open(storage, Some(version)).await,
+        }
     }
 
     /// The version that commits make whose lines are known, ascending from the one after this. Asks the store for
@@ -274,11 +307,7 @@ impl Snapshot {
     }
 
     /// Newest first; those that were fetched already are not fetched again.
-    fn load_commits(
-        &self,
-        files: &[LogFile],
-        fetched: Vec<(LogFile, Bytes)>,
-    ) -> impl Stream<Item = Result<Together>> {
+    fn load_commits(&self, files: &[LogFile], fetched: Vec<(LogFile, Bytes)>) -> impl Stream<Item = Result<Together>> {
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = log_reader::load_whole(&self.0.storage, newest_first, known);

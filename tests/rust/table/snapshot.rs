@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, new_null_array};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use deltic_protocol::error::{Error, Kind};
@@ -46,6 +47,16 @@ async fn requests(sample: &Sample) -> ((u64, u64), (u64, u64), Vec<String>) {
     let again = sample.counted(snapshot.tail()).await.0;
     assert_eq!(again, (0, 0));
     (opened, listed, files.unwrap())
+}
+
+/// The paths of a plan, whose columns are kept.
+async fn kept(snapshot: &Snapshot) -> Vec<String> {
+    let plan = ScanPlan::new(snapshot, None, None).await.unwrap();
+    let (_, batches) = plan.to_batches().await.unwrap();
+    let column = |batch: &RecordBatch| batch["path"].as_string::<i32>().iter().flatten().map(str::to_owned).collect();
+    let mut paths: Vec<String> = batches.iter().flat_map::<Vec<_>, _>(column).collect();
+    paths.sort();
+    paths
 }
 
 // --- requests
@@ -96,6 +107,47 @@ async fn a_checkpoint_that_another_took_the_place_of_is_not_read_as_one_with_it(
     let error = live(&snapshot).await.unwrap_err();
     assert_eq!(*error.kind(), Kind::Storage { retryable: true }, "{error}");
     assert_eq!(live(&snapshot.refresh().await.unwrap()).await.unwrap(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_neighbour_version_shares_the_files_of_its_checkpoint() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![remove("a")], vec![add("c")]]);
+    sample.checkpoint(2, &state(&[add("a"), add("b")]));
+    sample.hint(2);
+    let snapshot = sample.open().await.unwrap();
+    assert_eq!(kept(&snapshot).await, ["b", "c"]);
+    // A listing and the one commit; nothing of the checkpoint, whose paths were decoded for the plan before.
+    let (opened, before) = sample.counted(snapshot.at(3)).await;
+    let before = before.unwrap();
+    assert_eq!((opened, before.version()), ((1, 1), 3));
+    let (planned, files) = sample.counted(kept(&before)).await;
+    assert_eq!((planned, files), ((0, 0), vec!["b".to_owned()]));
+    // The version itself is a listing, the checkpoint's own has no commit after it, and neither forgets what is newer.
+    let (opened, same) = sample.counted(snapshot.at(4)).await;
+    assert_eq!((opened, kept(&same.unwrap()).await), ((0, 1), vec!["b".to_owned(), "c".to_owned()]));
+    let (opened, first) = sample.counted(before.at(2)).await;
+    assert_eq!((opened, kept(&first.unwrap()).await), ((0, 1), vec!["a".to_owned(), "b".to_owned()]));
+    let newer = before.at(4).await.unwrap();
+    assert_eq!((newer.version(), kept(&newer).await), (4, vec!["b".to_owned(), "c".to_owned()]));
+    // What stands on other files is opened as ever, and what is not there is said as ever.
+    assert_eq!(kept(&snapshot.at(1).await.unwrap()).await, ["a"]);
+    let (here, anew) = (snapshot.at(5).await.unwrap_err(), sample.open_at(5).await.unwrap_err());
+    assert_eq!(here.to_string(), anew.to_string());
+}
+
+#[tokio::test]
+async fn a_version_of_a_table_made_anew_is_the_new_one() {
+    let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
+    let snapshot = sample.open().await.unwrap();
+    assert_eq!(kept(&snapshot.at(2).await.unwrap()).await, ["a", "b"]);
+    sample.commit(2, &[add("of another table")]);
+    assert_eq!(kept(&snapshot.at(2).await.unwrap()).await, ["a", "of another table"]);
+    // The same with a checkpoint in between.
+    sample.checkpoint(1, &state(&[add("z")]));
+    let snapshot = sample.open().await.unwrap();
+    assert_eq!(kept(&snapshot).await, ["of another table", "z"]);
+    sample.checkpoint(1, &state(&[add("y"), add("of a larger checkpoint")]));
+    assert_eq!(kept(&snapshot.at(2).await.unwrap()).await, ["of a larger checkpoint", "of another table", "y"]);
 }
 
 #[tokio::test]

@@ -31,7 +31,8 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     ])
 });
 pub(super) static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
-pub(super) static NO_REMOVES: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
+pub(super) static NO_REMOVES: LazyLock<RecordBatch> =
+    LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
 /// The field of statistics that stand as they do in the line.
 static QUOTED_STATS: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("stats", DataType::BinaryView, true)));
 
