@@ -119,13 +119,11 @@ def answer_all(table_name: str) -> None:
 def child(limit: float, *arguments: str) -> Outcome:
     """What `run.py` prints last in a process of its own; `{"over": limit}` when it takes longer."""
     command = [sys.executable, "-W", "ignore", str(RUN), *arguments]
-    # Importing numpy, which all engines do, starts threads for linear algebra, which nobody does. They spin for the next
-    # 20 ms, and on few processors whoever is measured then would pay for them.
+    # Importing numpy, which all engines do, starts threads for linear algebra, which nobody does. They spin for the
+    # next 20 ms, and on few processors whoever is measured then would pay for them.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     try:
-        finished = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=limit, env=environment
-        )
+        finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
         return {"over": limit}
     if finished.returncode:

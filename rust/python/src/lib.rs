@@ -7,17 +7,21 @@ mod changes;
 mod check;
 mod clock;
 mod errors;
-mod memory;
 mod runtime;
 mod table;
 mod transaction;
 mod write;
 
+use mimalloc::MiMalloc;
 use pyo3::prelude::*;
+
+/// Decoding takes and gives back large buffers all the time; the C library returns each to the system and has it cleared
+/// again.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule]
 fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    memory::give_back_at_rest();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<arrow::ArrowSchema>()?;
     module.add_class::<arrow::ArrowBatch>()?;

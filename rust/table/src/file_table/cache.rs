@@ -4,7 +4,8 @@
 //! query anyway. Packing costs more than most queries, so that none waits for it; rows of a packed column are unpacked
 //! for the query alone that wants them.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::hint::black_box;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::BooleanArray;
@@ -28,18 +29,11 @@ const PLANS: u64 = 8;
 /// How long nobody must have asked for a column before one is packed.
 const REST: Duration = Duration::from_millis(500);
 
+/// Enough that an allocator does not have it lying about.
+const NUDGE_BYTES: usize = 4 * 1024 * 1024;
 /// When threads that decoded columns have ended, and with them their claims to memory: a little after the runtime's ten
 /// seconds.
 const THREADS_END: Duration = Duration::from_secs(11);
-
-/// How the allocator, whichever it is, gives back what it has kept for later.
-static ALLOCATOR: OnceLock<fn()> = OnceLock::new();
-
-/// Says how the allocator of this process gives memory back to the system, which it is asked to when a process that has
-/// packed columns is at rest. Only the first word counts.
-pub fn allocator_gives_back(how: fn()) {
-    ALLOCATOR.get_or_init(|| how);
-}
 
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -255,7 +249,9 @@ fn pack_while_at_rest(cache: &Weak<Mutex<State>>) -> Due {
         let due = locked(&state).due();
         drop(state);
         let Due::Pack(column, group, values) = due else {
-            ALLOCATOR.get().filter(|_| has_packed).inspect(|gives_back| gives_back());
+            if has_packed {
+                nudge();
+            }
             return due;
         };
         has_packed = true;
@@ -270,10 +266,15 @@ fn pack_while_at_rest(cache: &Weak<Mutex<State>>) -> Due {
 async fn give_back() {
     pool::clear();
     leaf::clear_scratch();
-    for pause in [REST, REST, THREADS_END] {
+    for pause in [REST / 2, REST / 2, REST / 2, REST / 2, THREADS_END] {
         sleep(pause).await;
-        ALLOCATOR.get().inspect(|gives_back| gives_back());
+        nudge();
     }
+}
+
+/// An allocator that keeps for a while what is freed looks for what is due only when more is freed, here and there.
+fn nudge() {
+    drop(black_box(vec![0_u8; NUDGE_BYTES]));
 }
 
 /// What there is to do for who packs columns.

@@ -35,8 +35,8 @@ use deltic_protocol::stats::read::Leaf;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 
+pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, Held};
-pub use self::cache::{DEFAULT_LIMIT, allocator_gives_back};
 use self::claims::Claims;
 use self::decode::{KnownBounds, Values};
 use crate::checkpoint::part::{Decode, Part};
