@@ -4,6 +4,7 @@
 //! encoded: what is in work fits the processor's caches. Row groups are small enough to be read in parallel and in little
 //! memory. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -42,8 +43,8 @@ const DICTIONARY_BYTES: usize = 32 * 1024;
 /// Bytes of a page, about: in a row group that spans many keys, each has few rows, and most pages of paths are skipped.
 /// What compresses them looks back no further.
 const PAGE_BYTES: usize = 64 * 1024;
-/// Bytes of a footer, as a rule.
-const FOOTER_BYTES: usize = 16 * 1024;
+/// Bytes on their way to the file that are in one piece of memory.
+const SEGMENT_BYTES: usize = 1024 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
@@ -143,7 +144,7 @@ fn write_piece(writers: &mut [ArrowColumnWriter], piece: &RecordBatch) -> Result
 pub(super) struct Output {
     encoding: Arc<Encoding>,
     /// Not there only while it is at work.
-    writer: Option<SerializedFileWriter<Vec<u8>>>,
+    writer: Option<SerializedFileWriter<Segments>>,
     /// Rows that share a row group, since they are few.
     few: Vec<Piece>,
     file: FileWriter,
@@ -152,7 +153,7 @@ pub(super) struct Output {
 impl Output {
     /// A new file at `path`.
     pub(super) async fn create(storage: &Storage, path: &str, encoding: &Arc<Encoding>) -> Result<Self> {
-        let writer = SerializedFileWriter::new(Vec::new(), encoding.root.clone(), encoding.properties.clone());
+        let writer = SerializedFileWriter::new(Segments::default(), encoding.root.clone(), encoding.properties.clone());
         let writer = Some(writer.map_err(not_encoded)?);
         Ok(Self { encoding: encoding.clone(), writer, few: Vec::new(), file: storage.create_file(path).await? })
     }
@@ -194,7 +195,7 @@ impl Output {
     /// Makes the file appear; returns its bytes.
     pub(super) async fn finish(mut self) -> Result<u64> {
         let (encoding, few) = (self.encoding.clone(), std::mem::take(&mut self.few));
-        let rest = move |writer: &mut SerializedFileWriter<Vec<u8>>| {
+        let rest = move |writer: &mut SerializedFileWriter<Segments>| {
             if !few.is_empty() {
                 add_group(writer, encoding.encode(few, |_| ())?)?;
             }
@@ -216,24 +217,46 @@ impl Output {
 
     async fn run(
         &mut self,
-        work: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()> + Send + 'static,
+        work: impl FnOnce(&mut SerializedFileWriter<Segments>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let mut writer = self.writer.take().ok_or_else(|| Error::internal("a checkpoint went on after an error"))?;
         let encode = move || {
             work(&mut writer)?;
-            let bytes = Bytes::from(std::mem::take(writer.inner_mut()));
-            Ok((writer, bytes))
+            let segments = std::mem::take(writer.inner_mut());
+            Ok((writer, segments.0))
         };
-        let (writer, bytes) = blocking(encode).await?;
+        let (writer, segments) = blocking(encode).await?;
         self.writer = Some(writer);
-        if bytes.is_empty() { Ok(()) } else { self.file.write(bytes).await }
+        for segment in segments {
+            self.file.write(Bytes::from(segment)).await?;
+        }
+        Ok(())
     }
 }
 
-fn add_group(writer: &mut SerializedFileWriter<Vec<u8>>, group: Encoded) -> Result<()> {
-    // Room for all of it at once: what grows bit by bit is copied, and leaves its former places behind.
-    let bytes = group.chunks.iter().map(|chunk| usize::try_from(chunk.close().bytes_written).unwrap_or_default());
-    writer.inner_mut().reserve(bytes.fold(FOOTER_BYTES, usize::saturating_add));
+/// What was encoded and is not in the file yet. In many pieces: while a row group is copied into them it is given back
+/// column by column, so that it takes no more memory than before; and what grows in one piece is copied again and again.
+#[derive(Default)]
+struct Segments(Vec<Vec<u8>>);
+
+impl Write for Segments {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = |segment: &Vec<u8>| segment.capacity() - segment.len();
+        if self.0.last().is_none_or(|last| room(last) == 0) {
+            self.0.push(Vec::with_capacity(SEGMENT_BYTES));
+        }
+        let Some(last) = self.0.last_mut() else { return Ok(0) };
+        let some = bytes.get(..room(last)).unwrap_or(bytes);
+        last.extend_from_slice(some);
+        Ok(some.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn add_group(writer: &mut SerializedFileWriter<Segments>, group: Encoded) -> Result<()> {
     let add = || {
         let mut columns = writer.next_row_group()?;
         for chunk in group.chunks {
