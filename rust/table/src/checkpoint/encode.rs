@@ -5,24 +5,25 @@
 //! memory. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
 
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType as ArrowType, SchemaRef};
 use bytes::Bytes;
 use deltic_protocol::property::{Compression, PageVersion, Properties};
 use futures::future::try_join;
 use futures::stream::{Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
 use parquet::basic::{self, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, TypePtr};
+use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePtr};
 use tokio::task::spawn_blocking;
 
+use super::chunk::{self, ChunkWriter, Kind, Press, Slot, Tree};
 use crate::error::{Error, Result};
 use crate::parallel::parallelism;
 use crate::storage::{FileWriter, Storage};
@@ -37,12 +38,12 @@ pub(super) const GROUP_BYTES: usize = 80 * 1024 * 1024;
 const SMALL_GROUP_ROWS: usize = 8 * 1024;
 const SMALL_GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes of text kept in the bounds of a column chunk: longer than any statistic, shorter than JSON.
-const BOUND_BYTES: usize = 256;
+pub(super) const BOUND_BYTES: usize = 256;
 /// Bytes of distinct values of a column chunk beyond which they do not repeat enough to be worth a dictionary.
-const DICTIONARY_BYTES: usize = 32 * 1024;
+pub(super) const DICTIONARY_BYTES: usize = 32 * 1024;
 /// Bytes of a page, about: in a row group that spans many keys, each has few rows, and most pages of paths are skipped.
 /// What compresses them looks back no further.
-const PAGE_BYTES: usize = 64 * 1024;
+pub(super) const PAGE_BYTES: usize = 64 * 1024;
 /// Bytes on their way to the file that are in one piece of memory.
 const SEGMENT_BYTES: usize = 1024 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
@@ -75,13 +76,24 @@ impl Group {
 pub(super) struct Encoding {
     root: TypePtr,
     properties: WriterPropertiesPtr,
-    columns: ArrowRowGroupWriterFactory,
+    /// Where each leaf is encoded.
+    tree: Tree,
+    leaves: SchemaDescPtr,
+    general: ArrowRowGroupWriterFactory,
+    /// Memory that waits for the next row group.
+    presses: Mutex<Vec<Press>>,
 }
 
 /// A row group that is not in a file yet.
 pub(super) struct Encoded {
     pub(super) rows: usize,
-    chunks: Vec<ArrowColumnChunk>,
+    chunks: Vec<Chunk>,
+}
+
+/// One leaf of it.
+enum Chunk {
+    Here(chunk::Chunk),
+    General(ArrowColumnChunk),
 }
 
 impl Encoding {
@@ -91,11 +103,16 @@ impl Encoding {
             PageVersion::One => WriterVersion::PARQUET_1_0,
             PageVersion::Two => WriterVersion::PARQUET_2_0,
         };
+        Self::with(schema, version, compression(properties)?)
+    }
+
+    /// The same, given how pages are written.
+    fn with(schema: &SchemaRef, version: WriterVersion, compression: basic::Compression) -> Result<Arc<Self>> {
         let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
         let properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())
             .set_writer_version(version)
-            .set_compression(compression(properties)?)
+            .set_compression(compression)
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_statistics_truncate_length(Some(BOUND_BYTES))
             .set_offset_index_disabled(true)
@@ -107,37 +124,57 @@ impl Encoding {
             .set_column_dictionary_enabled(unique("remove", "path"), false)
             .build();
         let properties = Arc::new(properties);
-        let converted = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(schema).map_err(not_encoded)?;
-        let root = converted.root_schema_ptr();
-        let shape = SerializedFileWriter::new(Vec::new(), root.clone(), properties.clone()).map_err(not_encoded)?;
-        let columns = ArrowRowGroupWriterFactory::new(&shape, schema.clone());
-        Ok(Arc::new(Self { root, properties, columns }))
+        let converter = || ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT);
+        let converted = converter().convert(schema).map_err(not_encoded)?;
+        let is_usual = version == WriterVersion::PARQUET_1_0 && compression == basic::Compression::SNAPPY;
+        let kind = |leaf: &ColumnDescriptor, arrow: &ArrowType| kind_of(leaf, arrow).filter(|_| is_usual);
+        let tree = Tree::new(schema, &converted, &kind);
+        let general = converter().convert(tree.general()).map_err(not_encoded)?.root_schema_ptr();
+        let shape = SerializedFileWriter::new(Vec::new(), general, properties.clone()).map_err(not_encoded)?;
+        let general = ArrowRowGroupWriterFactory::new(&shape, tree.general().clone());
+        let (root, leaves) = (converted.root_schema_ptr(), Arc::new(converted));
+        Ok(Arc::new(Self { root, properties, tree, leaves, general, presses: Mutex::default() }))
     }
 
     /// Encodes a row group, and shows each piece to `look`.
     pub(super) fn encode(&self, pieces: Vec<Piece>, mut look: impl FnMut(&RecordBatch)) -> Result<Encoded> {
-        let mut writers = self.columns.create_column_writers(0).map_err(not_encoded)?;
+        let mut press = self.presses.lock().ok().and_then(|mut presses| presses.pop()).unwrap_or_default();
+        let slots = self.tree.slots().iter().enumerate();
+        let here = |(leaf, slot): (usize, &Slot)| match slot {
+            Slot::Here(kind) => Some(ChunkWriter::new(self.leaves.column(leaf), *kind)),
+            Slot::General => None,
+        };
+        let mut here: Vec<ChunkWriter> = slots.filter_map(here).collect();
+        let mut general = self.general.create_column_writers(0).map_err(not_encoded)?;
         let mut rows = 0;
         for piece in pieces {
             let piece = piece()?;
             look(&piece);
             rows += piece.num_rows();
-            write_piece(&mut writers, &piece).map_err(not_encoded)?;
+            self.tree.write(&piece, &mut here, &mut general, &mut press).map_err(not_encoded)?;
         }
-        let chunks = writers.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>();
+        let (mut here, mut general) = (here.into_iter(), general.into_iter());
+        let mut close = |slot: &Slot| match slot {
+            Slot::Here(_) => here.next().map(|chunk| chunk.close(&mut press).map(Chunk::Here)),
+            Slot::General => general.next().map(|chunk| chunk.close().map(Chunk::General)),
+        };
+        let chunks = self.tree.slots().iter().filter_map(|slot| close(slot)).collect::<Result<_, _>>();
+        if let Ok(mut presses) = self.presses.lock() {
+            presses.push(press);
+        }
         Ok(Encoded { rows, chunks: chunks.map_err(not_encoded)? })
     }
 }
 
-fn write_piece(writers: &mut [ArrowColumnWriter], piece: &RecordBatch) -> Result<(), ParquetError> {
-    let mut writers = writers.iter_mut();
-    for (field, column) in piece.schema_ref().fields().iter().zip(piece.columns()) {
-        for leaf in compute_leaves(field, column)? {
-            let writer = writers.next().ok_or_else(|| ParquetError::General("a leaf has no writer".to_owned()))?;
-            writer.write(&leaf)?;
+/// The leaves that are encoded here: those that take most of a checkpoint's bytes, and those that it has most of.
+fn kind_of(leaf: &ColumnDescriptor, arrow: &ArrowType) -> Option<Kind> {
+    match leaf.path().parts() {
+        [root, member] if root == "add" && member == "stats" => Some(Kind::Text { has_bounds: false }),
+        [root, member] if matches!(root.as_str(), "add" | "remove") && member == "path" => {
+            Some(Kind::Text { has_bounds: true })
         }
+        _ => chunk::kind_of_number(leaf.physical_type(), arrow),
     }
-    Ok(())
 }
 
 /// The file and what fills it.
@@ -260,7 +297,13 @@ fn add_group(writer: &mut SerializedFileWriter<Segments>, group: Encoded) -> Res
     let add = || {
         let mut columns = writer.next_row_group()?;
         for chunk in group.chunks {
-            chunk.append_to_row_group(&mut columns)?;
+            match chunk {
+                Chunk::Here(chunk) => {
+                    let (bytes, close) = chunk.into_parts();
+                    columns.append_column(&bytes, close)?;
+                }
+                Chunk::General(chunk) => chunk.append_to_row_group(&mut columns)?,
+            }
         }
         columns.close().map(drop)
     };
@@ -326,4 +369,22 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
 
 fn worker_failed(source: tokio::task::JoinError) -> Error {
     Error::internal("a worker thread failed while writing a checkpoint").caused_by(source)
+}
+
+/// Batches as a file, each a row group, its pages of the given version: those of the first have leaves that are encoded
+/// here.
+#[cfg(test)]
+pub(super) fn file_of(schema: &SchemaRef, groups: &[Vec<RecordBatch>], version: WriterVersion) -> Result<Bytes> {
+    let encoding = Encoding::with(schema, version, basic::Compression::SNAPPY)?;
+    let (root, properties) = (encoding.root.clone(), encoding.properties.clone());
+    let mut writer = SerializedFileWriter::new(Segments::default(), root, properties).map_err(not_encoded)?;
+    for group in groups {
+        let piece = |rows: &RecordBatch| -> Piece {
+            let rows = rows.clone();
+            Box::new(move || Ok(rows))
+        };
+        add_group(&mut writer, encoding.encode(group.iter().map(piece).collect(), |_| ())?)?;
+    }
+    writer.finish().map_err(not_encoded)?;
+    Ok(std::mem::take(writer.inner_mut()).0.concat().into())
 }

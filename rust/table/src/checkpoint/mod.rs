@@ -1,5 +1,6 @@
 //! Checkpoints: reading and writing them.
 
+mod chunk;
 mod columns;
 mod encode;
 pub(crate) mod leaf;

@@ -64,6 +64,14 @@ pub(crate) struct Chunk<'c> {
     pub(crate) size: usize,
 }
 
+/// So many numbers of `width` bits, as they are read; `None` if they are not there.
+#[cfg(test)]
+pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    hybrid::Runs::new(bytes, width, count).ok()?.numbers(&mut numbers).ok()?;
+    Some(numbers)
+}
+
 /// Memory that is used for one chunk after another.
 #[derive(Default)]
 struct Scratch {

@@ -1,0 +1,333 @@
+//! Column chunks encoded straight from Arrow arrays, for the leaves that are most of a checkpoint.
+//!
+//! Paths, statistics and numbers inside optional structs: no levels are made where every row has a value, each text is
+//! copied once, pages are compressed in the same memory one after another, and numbers that do not repeat are not looked
+//! up in a dictionary. All other leaves are left to the general encoder.
+//!
+//! Invariant: what is read from a chunk, bounds included, is what the general encoder would have written
+//! (`chunk::tests::chunks_are_those_of_the_general_encoder`).
+//!
+//! Parquet format: "Column chunks", "Nested Encoding", "Data Pages", "Statistics".
+
+mod hybrid;
+mod numbers;
+mod page;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod tree;
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::ops::Range;
+
+use arrow_array::Array;
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType as ArrowType, TimeUnit};
+use bytes::{Buf, Bytes};
+use parquet::basic::{Compression, Encoding, PageType, Type as PhysicalType};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnDescPtr;
+
+use self::numbers::Numbers;
+pub(super) use self::page::Press;
+use self::texts::Texts;
+pub(super) use self::tree::{Slot, Tree};
+
+/// Rows of a page at most, as readers expect them.
+const PAGE_ROWS: usize = 20_000;
+/// What is written next does not grow into the next piece of memory.
+const LEAST_PIECE: usize = 4 * 1024;
+const MOST_PIECE: usize = 256 * 1024;
+
+/// The values of a page that is being filled.
+trait Values: Send {
+    /// Takes the values at `rows` of `array`, or the first of them: at least one if the page has none yet. Returns how
+    /// many, and whether the page has room for more.
+    fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError>;
+
+    /// The bytes of the page behind `levels`, which are left in `press`, with how they are encoded. Begins the next page.
+    fn page(&mut self, levels: &[u8], press: &mut Press) -> Encoding;
+
+    /// How many values there are, and they themselves, in the dictionary, if any page refers to it.
+    fn dictionary(&mut self, out: &mut Vec<u8>) -> usize;
+
+    /// Bounds of all values.
+    fn statistics(&self, nulls: u64) -> Option<Statistics>;
+}
+
+/// What a leaf is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Texts that do not repeat, whether or not they have bounds.
+    Text {
+        has_bounds: bool,
+    },
+    /// Numbers of Parquet's types, each of which comes from several of Arrow's.
+    Int,
+    Long,
+    Double,
+}
+
+/// One leaf's chunk of a row group that is being encoded.
+pub(super) struct ChunkWriter {
+    descr: ColumnDescPtr,
+    values: Box<dyn Values>,
+    /// Runs of definition levels of the page, and how many rows it has.
+    levels: Vec<(u8, usize)>,
+    page_rows: usize,
+    rows: usize,
+    nulls: usize,
+    pages: Pages,
+}
+
+/// What was written.
+#[derive(Default)]
+struct Pages {
+    pieces: Vec<Vec<u8>>,
+    bytes: usize,
+    uncompressed: usize,
+    plain: i32,
+    coded: i32,
+}
+
+/// A column chunk that is not in a file yet.
+pub(super) struct Chunk {
+    pages: Pieces,
+    close: ColumnCloseResult,
+}
+
+impl ChunkWriter {
+    pub(super) fn new(descr: ColumnDescPtr, kind: Kind) -> Self {
+        let values: Box<dyn Values> = match kind {
+            Kind::Text { has_bounds } => Box::new(Texts::new(has_bounds)),
+            Kind::Int => Box::<Numbers<i32>>::default(),
+            Kind::Long => Box::<Numbers<i64>>::default(),
+            Kind::Double => Box::<Numbers<f64>>::default(),
+        };
+        Self { descr, values, levels: Vec::new(), page_rows: 0, rows: 0, nulls: 0, pages: Pages::default() }
+    }
+
+    /// Appends rows. `nodes` are the nulls of all that may be null over the leaf and of itself, the root's first.
+    pub(super) fn write(
+        &mut self,
+        nodes: &[Option<NullBuffer>],
+        array: &dyn Array,
+        press: &mut Press,
+    ) -> Result<(), ParquetError> {
+        let most = u8::try_from(self.descr.max_def_level()).unwrap_or_default();
+        let mut row = 0;
+        for (level, count) in runs_of_levels(nodes, array.len(), most) {
+            let end = row + count;
+            while row < end {
+                let room = PAGE_ROWS.saturating_sub(self.page_rows);
+                let rows = row..end.min(row + room);
+                let (taken, has_room) = if level == most { self.values.take(array, rows)? } else { (rows.len(), true) };
+                match self.levels.last_mut() {
+                    Some((last, times)) if *last == level => *times += taken,
+                    _ => self.levels.push((level, taken)),
+                }
+                self.nulls += if level == most { 0 } else { taken };
+                self.page_rows += taken;
+                row += taken;
+                if !has_room || self.page_rows >= PAGE_ROWS {
+                    self.end_page(press)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_page(&mut self, press: &mut Press) -> Result<(), ParquetError> {
+        if self.page_rows == 0 {
+            return Ok(());
+        }
+        let levels = page::levels(&self.levels, self.descr.max_def_level());
+        let encoding = self.values.page(&levels, press);
+        let (header, body, size) = press.data_page(self.page_rows, encoding)?;
+        self.pages.push(header, body, size);
+        *(if encoding == Encoding::PLAIN { &mut self.pages.plain } else { &mut self.pages.coded }) += 1;
+        self.rows += std::mem::take(&mut self.page_rows);
+        self.levels.clear();
+        Ok(())
+    }
+
+    /// All of it.
+    pub(super) fn close(mut self, press: &mut Press) -> Result<Chunk, ParquetError> {
+        self.end_page(press)?;
+        let Self { descr, mut values, rows, nulls, pages, .. } = self;
+        let mut first = Pages::default();
+        let distinct = if pages.coded > 0 { values.dictionary(press.body()) } else { 0 };
+        if distinct > 0 {
+            let (header, body, size) = press.dictionary_page(distinct)?;
+            first.push(header, body, size);
+        }
+        let long = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let mut encodings = vec![Encoding::PLAIN, Encoding::RLE];
+        let stats = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
+        let mut kinds = Vec::new();
+        if distinct > 0 {
+            encodings.push(Encoding::RLE_DICTIONARY);
+            kinds.push(stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
+            kinds.push(stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, pages.coded));
+        }
+        if pages.plain > 0 {
+            kinds.push(stats(PageType::DATA_PAGE, Encoding::PLAIN, pages.plain));
+        }
+        let bytes = first.bytes + pages.bytes;
+        let mut metadata = ColumnChunkMetaData::builder(descr)
+            .set_compression(Compression::SNAPPY)
+            .set_encodings(encodings)
+            .set_page_encoding_stats(kinds)
+            .set_total_compressed_size(long(bytes))
+            .set_total_uncompressed_size(long(first.uncompressed + pages.uncompressed))
+            .set_num_values(long(rows))
+            .set_data_page_offset(long(first.bytes))
+            .set_dictionary_page_offset((distinct > 0).then_some(0));
+        if let Some(statistics) = values.statistics(nulls as u64) {
+            metadata = metadata.set_statistics(statistics);
+        }
+        let close = ColumnCloseResult {
+            bytes_written: bytes as u64,
+            rows_written: rows as u64,
+            metadata: metadata.build()?,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        let pieces = first.pieces.into_iter().chain(pages.pieces).map(Bytes::from).collect();
+        Ok(Chunk { pages: Pieces { pieces, bytes: bytes as u64 }, close })
+    }
+}
+
+impl Chunk {
+    /// Its bytes, and what the footer says of them.
+    pub(super) fn into_parts(self) -> (impl ChunkReader, ColumnCloseResult) {
+        (self.pages, self.close)
+    }
+}
+
+impl Pages {
+    fn push(&mut self, header: &[u8], body: &[u8], uncompressed: usize) {
+        for mut bytes in [header, body] {
+            self.bytes += bytes.len();
+            while !bytes.is_empty() {
+                let room = self.pieces.last().map_or(0, |last| last.capacity() - last.len());
+                if room == 0 {
+                    self.pieces.push(Vec::with_capacity(self.bytes.clamp(LEAST_PIECE, MOST_PIECE)));
+                    continue;
+                }
+                let (now, later) = bytes.split_at(room.min(bytes.len()));
+                if let Some(last) = self.pieces.last_mut() {
+                    last.extend_from_slice(now);
+                }
+                bytes = later;
+            }
+        }
+        self.uncompressed += header.len() + uncompressed;
+    }
+}
+
+/// Definition levels, each with how many rows in turn have it. A node that may be null adds one where it is there.
+fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u8, usize)> {
+    let nulls = |nulls: &Option<NullBuffer>| nulls.clone().filter(|nulls| nulls.null_count() > 0);
+    let some: Vec<(u8, NullBuffer)> =
+        (0..).zip(nodes).filter_map(|(level, node)| Some((level, nulls(node)?))).collect();
+    match some.first() {
+        None => return vec![(most, rows)],
+        Some((level, first)) if first.null_count() == rows => return vec![(*level, rows)],
+        Some(_) => {}
+    }
+    let mut levels = vec![most; rows];
+    // Whatever is null first decides.
+    for (level, nulls) in some.iter().rev() {
+        for (row, to) in levels.iter_mut().enumerate() {
+            if nulls.is_null(row) {
+                *to = *level;
+            }
+        }
+    }
+    let mut runs: Vec<(u8, usize)> = Vec::new();
+    for level in levels {
+        match runs.last_mut() {
+            Some((last, times)) if *last == level => *times += 1,
+            _ => runs.push((level, 1)),
+        }
+    }
+    runs
+}
+
+/// Bytes in pieces.
+struct Pieces {
+    pieces: VecDeque<Bytes>,
+    bytes: u64,
+}
+
+impl Length for Pieces {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ChunkReader for Pieces {
+    type T = Rest;
+
+    fn get_read(&self, start: u64) -> Result<Rest, ParquetError> {
+        let mut rest = Rest(self.pieces.clone());
+        rest.advance(usize::try_from(start)?);
+        Ok(rest)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let mut bytes = vec![0; length];
+        self.get_read(start)?.read_exact(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// What is left of bytes in pieces.
+struct Rest(VecDeque<Bytes>);
+
+impl Rest {
+    fn advance(&mut self, mut by: usize) {
+        while by > 0
+            && let Some(first) = self.0.front_mut()
+        {
+            let some = by.min(first.len());
+            first.advance(some);
+            by -= some;
+            if first.is_empty() {
+                self.0.pop_front();
+            }
+        }
+    }
+}
+
+impl Read for Rest {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let Some(first) = self.0.front() else { return Ok(0) };
+        let some = first.len().min(to.len());
+        if let Some((to, from)) = to.get_mut(..some).zip(first.get(..some)) {
+            to.copy_from_slice(from);
+        }
+        self.advance(some);
+        Ok(some)
+    }
+}
+
+/// What a leaf is written as that has numbers of such types; `None` if they are left to the general encoder.
+pub(super) fn kind_of_number(physical: PhysicalType, arrow: &ArrowType) -> Option<Kind> {
+    use ArrowType as A;
+    match (physical, arrow) {
+        (PhysicalType::INT32, A::Int32 | A::Date32 | A::Decimal128(..)) => Some(Kind::Int),
+        (PhysicalType::INT64, A::Int64 | A::Timestamp(TimeUnit::Microsecond, _) | A::Decimal128(..)) => {
+            Some(Kind::Long)
+        }
+        (PhysicalType::DOUBLE, A::Float64) => Some(Kind::Double),
+        _ => None,
+    }
+}
