@@ -182,7 +182,7 @@ fn read_statistics(adds: &AddBatch, leaves: &[Leaf], counted: bool) -> Result<St
     if let Some(stats) = adds.structure("stats_parsed") {
         return from_struct(stats, leaves);
     }
-    let mut reader = JsonReader::for_skipping(leaves, counted);
+    let mut reader = JsonReader::for_skipping(leaves, counted, adds.len());
     let texts = adds.rows().column_by_name("stats");
     match texts.map(|texts| (texts.data_type(), texts)) {
         // Those of a commit are read where they stand in it.

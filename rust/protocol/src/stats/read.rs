@@ -105,8 +105,9 @@ fn read_json<'a>(
     margin: Margin,
     to_the_end: bool,
 ) -> Result<StatsColumns> {
-    let mut reader = JsonReader::new(leaves, margin, to_the_end);
-    stats.into_iter().for_each(|text| reader.read(text));
+    let stats = stats.into_iter();
+    let mut reader = JsonReader::new(leaves, margin, to_the_end, stats.size_hint().0);
+    stats.for_each(|text| reader.read(text));
     reader.finish(leaves)
 }
 
@@ -126,20 +127,21 @@ pub(crate) struct JsonReader {
 }
 
 impl JsonReader {
-    /// For skipping; no further than to the bounds, unless one is missing, or `to_the_end`.
-    pub(crate) fn for_skipping(leaves: &[Leaf], to_the_end: bool) -> Self {
-        Self::new(leaves, Margin::Safe, to_the_end)
+    /// For skipping, of about so many files; no further than to the bounds, unless one is missing, or `to_the_end`.
+    pub(crate) fn for_skipping(leaves: &[Leaf], to_the_end: bool, rows: usize) -> Self {
+        Self::new(leaves, Margin::Safe, to_the_end, rows)
     }
 
-    fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool) -> Self {
+    /// For `rows` files, or more.
+    fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool, rows: usize) -> Self {
         Self {
             tree: Tree::new(leaves),
             // For a few columns it costs less to step over the others.
             shapes: (margin == Margin::None && to_the_end).then(Shapes::default),
             places: Places::new(leaves.len()),
-            num_records: Int64Builder::new(),
-            tight_bounds: BooleanBuilder::new(),
-            columns: leaves.iter().map(|leaf| Bounds::new(leaf, margin)).collect(),
+            num_records: Int64Builder::with_capacity(rows),
+            tight_bounds: BooleanBuilder::with_capacity(rows),
+            columns: leaves.iter().map(|leaf| Bounds::new(leaf, margin, rows)).collect(),
             to_the_end,
             scratch: String::new(),
         }
@@ -339,9 +341,10 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn new(leaf: &Leaf, margin: Margin) -> Self {
-        let values = || Values::new(&leaf.data_type);
-        Self { leaf: leaf.clone(), margin, min: values(), max: values(), null_count: Int64Builder::new() }
+    fn new(leaf: &Leaf, margin: Margin, rows: usize) -> Self {
+        let values = || Values::new(&leaf.data_type, rows);
+        let null_count = Int64Builder::with_capacity(rows);
+        Self { leaf: leaf.clone(), margin, min: values(), max: values(), null_count }
     }
 
     fn append(&mut self, min: Option<Quoted<'_>>, max: Option<Quoted<'_>>, null_count: Option<Quoted<'_>>) {

@@ -130,7 +130,7 @@ impl Shape {
                 // Its quotes, or what stands for them inside of a string, are parts of the literals around it.
                 Place::plain(at - length - 1, length + 2)
             } else {
-                let length = value.iter().position(|byte| !is_bare(*byte)).filter(|length| *length > 0)?;
+                let length = value.iter().position(|byte| !BARE[usize::from(*byte)]).filter(|length| *length > 0)?;
                 at += length;
                 if value.get(..length) == Some(b"null") {
                     continue;
@@ -179,6 +179,17 @@ impl<'t> Below<'t> {
 const fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
 }
+
+/// The same for every byte, to be looked up.
+const BARE: [bool; 256] = {
+    let mut bare = [false; 256];
+    let mut byte = 0;
+    while byte < bare.len() {
+        bare[byte] = is_bare(byte as u8);
+        byte += 1;
+    }
+    bare
+};
 
 /// The same as the slice's own, without a call: most literals are short, and there is one before each value.
 fn ends_with(text: &[u8], literal: &[u8]) -> bool {

@@ -47,20 +47,21 @@ pub(super) enum Values {
 }
 
 impl Values {
-    pub(super) fn new(data_type: &PrimitiveType) -> Self {
+    /// With room for so many.
+    pub(super) fn new(data_type: &PrimitiveType, rows: usize) -> Self {
         let arrow = to_arrow_type(&DataType::Primitive(data_type.clone()));
         match data_type {
             PrimitiveType::Long | PrimitiveType::Integer | PrimitiveType::Short | PrimitiveType::Byte => {
-                Self::Int(Int64Builder::new())
+                Self::Int(Int64Builder::with_capacity(rows))
             }
-            PrimitiveType::Float => Self::Float(Float32Builder::new()),
-            PrimitiveType::Double => Self::Double(Float64Builder::new()),
-            PrimitiveType::Decimal { .. } => Self::Decimal(Decimal128Builder::new().with_data_type(arrow)),
-            PrimitiveType::Boolean => Self::Boolean(BooleanBuilder::new()),
-            PrimitiveType::String => Self::Text(StringBuilder::new()),
-            PrimitiveType::Date => Self::Date(Date32Builder::new()),
+            PrimitiveType::Float => Self::Float(Float32Builder::with_capacity(rows)),
+            PrimitiveType::Double => Self::Double(Float64Builder::with_capacity(rows)),
+            PrimitiveType::Decimal { .. } => Self::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow)),
+            PrimitiveType::Boolean => Self::Boolean(BooleanBuilder::with_capacity(rows)),
+            PrimitiveType::String => Self::Text(StringBuilder::with_capacity(rows, 0)),
+            PrimitiveType::Date => Self::Date(Date32Builder::with_capacity(rows)),
             PrimitiveType::Timestamp | PrimitiveType::TimestampNtz => {
-                Self::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(arrow))
+                Self::Timestamp(TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(arrow))
             }
             PrimitiveType::Binary
             | PrimitiveType::Void
@@ -107,7 +108,7 @@ impl Values {
             value.literal
         };
         match self {
-            Self::Int(b) => b.append_option(text.parse().ok()),
+            Self::Int(b) => b.append_option(long(text)),
             Self::Float(b) => b.append_option(text.parse().ok().filter(|v: &f32| v.is_finite() || is_infinity(text))),
             Self::Double(b) => b.append_option(double(text, was_float, upper)),
             Self::Decimal(b) => b.append_option(decimal(text, of, margin, upper)),
@@ -139,7 +140,16 @@ impl Values {
 }
 
 pub(super) fn count(text: &str) -> Option<i64> {
-    text.parse().ok().filter(|n| *n >= 0)
+    long(text).filter(|n| *n >= 0)
+}
+
+/// A whole number; most are plain digits that cannot overflow.
+fn long(text: &str) -> Option<i64> {
+    const MOST_DIGITS: usize = 18;
+    let digits = text.bytes().try_fold(0_i64, |number, byte| {
+        byte.is_ascii_digit().then(|| number.wrapping_mul(10).wrapping_add(i64::from(byte - b'0')))
+    });
+    digits.filter(|_| (1..=MOST_DIGITS).contains(&text.len())).or_else(|| text.parse().ok())
 }
 
 /// Whether an infinite float is what the text says, not what became of a number too great.

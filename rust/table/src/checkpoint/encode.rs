@@ -4,7 +4,6 @@
 //! encoded: what is in work fits the processor's caches. Row groups are small enough to be read in parallel and in little
 //! memory. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
 
-use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
@@ -24,6 +23,7 @@ use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePt
 use tokio::task::spawn_blocking;
 
 use super::chunk::{self, ChunkWriter, Kind, Press, Slot, Tree};
+use super::pieces::{Pieces, Pool};
 use crate::error::{Error, Result};
 use crate::parallel::parallelism;
 use crate::storage::{FileWriter, Storage};
@@ -44,8 +44,6 @@ pub(super) const DICTIONARY_BYTES: usize = 32 * 1024;
 /// Bytes of a page, about: in a row group that spans many keys, each has few rows, and most pages of paths are skipped.
 /// What compresses them looks back no further.
 pub(super) const PAGE_BYTES: usize = 64 * 1024;
-/// Bytes on their way to the file that are in one piece of memory.
-const SEGMENT_BYTES: usize = 1024 * 1024;
 /// The name that the schema of a checkpoint has in everybody's files.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
@@ -82,6 +80,7 @@ pub(super) struct Encoding {
     general: ArrowRowGroupWriterFactory,
     /// Memory that waits for the next row group.
     presses: Mutex<Vec<Press>>,
+    pool: Arc<Pool>,
 }
 
 /// A row group that is not in a file yet.
@@ -133,7 +132,7 @@ impl Encoding {
         let shape = SerializedFileWriter::new(Vec::new(), general, properties.clone()).map_err(not_encoded)?;
         let general = ArrowRowGroupWriterFactory::new(&shape, tree.general().clone());
         let (root, leaves) = (converted.root_schema_ptr(), Arc::new(converted));
-        Ok(Arc::new(Self { root, properties, tree, leaves, general, presses: Mutex::default() }))
+        Ok(Arc::new(Self { root, properties, tree, leaves, general, presses: Mutex::default(), pool: Arc::default() }))
     }
 
     /// Encodes a row group, and shows each piece to `look`.
@@ -141,7 +140,7 @@ impl Encoding {
         let mut press = self.presses.lock().ok().and_then(|mut presses| presses.pop()).unwrap_or_default();
         let slots = self.tree.slots().iter().enumerate();
         let here = |(leaf, slot): (usize, &Slot)| match slot {
-            Slot::Here(kind) => Some(ChunkWriter::new(self.leaves.column(leaf), *kind)),
+            Slot::Here(kind) => Some(ChunkWriter::new(self.leaves.column(leaf), *kind, &self.pool)),
             Slot::General => None,
         };
         let mut here: Vec<ChunkWriter> = slots.filter_map(here).collect();
@@ -181,7 +180,7 @@ fn kind_of(leaf: &ColumnDescriptor, arrow: &ArrowType) -> Option<Kind> {
 pub(super) struct Output {
     encoding: Arc<Encoding>,
     /// Not there only while it is at work.
-    writer: Option<SerializedFileWriter<Segments>>,
+    writer: Option<SerializedFileWriter<Pieces>>,
     /// Rows that share a row group, since they are few.
     few: Vec<Piece>,
     file: FileWriter,
@@ -190,7 +189,8 @@ pub(super) struct Output {
 impl Output {
     /// A new file at `path`.
     pub(super) async fn create(storage: &Storage, path: &str, encoding: &Arc<Encoding>) -> Result<Self> {
-        let writer = SerializedFileWriter::new(Segments::default(), encoding.root.clone(), encoding.properties.clone());
+        let writer =
+            SerializedFileWriter::new(Pieces::new(&encoding.pool), encoding.root.clone(), encoding.properties.clone());
         let writer = Some(writer.map_err(not_encoded)?);
         Ok(Self { encoding: encoding.clone(), writer, few: Vec::new(), file: storage.create_file(path).await? })
     }
@@ -232,7 +232,7 @@ impl Output {
     /// Makes the file appear; returns its bytes.
     pub(super) async fn finish(mut self) -> Result<u64> {
         let (encoding, few) = (self.encoding.clone(), std::mem::take(&mut self.few));
-        let rest = move |writer: &mut SerializedFileWriter<Segments>| {
+        let rest = move |writer: &mut SerializedFileWriter<Pieces>| {
             if !few.is_empty() {
                 add_group(writer, encoding.encode(few, |_| ())?)?;
             }
@@ -254,46 +254,24 @@ impl Output {
 
     async fn run(
         &mut self,
-        work: impl FnOnce(&mut SerializedFileWriter<Segments>) -> Result<()> + Send + 'static,
+        work: impl FnOnce(&mut SerializedFileWriter<Pieces>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let mut writer = self.writer.take().ok_or_else(|| Error::internal("a checkpoint went on after an error"))?;
         let encode = move || {
             work(&mut writer)?;
-            let segments = std::mem::take(writer.inner_mut());
-            Ok((writer, segments.0))
+            let encoded: Vec<Bytes> = writer.inner_mut().take().collect();
+            Ok((writer, encoded))
         };
-        let (writer, segments) = blocking(encode).await?;
+        let (writer, encoded) = blocking(encode).await?;
         self.writer = Some(writer);
-        for segment in segments {
-            self.file.write(Bytes::from(segment)).await?;
+        for bytes in encoded {
+            self.file.write(bytes).await?;
         }
         Ok(())
     }
 }
 
-/// What was encoded and is not in the file yet. In many pieces: while a row group is copied into them it is given back
-/// column by column, so that it takes no more memory than before; and what grows in one piece is copied again and again.
-#[derive(Default)]
-struct Segments(Vec<Vec<u8>>);
-
-impl Write for Segments {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = |segment: &Vec<u8>| segment.capacity() - segment.len();
-        if self.0.last().is_none_or(|last| room(last) == 0) {
-            self.0.push(Vec::with_capacity(SEGMENT_BYTES));
-        }
-        let Some(last) = self.0.last_mut() else { return Ok(0) };
-        let some = bytes.get(..room(last)).unwrap_or(bytes);
-        last.extend_from_slice(some);
-        Ok(some.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn add_group(writer: &mut SerializedFileWriter<Segments>, group: Encoded) -> Result<()> {
+fn add_group(writer: &mut SerializedFileWriter<Pieces>, group: Encoded) -> Result<()> {
     let add = || {
         let mut columns = writer.next_row_group()?;
         for chunk in group.chunks {
@@ -377,7 +355,7 @@ fn worker_failed(source: tokio::task::JoinError) -> Error {
 pub(super) fn file_of(schema: &SchemaRef, groups: &[Vec<RecordBatch>], version: WriterVersion) -> Result<Bytes> {
     let encoding = Encoding::with(schema, version, basic::Compression::SNAPPY)?;
     let (root, properties) = (encoding.root.clone(), encoding.properties.clone());
-    let mut writer = SerializedFileWriter::new(Segments::default(), root, properties).map_err(not_encoded)?;
+    let mut writer = SerializedFileWriter::new(Pieces::new(&encoding.pool), root, properties).map_err(not_encoded)?;
     for group in groups {
         let piece = |rows: &RecordBatch| -> Piece {
             let rows = rows.clone();
@@ -386,5 +364,6 @@ pub(super) fn file_of(schema: &SchemaRef, groups: &[Vec<RecordBatch>], version: 
         add_group(&mut writer, encoding.encode(group.iter().map(piece).collect(), |_| ())?)?;
     }
     writer.finish().map_err(not_encoded)?;
-    Ok(std::mem::take(writer.inner_mut()).0.concat().into())
+    let pieces: Vec<Bytes> = writer.inner_mut().take().collect();
+    Ok(pieces.concat().into())
 }

@@ -6,6 +6,7 @@ mod encode;
 pub(crate) mod leaf;
 mod order;
 pub(crate) mod part;
+mod pieces;
 mod ranges;
 pub mod read;
 mod runs;

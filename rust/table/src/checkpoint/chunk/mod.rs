@@ -17,19 +17,17 @@ mod tests;
 mod texts;
 mod tree;
 
-use std::collections::VecDeque;
-use std::io::{self, Read};
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::Array;
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
-use bytes::{Buf, Bytes};
 use parquet::basic::{Compression, Encoding, PageType, Type as PhysicalType};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
-use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::reader::ChunkReader;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
 
@@ -37,12 +35,10 @@ use self::numbers::Numbers;
 pub(super) use self::page::Press;
 use self::texts::Texts;
 pub(super) use self::tree::{Slot, Tree};
+use super::pieces::{Joined, Pieces, Pool};
 
 /// Rows of a page at most, as readers expect them.
 const PAGE_ROWS: usize = 20_000;
-/// What is written next does not grow into the next piece of memory.
-const LEAST_PIECE: usize = 4 * 1024;
-const MOST_PIECE: usize = 256 * 1024;
 
 /// The values of a page that is being filled.
 trait Values: Send {
@@ -86,10 +82,8 @@ pub(super) struct ChunkWriter {
 }
 
 /// What was written.
-#[derive(Default)]
 struct Pages {
-    pieces: Vec<Vec<u8>>,
-    bytes: usize,
+    bytes: Pieces,
     uncompressed: usize,
     plain: i32,
     coded: i32,
@@ -97,19 +91,19 @@ struct Pages {
 
 /// A column chunk that is not in a file yet.
 pub(super) struct Chunk {
-    pages: Pieces,
+    pages: Joined,
     close: ColumnCloseResult,
 }
 
 impl ChunkWriter {
-    pub(super) fn new(descr: ColumnDescPtr, kind: Kind) -> Self {
+    pub(super) fn new(descr: ColumnDescPtr, kind: Kind, pool: &Arc<Pool>) -> Self {
         let values: Box<dyn Values> = match kind {
             Kind::Text { has_bounds } => Box::new(Texts::new(has_bounds)),
             Kind::Int => Box::<Numbers<i32>>::default(),
             Kind::Long => Box::<Numbers<i64>>::default(),
             Kind::Double => Box::<Numbers<f64>>::default(),
         };
-        Self { descr, values, levels: Vec::new(), page_rows: 0, rows: 0, nulls: 0, pages: Pages::default() }
+        Self { descr, values, levels: Vec::new(), page_rows: 0, rows: 0, nulls: 0, pages: Pages::new(pool) }
     }
 
     /// Appends rows. `nodes` are the nulls of all that may be null over the leaf and of itself, the root's first.
@@ -159,8 +153,8 @@ impl ChunkWriter {
     /// All of it.
     pub(super) fn close(mut self, press: &mut Press) -> Result<Chunk, ParquetError> {
         self.end_page(press)?;
-        let Self { descr, mut values, rows, nulls, pages, .. } = self;
-        let mut first = Pages::default();
+        let Self { descr, mut values, rows, nulls, mut pages, .. } = self;
+        let mut first = Pages::new(pages.bytes.pool());
         let distinct = if pages.coded > 0 { values.dictionary(press.body()) } else { 0 };
         if distinct > 0 {
             let (header, body, size) = press.dictionary_page(distinct)?;
@@ -178,7 +172,7 @@ impl ChunkWriter {
         if pages.plain > 0 {
             kinds.push(stats(PageType::DATA_PAGE, Encoding::PLAIN, pages.plain));
         }
-        let bytes = first.bytes + pages.bytes;
+        let (dictionary, bytes) = (first.bytes.len(), first.bytes.len() + pages.bytes.len());
         let mut metadata = ColumnChunkMetaData::builder(descr)
             .set_compression(Compression::SNAPPY)
             .set_encodings(encodings)
@@ -186,7 +180,7 @@ impl ChunkWriter {
             .set_total_compressed_size(long(bytes))
             .set_total_uncompressed_size(long(first.uncompressed + pages.uncompressed))
             .set_num_values(long(rows))
-            .set_data_page_offset(long(first.bytes))
+            .set_data_page_offset(long(dictionary))
             .set_dictionary_page_offset((distinct > 0).then_some(0));
         if let Some(statistics) = values.statistics(nulls as u64) {
             metadata = metadata.set_statistics(statistics);
@@ -199,8 +193,7 @@ impl ChunkWriter {
             column_index: None,
             offset_index: None,
         };
-        let pieces = first.pieces.into_iter().chain(pages.pieces).map(Bytes::from).collect();
-        Ok(Chunk { pages: Pieces { pieces, bytes: bytes as u64 }, close })
+        Ok(Chunk { pages: Joined::of(first.bytes.take().chain(pages.bytes.take())), close })
     }
 }
 
@@ -212,22 +205,13 @@ impl Chunk {
 }
 
 impl Pages {
+    fn new(pool: &Arc<Pool>) -> Self {
+        Self { bytes: Pieces::new(pool), uncompressed: 0, plain: 0, coded: 0 }
+    }
+
     fn push(&mut self, header: &[u8], body: &[u8], uncompressed: usize) {
-        for mut bytes in [header, body] {
-            self.bytes += bytes.len();
-            while !bytes.is_empty() {
-                let room = self.pieces.last().map_or(0, |last| last.capacity() - last.len());
-                if room == 0 {
-                    self.pieces.push(Vec::with_capacity(self.bytes.clamp(LEAST_PIECE, MOST_PIECE)));
-                    continue;
-                }
-                let (now, later) = bytes.split_at(room.min(bytes.len()));
-                if let Some(last) = self.pieces.last_mut() {
-                    last.extend_from_slice(now);
-                }
-                bytes = later;
-            }
-        }
+        self.bytes.push(header);
+        self.bytes.push(body);
         self.uncompressed += header.len() + uncompressed;
     }
 }
@@ -259,64 +243,6 @@ fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u
         }
     }
     runs
-}
-
-/// Bytes in pieces.
-struct Pieces {
-    pieces: VecDeque<Bytes>,
-    bytes: u64,
-}
-
-impl Length for Pieces {
-    fn len(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl ChunkReader for Pieces {
-    type T = Rest;
-
-    fn get_read(&self, start: u64) -> Result<Rest, ParquetError> {
-        let mut rest = Rest(self.pieces.clone());
-        rest.advance(usize::try_from(start)?);
-        Ok(rest)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let mut bytes = vec![0; length];
-        self.get_read(start)?.read_exact(&mut bytes)?;
-        Ok(bytes.into())
-    }
-}
-
-/// What is left of bytes in pieces.
-struct Rest(VecDeque<Bytes>);
-
-impl Rest {
-    fn advance(&mut self, mut by: usize) {
-        while by > 0
-            && let Some(first) = self.0.front_mut()
-        {
-            let some = by.min(first.len());
-            first.advance(some);
-            by -= some;
-            if first.is_empty() {
-                self.0.pop_front();
-            }
-        }
-    }
-}
-
-impl Read for Rest {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let Some(first) = self.0.front() else { return Ok(0) };
-        let some = first.len().min(to.len());
-        if let Some((to, from)) = to.get_mut(..some).zip(first.get(..some)) {
-            to.copy_from_slice(from);
-        }
-        self.advance(some);
-        Ok(some)
-    }
 }
 
 /// What a leaf is written as that has numbers of such types; `None` if they are left to the general encoder.

@@ -27,12 +27,12 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     const WIDTH: usize;
 
     /// Shows `take` the numbers at `rows` of an array; `None` if it has others.
-    fn each(array: &dyn Array, rows: Range<usize>, take: impl FnMut(Self)) -> Option<()>;
+    fn of(array: &dyn Array, rows: Range<usize>, take: &mut dyn FnMut(&[Self])) -> Option<()>;
 
     /// A number that is the same for the same one and no other.
     fn bits(self) -> u64;
 
-    fn put(self, out: &mut Vec<u8>);
+    fn put(numbers: &[Self], out: &mut Vec<u8>);
 
     fn order(&self, other: &Self) -> Ordering;
 
@@ -44,29 +44,38 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     fn statistics(bounds: &Bounds<Self>, nulls: u64) -> Statistics;
 }
 
-macro_rules! each {
-    ($array:expr, $rows:expr, $take:expr, $number:ty, $($arrow:ty),*) => {{
-        $(if let Some(array) = $array.as_primitive_opt::<$arrow>() {
-            array.values().get($rows)?.iter().for_each(|number| $take(*number as $number));
-            return Some(());
-        })*
-        None
-    }};
+/// Those of arrays that have the very numbers, and of decimals, which are wider there.
+macro_rules! numbers_of {
+    ($($arrow:ty),*; $($wider:ty)?) => {
+        const WIDTH: usize = size_of::<Self>();
+
+        fn of(array: &dyn Array, rows: Range<usize>, take: &mut dyn FnMut(&[Self])) -> Option<()> {
+            $(if let Some(array) = array.as_primitive_opt::<$arrow>() {
+                take(array.values().get(rows)?);
+                return Some(());
+            })*
+            $(if let Some(array) = array.as_primitive_opt::<$wider>() {
+                let numbers: Vec<Self> = array.values().get(rows)?.iter().map(|number| *number as Self).collect();
+                take(&numbers);
+                return Some(());
+            })?
+            None
+        }
+
+        fn put(numbers: &[Self], out: &mut Vec<u8>) {
+            let start = out.len();
+            out.resize(start + size_of_val(numbers), 0);
+            let (places, _) = out.get_mut(start..).unwrap_or_default().as_chunks_mut();
+            places.iter_mut().zip(numbers).for_each(|(place, number)| *place = number.to_le_bytes());
+        }
+    };
 }
 
 impl Number for i32 {
-    const WIDTH: usize = 4;
-
-    fn each(array: &dyn Array, rows: Range<usize>, mut take: impl FnMut(Self)) -> Option<()> {
-        each!(array, rows, take, Self, Int32Type, Date32Type, Decimal128Type)
-    }
+    numbers_of!(Int32Type, Date32Type; Decimal128Type);
 
     fn bits(self) -> u64 {
         u64::from(self.cast_unsigned())
-    }
-
-    fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
     }
 
     fn order(&self, other: &Self) -> Ordering {
@@ -80,18 +89,10 @@ impl Number for i32 {
 }
 
 impl Number for i64 {
-    const WIDTH: usize = 8;
-
-    fn each(array: &dyn Array, rows: Range<usize>, mut take: impl FnMut(Self)) -> Option<()> {
-        each!(array, rows, take, Self, Int64Type, TimestampMicrosecondType, Decimal128Type)
-    }
+    numbers_of!(Int64Type, TimestampMicrosecondType; Decimal128Type);
 
     fn bits(self) -> u64 {
         self.cast_unsigned()
-    }
-
-    fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
     }
 
     fn order(&self, other: &Self) -> Ordering {
@@ -105,18 +106,10 @@ impl Number for i64 {
 }
 
 impl Number for f64 {
-    const WIDTH: usize = 8;
-
-    fn each(array: &dyn Array, rows: Range<usize>, mut take: impl FnMut(Self)) -> Option<()> {
-        each!(array, rows, take, Self, Float64Type)
-    }
+    numbers_of!(Float64Type;);
 
     fn bits(self) -> u64 {
         self.to_bits()
-    }
-
-    fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
     }
 
     fn order(&self, other: &Self) -> Ordering {
@@ -141,17 +134,21 @@ pub(super) struct Bounds<N> {
 }
 
 impl<N: Number> Bounds<N> {
-    fn widen(&mut self, number: N) {
-        if number.is_nan() {
-            self.nans += 1;
+    fn widen(&mut self, numbers: &[N]) {
+        let first = self.min.zip(self.max).or_else(|| numbers.iter().find(|n| !n.is_nan()).map(|n| (*n, *n)));
+        let Some((mut min, mut max)) = first else {
+            self.nans += numbers.len() as u64;
             return;
+        };
+        for number in numbers {
+            if number.is_nan() {
+                self.nans += 1;
+                continue;
+            }
+            min = if number.order(&min).is_lt() { *number } else { min };
+            max = if number.order(&max).is_gt() { *number } else { max };
         }
-        if self.min.is_none_or(|min| number.order(&min).is_lt()) {
-            self.min = Some(number);
-        }
-        if self.max.is_none_or(|max| number.order(&max).is_gt()) {
-            self.max = Some(number);
-        }
+        (self.min, self.max) = (Some(min), Some(max));
     }
 }
 
@@ -180,33 +177,45 @@ impl<N> Default for Numbers<N> {
     }
 }
 
+impl<N: Number> Numbers<N> {
+    /// Codes of numbers, unless there is no room for one of them, or they do not repeat.
+    fn code(&mut self, numbers: &[N]) {
+        self.codes.reserve(numbers.len());
+        let mut last = None;
+        for number in numbers {
+            // Most numbers that repeat follow one another.
+            let code = match last {
+                Some((before, code)) if before == number.bits() => Some(code),
+                _ => self.dictionary.code(*number),
+            };
+            let Some(code) = code else {
+                self.is_coded = false;
+                return;
+            };
+            last = Some((number.bits(), code));
+            self.codes.push(code);
+            if self.codes.len() == SAMPLED && !self.is_sampled {
+                self.is_sampled = true;
+                self.is_coded = self.dictionary.numbers.len() <= SAMPLED / 2;
+                if !self.is_coded {
+                    return;
+                }
+            }
+        }
+    }
+}
+
 impl<N: Number> Values for Numbers<N> {
     fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError> {
         // A page of codes may become one of numbers, which is why it has no more of them.
         let most = if self.is_coded { PAGE_ROWS } else { PAGE_BYTES / N::WIDTH };
         let room = most.saturating_sub(self.page.len() / N::WIDTH).max(1);
         let rows = rows.start..rows.end.min(rows.start.saturating_add(room));
-        let Self { page, codes, dictionary, is_coded, is_sampled, bounds } = self;
-        let mut last = None;
-        let taken = N::each(array, rows.clone(), |number| {
-            number.put(page);
-            // Most numbers that repeat follow one another.
-            let bits = number.bits();
-            let again = last.filter(|(before, _)| *before == bits);
-            if *is_coded {
-                let code = again.map_or_else(|| dictionary.code(number), |(_, code)| Some(code));
-                *is_coded = code.is_some();
-                codes.extend(code);
-                last = code.map(|code| (bits, code));
-                if codes.len() == SAMPLED && !*is_sampled {
-                    *is_sampled = true;
-                    *is_coded &= dictionary.numbers.len() <= SAMPLED / 2;
-                }
-            }
-            if again.is_none() {
-                bounds.widen(number);
-            } else if number.is_nan() {
-                bounds.nans += 1;
+        let taken = N::of(array, rows.clone(), &mut |numbers| {
+            N::put(numbers, &mut self.page);
+            self.bounds.widen(numbers);
+            if self.is_coded {
+                self.code(numbers);
             }
         });
         taken.ok_or_else(|| ParquetError::General("a column of numbers has others".to_owned()))?;
@@ -236,7 +245,7 @@ impl<N: Number> Values for Numbers<N> {
     }
 
     fn dictionary(&mut self, out: &mut Vec<u8>) -> usize {
-        self.dictionary.numbers.iter().for_each(|number| number.put(out));
+        N::put(&self.dictionary.numbers, out);
         self.dictionary.numbers.len()
     }
 

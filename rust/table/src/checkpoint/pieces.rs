@@ -1,0 +1,230 @@
+//! Bytes on their way to a file, in pieces of memory that are used again.
+//!
+//! A buffer that grows in one piece is copied again and again, and whoever asks the system for fresh memory waits until it
+//! is cleared; a checkpoint of many files would do both for every one of its bytes.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex};
+
+use bytes::{Buf, Bytes};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+/// Bytes of a piece, once there are that many.
+const PIECE_BYTES: usize = 256 * 1024;
+const LEAST_BYTES: usize = 4 * 1024;
+/// Pieces that wait to be used at most.
+const MOST_WAITING: usize = 64;
+
+/// Pieces that wait to be used.
+#[derive(Default)]
+pub(super) struct Pool(Mutex<Vec<Vec<u8>>>);
+
+impl Pool {
+    fn take(&self) -> Vec<u8> {
+        let waiting = self.0.lock().ok().and_then(|mut waiting| waiting.pop());
+        waiting.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
+    }
+}
+
+/// A piece that comes back to its pool.
+struct Piece {
+    bytes: Vec<u8>,
+    pool: Arc<Pool>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.capacity() == PIECE_BYTES
+            && let Ok(mut waiting) = self.pool.0.lock()
+            && waiting.len() < MOST_WAITING
+        {
+            bytes.clear();
+            waiting.push(bytes);
+        }
+    }
+}
+
+/// Bytes that grow.
+pub(super) struct Pieces {
+    pool: Arc<Pool>,
+    pieces: Vec<Piece>,
+    length: usize,
+}
+
+impl Pieces {
+    /// None yet.
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        Self { pool: pool.clone(), pieces: Vec::new(), length: 0 }
+    }
+
+    /// Where their memory comes from.
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn push(&mut self, mut bytes: &[u8]) {
+        self.length += bytes.len();
+        while !bytes.is_empty() {
+            match self.pieces.last_mut().map(|last| &mut last.bytes).filter(|last| last.len() < last.capacity()) {
+                Some(last) => {
+                    let (now, later) = bytes.split_at(bytes.len().min(last.capacity() - last.len()));
+                    last.extend_from_slice(now);
+                    bytes = later;
+                }
+                None => self.grow(),
+            }
+        }
+    }
+
+    /// Most leaves are a few bytes.
+    fn grow(&mut self) {
+        let bytes = match self.length {
+            small @ ..PIECE_BYTES => Vec::with_capacity(small.max(LEAST_BYTES)),
+            _ => self.pool.take(),
+        };
+        self.pieces.push(Piece { bytes, pool: self.pool.clone() });
+    }
+
+    /// All of them, one behind the other. None is left.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Bytes> + use<> {
+        self.length = 0;
+        std::mem::take(&mut self.pieces).into_iter().map(Bytes::from_owner)
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that are read.
+#[derive(Clone, Default)]
+pub(super) struct Joined {
+    pieces: VecDeque<Bytes>,
+}
+
+impl Joined {
+    /// These, one behind the other.
+    pub(super) fn of(pieces: impl Iterator<Item = Bytes>) -> Self {
+        Self { pieces: pieces.filter(|piece| !piece.is_empty()).collect() }
+    }
+
+    fn advance(&mut self, mut by: usize) {
+        while by > 0
+            && let Some(first) = self.pieces.front_mut()
+        {
+            let some = by.min(first.len());
+            first.advance(some);
+            by -= some;
+            if first.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
+    }
+}
+
+impl Length for Joined {
+    fn len(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
+impl ChunkReader for Joined {
+    type T = Self;
+
+    fn get_read(&self, start: u64) -> Result<Self, ParquetError> {
+        let mut rest = self.clone();
+        rest.advance(usize::try_from(start)?);
+        Ok(rest)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let mut bytes = vec![0; length];
+        self.get_read(start)?.read_exact(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+impl Read for Joined {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let Some(first) = self.pieces.front() else { return Ok(0) };
+        let some = first.len().min(to.len());
+        if let Some((to, from)) = to.get_mut(..some).zip(first.get(..some)) {
+            to.copy_from_slice(from);
+        }
+        self.advance(some);
+        Ok(some)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        /// What was written is read, from wherever, and memory that was used holds nothing of it.
+        #[test]
+        fn what_is_pushed_is_read(lengths in prop::collection::vec(0..300_000_usize, 0..12), from in 0..100_usize) {
+            let pool = Arc::new(Pool::default());
+            for round in 0..2_u8 {
+                let mut pieces = Pieces::new(&pool);
+                let all: Vec<u8> = (0..lengths.iter().sum::<usize>()).map(|at| at as u8 ^ round).collect();
+                let mut rest = all.as_slice();
+                for length in &lengths {
+                    let (now, later) = rest.split_at(*length);
+                    pieces.write_all(now).unwrap();
+                    rest = later;
+                }
+                prop_assert_eq!(pieces.len(), all.len());
+                let joined = Joined::of(pieces.take());
+                prop_assert_eq!((pieces.len(), joined.len()), (0, all.len() as u64));
+                let start = all.len() * from / 100;
+                let mut read = Vec::new();
+                joined.get_read(start as u64).unwrap().read_to_end(&mut read).unwrap();
+                prop_assert!(read == all[start..]);
+                prop_assert!(joined.get_bytes(0, start).unwrap() == all[..start]);
+            }
+            let waiting = pool.0.lock().unwrap();
+            prop_assert!(waiting.iter().all(|bytes| bytes.is_empty() && bytes.capacity() == PIECE_BYTES));
+        }
+    }
+
+    #[test]
+    fn pieces_are_used_again() {
+        let pool = Arc::new(Pool::default());
+        let waiting = || pool.0.lock().unwrap().len();
+        let mut pieces = Pieces::new(&pool);
+        pieces.push(&vec![1; 5 * PIECE_BYTES]);
+        let all: Vec<Bytes> = pieces.take().collect();
+        assert_eq!(waiting(), 0);
+        drop(all);
+        let there = waiting();
+        assert!(there >= 4, "{there}");
+        pieces.push(&vec![1; 2 * PIECE_BYTES]);
+        assert!(waiting() < there);
+    }
+}
