@@ -10,7 +10,7 @@ mod blocks;
 
 use std::borrow::Cow;
 
-pub(crate) use self::blocks::{Escapes, end_of_plain};
+pub(crate) use self::blocks::{Escapes, end_of_plain, length_of_bare};
 use self::blocks::{behind_bracket, end_of_string, is_plain_inside, next_quote, without_escapes};
 
 /// A position in a JSON text. `None` from any method means that the text is not what was asked for; stop then.

@@ -15,7 +15,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
-    StringArray, StructArray,
+    StringArray, StringViewArray, StructArray,
 };
 use arrow_buffer::BooleanBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
@@ -84,8 +84,15 @@ pub struct AddBatch {
 /// What identifies logical files, in columns: path and deletion vector id.
 #[derive(Debug, Clone)]
 pub struct KeyBatch {
-    path: StringArray,
+    path: Paths,
     deletion_vector: Option<DeletionVectors>,
+}
+
+/// Paths, in one of the layouts of texts.
+#[derive(Debug, Clone)]
+enum Paths {
+    Plain(StringArray),
+    Views(StringViewArray),
 }
 
 /// Deletion vector descriptors in columns.
@@ -376,14 +383,24 @@ impl KeyBatch {
     pub fn new(rows: &RecordBatch) -> Result<Self> {
         let path = rows.column_by_name("path").and_then(|c| c.as_string_opt::<i32>()).filter(|c| c.null_count() == 0);
         let path = path.ok_or_else(|| Error::corrupt("a file action has no path"))?.clone();
-        let column = rows.column_by_name("deletionVector").and_then(|c| c.as_struct_opt());
-        let deletion_vector = column.filter(|c| c.null_count() < c.len()).map(DeletionVectors::new).transpose()?;
-        Ok(Self { path, deletion_vector })
+        let vectors = rows.column_by_name("deletionVector").and_then(|c| c.as_struct_opt());
+        Ok(Self { path: Paths::Plain(path), deletion_vector: vectors_of(vectors)? })
+    }
+
+    /// Of paths that are not copied, in columns of the same length; where a path is null, the key means nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` if the deletion vectors lack a member.
+    pub fn of_views(path: StringViewArray, vectors: Option<&StructArray>) -> Result<Self> {
+        Ok(Self { path: Paths::Views(path), deletion_vector: vectors_of(vectors)? })
     }
 
     /// Number of keys.
     pub fn len(&self) -> usize {
-        self.path.len()
+        match &self.path {
+            Paths::Plain(path) => path.len(),
+            Paths::Views(path) => path.len(),
+        }
     }
 
     /// Whether there is no key.
@@ -393,13 +410,20 @@ impl KeyBatch {
 
     /// Path as it stands in the log.
     pub fn path(&self, row: usize) -> &str {
-        self.path.value(row)
+        match &self.path {
+            Paths::Plain(path) => path.value(row),
+            Paths::Views(path) => path.value(row),
+        }
     }
 
     /// The deletion vector's storage type, path and offset, which make its unique id.
     pub fn deletion_vector(&self, row: usize) -> Option<(&str, &str, Option<i32>)> {
         self.deletion_vector.as_ref().and_then(|d| d.id(row))
     }
+}
+
+fn vectors_of(column: Option<&StructArray>) -> Result<Option<DeletionVectors>> {
+    column.filter(|column| column.null_count() < column.len()).map(DeletionVectors::new).transpose()
 }
 
 impl DeletionVectors {

@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 
-use wide::u8x32;
+use wide::{u8x16, u8x32};
 
 const BYTES: usize = 32;
+/// Enough for most numbers.
+const SHORT_BYTES: usize = 16;
 
 type Block = [u8; BYTES];
 
@@ -120,6 +122,42 @@ pub(crate) fn end_of_plain(bytes: &[u8]) -> Option<usize> {
             return Some(at + ends.trailing_zeros() as usize);
         }
         at += BYTES;
+    }
+}
+
+/// How many bytes at the front numbers, truth values and null are made of: letters, digits, signs and points.
+pub(crate) fn length_of_bare(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(block) = short_block(bytes, at) {
+        let block = u8x16::new(block);
+        // One beyond the greatest is beyond all: what is smaller than the least becomes great.
+        let within = |bytes: u8x16, least: u8, greatest: u8| {
+            let above = bytes - u8x16::splat(least);
+            above.min(u8x16::splat(greatest - least)).simd_eq(above)
+        };
+        let is = |byte: u8| block.simd_eq(u8x16::splat(byte));
+        let letters = within(block | u8x16::splat(b'a' ^ b'A'), b'a', b'z');
+        let bare = letters | within(block, b'0', b'9') | is(b'-') | is(b'+') | is(b'.');
+        let length = bare.to_bitmask().trailing_ones() as usize;
+        if length < SHORT_BYTES {
+            return at + length;
+        }
+        at += SHORT_BYTES;
+    }
+    bytes.len()
+}
+
+/// The bytes from `at` on, of which there are fewer than in others; those beyond the end are zero.
+fn short_block(bytes: &[u8], at: usize) -> Option<[u8; SHORT_BYTES]> {
+    let rest = bytes.get(at..)?;
+    match rest.first_chunk() {
+        Some(block) => Some(*block),
+        None if rest.is_empty() => None,
+        None => {
+            let mut block = [0; SHORT_BYTES];
+            block.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            Some(block)
+        }
     }
 }
 
@@ -236,6 +274,21 @@ mod tests {
                     at += 2;
                 }
                 _ => at += 1,
+            }
+        }
+    }
+
+    #[test]
+    fn what_numbers_are_made_of_is_told_from_all_else() {
+        let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
+        for byte in 0..=u8::MAX {
+            for length in [0, 1, 7, 15, 16, 17, 31, 32, 40] {
+                let mut text = vec![b'7'; length];
+                assert_eq!(length_of_bare(&text), length);
+                text.push(byte);
+                text.extend(b"1.5");
+                let expected = if is_bare(byte) { length + 4 } else { length };
+                assert_eq!(length_of_bare(&text), expected, "{byte} behind {length}");
             }
         }
     }

@@ -8,7 +8,7 @@
 //! (`stats_read::files_are_read_alike_after_any_other`).
 
 use super::places::{Member, NUM_RECORDS, Place, Places, TIGHT_BOUNDS, Tree, number_of};
-use crate::json::{Escapes, Scanner, end_of_plain};
+use crate::json::{Escapes, Scanner, end_of_plain, length_of_bare};
 
 /// Shapes that are kept: columns that are null in some files make some more.
 const KEPT: usize = 4;
@@ -99,7 +99,8 @@ impl Shape {
             }
             let value = json.quoted_or_not()?;
             let is_quoted = value.literal.starts_with('"');
-            let is_plain = value.escapes == Escapes::None && (is_quoted || value.literal.bytes().all(is_bare));
+            let is_plain = value.escapes == Escapes::None
+                && (is_quoted || length_of_bare(value.literal.as_bytes()) == value.literal.len());
             let number = match below {
                 Below::Value(number) => Some(number),
                 Below::Nothing => None,
@@ -130,7 +131,7 @@ impl Shape {
                 // Its quotes, or what stands for them inside of a string, are parts of the literals around it.
                 Place::plain(at - length - 1, length + 2)
             } else {
-                let length = value.iter().position(|byte| !BARE[usize::from(*byte)]).filter(|length| *length > 0)?;
+                let length = Some(length_of_bare(value)).filter(|length| *length > 0)?;
                 at += length;
                 if value.get(..length) == Some(b"null") {
                     continue;
@@ -174,22 +175,6 @@ impl<'t> Below<'t> {
         }
     }
 }
-
-/// What numbers, truth values and null are made of.
-const fn is_bare(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
-}
-
-/// The same for every byte, to be looked up.
-const BARE: [bool; 256] = {
-    let mut bare = [false; 256];
-    let mut byte = 0;
-    while byte < bare.len() {
-        bare[byte] = is_bare(byte as u8);
-        byte += 1;
-    }
-    bare
-};
 
 /// The same as the slice's own, without a call: most literals are short, and there is one before each value.
 fn ends_with(text: &[u8], literal: &[u8]) -> bool {

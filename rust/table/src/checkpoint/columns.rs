@@ -169,8 +169,8 @@ impl Layout {
         let mut fields: Vec<Field> = ADD_SCHEMA.fields().iter().map(|f| f.as_ref().clone()).collect();
         fields.retain(|f| self.writes_text || f.name() != "stats");
         // Long texts go from page to page as views.
-        for stats in fields.iter_mut().filter(|field| field.name() == "stats") {
-            *stats = stats.clone().with_data_type(ArrowType::Utf8View);
+        for text in fields.iter_mut().filter(|field| matches!(field.name().as_str(), "path" | "stats")) {
+            *text = text.clone().with_data_type(ArrowType::Utf8View);
         }
         if !self.partitions.is_empty() {
             let mut typed = Vec::with_capacity(self.partitions.len());
@@ -187,9 +187,10 @@ impl Layout {
         Ok(fields.into())
     }
 
-    /// Live files as they are held until they are written: the members of `add` that any of them has, the text of the
-    /// statistics as views. Typed statistics are among them where the files came with some, or if `all_typed`.
-    pub(super) fn held(&self, adds: &AddBatch, all_typed: bool) -> Result<RecordBatch> {
+    /// Live files as they are held until they are written: the members of `add` that any of them has, paths and the text
+    /// of the statistics as views; `paths` if they are not those of the batch. Typed statistics are among them where the
+    /// files came with some, or if `all_typed`.
+    pub(super) fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>, all_typed: bool) -> Result<RecordBatch> {
         let typed = adds.structure("stats_parsed");
         let said = if self.wants_stats() { stats_text(adds)? } else { None };
         let text = match typed {
@@ -202,6 +203,7 @@ impl Layout {
         for field in &self.add {
             let column: ArrayRef = match field.name().as_str() {
                 "dataChange" | "stats" | "stats_parsed" => continue,
+                "path" => paths.map_or_else(|| member(adds.rows(), field), |paths| Ok(paths.clone()))?,
                 "partitionValues" => text_map(adds.rows(), field, true)?,
                 "tags" => text_map(adds.rows(), field, false)?,
                 "size" | "modificationTime" => filled(&member(adds.rows(), field)?),

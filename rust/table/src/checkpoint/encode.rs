@@ -23,7 +23,8 @@ use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePt
 use tokio::task::spawn_blocking;
 
 use super::chunk::{self, ChunkWriter, Kind, Press, Slot, Tree};
-use super::pieces::{Pieces, Pool};
+use super::memory::Pool;
+use super::pieces::Pieces;
 use crate::error::{Error, Result};
 use crate::parallel::parallelism;
 use crate::storage::{FileWriter, Storage};
@@ -139,11 +140,11 @@ impl Encoding {
     pub(super) fn encode(&self, pieces: Vec<Piece>, mut look: impl FnMut(&RecordBatch)) -> Result<Encoded> {
         let mut press = self.presses.lock().ok().and_then(|mut presses| presses.pop()).unwrap_or_default();
         let slots = self.tree.slots().iter().enumerate();
-        let here = |(leaf, slot): (usize, &Slot)| match slot {
-            Slot::Here(kind) => Some(ChunkWriter::new(self.leaves.column(leaf), *kind, &self.pool)),
+        let mut here = |(leaf, slot): (usize, &Slot)| match slot {
+            Slot::Here(kind) => Some(ChunkWriter::new(self.leaves.column(leaf), *kind, &self.pool, &mut press)),
             Slot::General => None,
         };
-        let mut here: Vec<ChunkWriter> = slots.filter_map(here).collect();
+        let mut here: Vec<ChunkWriter> = slots.filter_map(&mut here).collect();
         let mut general = self.general.create_column_writers(0).map_err(not_encoded)?;
         let mut rows = 0;
         for piece in pieces {

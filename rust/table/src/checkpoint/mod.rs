@@ -4,6 +4,7 @@ mod chunk;
 mod columns;
 mod encode;
 pub(crate) mod leaf;
+pub(crate) mod memory;
 mod order;
 pub(crate) mod part;
 mod pieces;

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BooleanArray, RecordBatch, StructArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
@@ -22,7 +23,9 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::encode::CREATED_BY;
 use super::leaf::lengths::{self, TextLeaf};
-use super::leaf::{self, Chunk, Stop};
+use super::leaf::views::TextViews;
+use super::leaf::{self, Chunk, Decoded, Stop};
+use super::memory::Pool;
 use super::read::may_hold;
 use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
@@ -102,6 +105,8 @@ pub(crate) struct Fetched {
 /// Rows of a row group, decoded as they are asked for; no more than the footer says.
 pub(crate) struct PartRows {
     reader: ParquetRecordBatchReader,
+    /// Members of `add` that are decoded directly.
+    texts: Vec<(String, TextViews)>,
     left: usize,
     path: String,
 }
@@ -116,10 +121,47 @@ impl Iterator for PartRows {
                 .left
                 .checked_sub(batch.num_rows())
                 .ok_or_else(|| Error::corrupt("a row group has more rows than the footer says").in_file(&self.path))?;
-            Ok(batch)
+            self.with_texts(batch)
         };
         Some(batch.and_then(within))
     }
+}
+
+impl PartRows {
+    /// Rows with the members of `add` that are decoded directly.
+    fn with_texts(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        let Some(at) = batch.schema_ref().fields().iter().position(|field| field.name() == "add") else {
+            return Ok(batch);
+        };
+        if self.texts.is_empty() {
+            return Ok(batch);
+        }
+        let (schema, mut columns, rows) = batch.into_parts();
+        let add = columns.get(at).and_then(|add| add.as_struct_opt());
+        let add = add.ok_or_else(|| Error::corrupt("`add` is no struct").in_file(&self.path))?;
+        let (members, mut arrays, nulls) = add.clone().into_parts();
+        let mut members: Vec<FieldRef> = members.iter().cloned().collect();
+        for (name, views) in &mut self.texts {
+            let texts = views.take(rows).map_err(|stop| unreadable(stop, &self.path))?;
+            members.push(Arc::new(Field::new(name.as_str(), DataType::Utf8View, true)));
+            arrays.push(Arc::new(texts));
+        }
+        let add = StructArray::try_new(members.into(), arrays, nulls)?;
+        let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+        if let Some((field, column)) = fields.get_mut(at).zip(columns.get_mut(at)) {
+            *field = Arc::new(field.as_ref().clone().with_data_type(add.data_type().clone()));
+            *column = Arc::new(add);
+        }
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+}
+
+fn unreadable(stop: Stop, path: &str) -> Error {
+    let what = match stop {
+        Stop::Rare => "its pages are of a kind that their headers do not say",
+        Stop::Broken(what) => what,
+    };
+    Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)
 }
 
 impl Footer {
@@ -314,7 +356,7 @@ impl Part {
                 None => None,
             };
             let rows = rows.map(|rows| RowSelection::from_filters(&[BooleanArray::new(rows, None)]));
-            part.rows_of(fetched, Decode { rows, ..Decode::default() })?.collect()
+            part.rows_of(fetched, Decode { rows, ..Decode::default() }, None)?.collect()
         })
         .await
     }
@@ -325,16 +367,46 @@ impl Part {
         group: usize,
         batch_rows: usize,
         batch_bytes: usize,
+        pool: &Arc<Pool>,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
     ) -> Result<PartRows> {
         let fetched = self.fetch(group, wanted).await?;
         let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows), batch_bytes: Some(batch_bytes) };
-        self.blocking(move |part| part.rows_of(fetched, how)).await
+        let pool = pool.clone();
+        self.blocking(move |part| part.rows_of(fetched, how, Some(&pool))).await
     }
 
-    fn rows_of(&self, fetched: Fetched, how: Decode) -> Result<PartRows> {
+    /// With a pool, long texts of `add` are decoded directly where that is possible, into its memory.
+    fn rows_of(&self, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<PartRows> {
         let left = self.rows(fetched.group);
-        Ok(PartRows { reader: self.decode(fetched, how)?, left, path: self.path.clone() })
+        let (mut texts, mut others) = (Vec::new(), fetched.leaves.clone());
+        if let Some(pool) = pool {
+            let of_add =
+                |leaf: &usize| self.leaves.get(*leaf).filter(|path| path.first().is_some_and(|name| name == "add"));
+            for leaf in &fetched.leaves {
+                let Some([_, member]) = of_add(leaf).map(Vec::as_slice) else { continue };
+                // Which rows have an `add` is told by what is left of it.
+                if matches!(member.as_str(), "path" | "stats") && others.iter().filter_map(of_add).count() > 1 {
+                    match self.text_views(&fetched, *leaf, pool)? {
+                        Ok(views) => {
+                            texts.push((member.clone(), views));
+                            others.retain(|other| other != leaf);
+                        }
+                        Err(Stop::Rare) => {}
+                        Err(stop) => return Err(unreadable(stop, &self.path)),
+                    }
+                }
+            }
+        }
+        Ok(PartRows { reader: self.decode_leaves(fetched, how, &others)?, texts, left, path: self.path.clone() })
+    }
+
+    fn text_views(&self, fetched: &Fetched, leaf: usize, pool: &Arc<Pool>) -> Result<Decoded<TextViews>> {
+        let chunk = self.chunk(fetched, leaf)?;
+        let at = fetched.leaves.iter().position(|fetched| *fetched == leaf);
+        let bytes = at.and_then(|at| fetched.chunks.chunks.get(at));
+        let (_, bytes) = bytes.ok_or_else(|| Error::internal("a leaf was not fetched"))?;
+        Ok(TextViews::new(chunk, bytes, pool))
     }
 
     /// The rows that have one of the leaves, if that is cheap to tell.
@@ -345,10 +417,7 @@ impl Part {
             match leaf::defined(chunk, chunk.max_definition) {
                 Ok(there) => rows = &rows | &there,
                 Err(Stop::Rare) => return Ok(None),
-                Err(Stop::Broken(what)) => {
-                    let message = format!("the Parquet file cannot be read: {what}");
-                    return Err(Error::corrupt(message).in_file(&self.path));
-                }
+                Err(stop) => return Err(unreadable(stop, &self.path)),
             }
         }
         Ok(Some(rows))
@@ -457,13 +526,19 @@ impl Part {
 
     /// Decodes what was fetched, batch by batch.
     pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
+        let all = fetched.leaves.clone();
+        self.decode_leaves(fetched, how, &all)
+    }
+
+    /// The same for some of the leaves.
+    fn decode_leaves(&self, fetched: Fetched, how: Decode, leaves: &[usize]) -> Result<ParquetRecordBatchReader> {
         let rows = self.rows(fetched.group);
         let enough = how.batch_bytes.unwrap_or(usize::MAX);
         let texts = self.check_pages(&fetched, enough as u64).map_err(|e| corrupt_parquet(&self.path, e))?;
         let fit = rows.saturating_mul(enough) / usize::try_from(texts.max(1)).unwrap_or(usize::MAX);
         let metadata = if how.views { &self.views } else { &self.metadata };
         let mask =
-            ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), fetched.leaves.clone());
+            ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), leaves.iter().copied());
         let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched.chunks, metadata.clone())
             .with_projection(mask)
             .with_row_groups(vec![fetched.group])

@@ -1,62 +1,22 @@
-//! Bytes on their way to a file, in pieces of memory that are used again.
-//!
-//! A buffer that grows in one piece is copied again and again, and whoever asks the system for fresh memory waits until it
-//! is cleared; a checkpoint of many files would do both for every one of its bytes.
+//! Bytes on their way to a file, in pieces of memory that are used again: what grows in one is copied again and again.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::memory::Pool;
+
 /// Bytes of a piece, once there are that many.
 const PIECE_BYTES: usize = 256 * 1024;
 const LEAST_BYTES: usize = 4 * 1024;
-/// Pieces that wait to be used at most.
-const MOST_WAITING: usize = 64;
-
-/// Pieces that wait to be used.
-#[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<Vec<u8>>>);
-
-impl Pool {
-    fn take(&self) -> Vec<u8> {
-        let waiting = self.0.lock().ok().and_then(|mut waiting| waiting.pop());
-        waiting.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
-    }
-}
-
-/// A piece that comes back to its pool.
-struct Piece {
-    bytes: Vec<u8>,
-    pool: Arc<Pool>,
-}
-
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        if bytes.capacity() == PIECE_BYTES
-            && let Ok(mut waiting) = self.pool.0.lock()
-            && waiting.len() < MOST_WAITING
-        {
-            bytes.clear();
-            waiting.push(bytes);
-        }
-    }
-}
-
 /// Bytes that grow.
 pub(super) struct Pieces {
     pool: Arc<Pool>,
-    pieces: Vec<Piece>,
+    pieces: Vec<Vec<u8>>,
     length: usize,
 }
 
@@ -78,7 +38,7 @@ impl Pieces {
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         self.length += bytes.len();
         while !bytes.is_empty() {
-            match self.pieces.last_mut().map(|last| &mut last.bytes).filter(|last| last.len() < last.capacity()) {
+            match self.pieces.last_mut().filter(|last| last.len() < last.capacity()) {
                 Some(last) => {
                     let (now, later) = bytes.split_at(bytes.len().min(last.capacity() - last.len()));
                     last.extend_from_slice(now);
@@ -91,17 +51,19 @@ impl Pieces {
 
     /// Most leaves are a few bytes.
     fn grow(&mut self) {
-        let bytes = match self.length {
+        let mut bytes = match self.length {
             small @ ..PIECE_BYTES => Vec::with_capacity(small.max(LEAST_BYTES)),
-            _ => self.pool.take(),
+            _ => self.pool.take().unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES)),
         };
-        self.pieces.push(Piece { bytes, pool: self.pool.clone() });
+        bytes.clear();
+        self.pieces.push(bytes);
     }
 
     /// All of them, one behind the other. None is left.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Bytes> + use<> {
         self.length = 0;
-        std::mem::take(&mut self.pieces).into_iter().map(Bytes::from_owner)
+        let pool = self.pool.clone();
+        std::mem::take(&mut self.pieces).into_iter().map(move |piece| pool.share(piece))
     }
 }
 
@@ -208,23 +170,17 @@ mod tests {
                 prop_assert!(read == all[start..]);
                 prop_assert!(joined.get_bytes(0, start).unwrap() == all[..start]);
             }
-            let waiting = pool.0.lock().unwrap();
-            prop_assert!(waiting.iter().all(|bytes| bytes.is_empty() && bytes.capacity() == PIECE_BYTES));
         }
     }
 
     #[test]
     fn pieces_are_used_again() {
         let pool = Arc::new(Pool::default());
-        let waiting = || pool.0.lock().unwrap().len();
         let mut pieces = Pieces::new(&pool);
         pieces.push(&vec![1; 5 * PIECE_BYTES]);
         let all: Vec<Bytes> = pieces.take().collect();
-        assert_eq!(waiting(), 0);
+        assert!(pool.take().is_none());
         drop(all);
-        let there = waiting();
-        assert!(there >= 4, "{there}");
-        pieces.push(&vec![1; 2 * PIECE_BYTES]);
-        assert!(waiting() < there);
+        assert!(std::iter::from_fn(|| pool.take()).count() >= 4);
     }
 }

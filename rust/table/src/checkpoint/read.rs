@@ -9,11 +9,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, cast::AsArray, new_null_array};
-use arrow_buffer::NullBuffer;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StructArray, cast::AsArray, new_null_array,
+};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
-use arrow_select::filter::filter_record_batch;
+use arrow_select::filter::{filter, filter_record_batch};
 use deltic_protocol::action::Sidecar;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
@@ -413,6 +415,39 @@ pub(crate) fn action_rows(rows: &RecordBatch, action: &str, with_path: bool) -> 
         }
         Some(_) | None => Ok(rows),
     }
+}
+
+/// Files whose paths are views, apart from those, without a copy of any path; given which have a path, and what they have
+/// beside it, `wanted` says which to keep. `None` if their paths are other texts.
+pub(crate) fn adds_in_views(
+    rows: &RecordBatch,
+    wanted: impl FnOnce(KeyBatch) -> Result<BooleanBuffer>,
+) -> Result<Option<(RecordBatch, ArrayRef)>> {
+    let Some(add) = rows.column_by_name("add").and_then(|c| c.as_struct_opt()) else { return Ok(None) };
+    let Some(paths) = add.column_by_name("path").and_then(|paths| paths.as_string_view_opt()) else { return Ok(None) };
+    let conformed = |field: &FieldRef, column: &ArrayRef| {
+        conform(field.name(), column).map_err(|e| {
+            Error::corrupt(format!("`add.{}` in the checkpoint cannot be read", field.name())).caused_by(e)
+        })
+    };
+    let members = || add.fields().iter().zip(add.columns()).filter(|(field, _)| field.name() != "path");
+    let vectors = members().find(|(field, _)| field.name() == "deletionVector");
+    let vectors = vectors.map(|(field, column)| conformed(field, column)).transpose()?;
+    let mut keep = wanted(KeyBatch::of_views(paths.clone(), vectors.as_ref().and_then(|v| v.as_struct_opt()))?)?;
+    if let Some(there) = NullBuffer::union(add.nulls(), paths.nulls()) {
+        keep = &keep & there.inner();
+    }
+    let keep = BooleanArray::new(keep, None);
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in members() {
+        let column = conformed(field, &filter(column, &keep)?)?;
+        fields.push(Field::new(field.name(), column.data_type().clone(), true));
+        columns.push(column);
+    }
+    // They are read where they stand.
+    fields.push(Field::new("path", DataType::Utf8, false));
+    columns.push(Arc::new(StringArray::new_repeated("", keep.true_count())));
+    Ok(Some((RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, filter(paths, &keep)?)))
 }
 
 /// A member of a file action in the type that it has in actions read from JSON.

@@ -12,22 +12,24 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt64Array, new_null_array};
+use arrow_buffer::BooleanBuffer;
 use arrow_row::Rows;
-use arrow_schema::{FieldRef, Schema, SchemaRef};
+use arrow_schema::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
-use deltic_protocol::action::batch::{AddBatch, Origin};
+use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
 use futures::future::try_join_all;
-use futures::stream::{self, Stream};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::columns::{Layout, rows_of};
 use super::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
+use super::memory::Pool;
 use super::order::{self, Key, Order};
 use super::part::{Part, PartRows};
 use super::ranges::Ranges;
-use super::read::{AddColumns, action_rows};
+use super::read::{AddColumns, action_rows, adds_in_views};
 use crate::error::{Error, Result};
 use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
@@ -73,6 +75,8 @@ struct Hold {
     order: Option<Order>,
     /// Once it is clear that they do not fit into memory.
     ranges: Option<Arc<Ranges>>,
+    /// Memory of pages that are read.
+    pages: Arc<Pool>,
 }
 
 /// Row groups.
@@ -113,7 +117,13 @@ impl Reader {
                 lane.groups.push_back(group);
             }
         }
-        let hold = Hold { snapshot: snapshot.clone(), layout: layout.clone(), order: order.cloned(), ranges: None };
+        let hold = Hold {
+            snapshot: snapshot.clone(),
+            layout: layout.clone(),
+            order: order.cloned(),
+            ranges: None,
+            pages: Arc::default(),
+        };
         let room = Arc::new(Semaphore::new(HELD_BYTES / COUNTED_BYTES));
         Ok(Self { hold, outputs, given, lanes, gathered: vec![Gathered::default()], room })
     }
@@ -169,8 +179,7 @@ impl Reader {
         sample.extend(self.hold.keys_in(groups).await?);
         let ranges = Arc::new(Ranges::new(&order, sample, self.outputs));
         self.hold.ranges = Some(ranges.clone());
-        let all = std::mem::take(&mut self.gathered);
-        self.gathered = blocking(move || Gathered::split(all, &ranges)).await?;
+        self.gathered = Gathered::split(std::mem::take(&mut self.gathered), &ranges).await?;
         Ok(())
     }
 
@@ -233,7 +242,8 @@ impl Lane {
                     let projection = hold.layout.wanted().of(&part);
                     let wanted = move |path: &[String]| projection.wants(path);
                     let together = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
-                    let rows = part.read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &wanted).await?;
+                    let rows =
+                        part.read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &hold.pages, &wanted).await?;
                     (part, rows)
                 }
             };
@@ -265,7 +275,10 @@ impl Hold {
 
     fn of_checkpoint(&self, rows: &RecordBatch) -> Result<Vec<Held>> {
         let origin = Origin::Checkpoint(self.snapshot.version());
-        self.held(AddBatch::new(origin, action_rows(rows, "add", true)?)?, true)
+        match adds_in_views(rows, |keys| self.unseen(&keys))? {
+            Some((adds, paths)) => self.held(&AddBatch::new(origin, adds)?, Some(&paths)),
+            None => self.held(&self.not_superseded(AddBatch::new(origin, action_rows(rows, "add", true)?)?)?, None),
+        }
     }
 
     /// The first of files that are in memory, which are taken out.
@@ -277,7 +290,8 @@ impl Hold {
             let (rows, origin) = (adds.rows(), adds.origin);
             let few = rows_of_bytes(STEP_BYTES, rows.num_rows(), memory_of(rows)).min(READ_ROWS);
             let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
-            let held = self.held(AddBatch::new(origin, these)?, is_older)?;
+            let these = AddBatch::new(origin, these)?;
+            let held = self.held(&if is_older { self.not_superseded(these)? } else { these }, None)?;
             bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
             read.extend(held);
             if others.num_rows() > 0 {
@@ -287,16 +301,19 @@ impl Hold {
         Ok(read)
     }
 
-    fn held(&self, mut adds: AddBatch, is_older: bool) -> Result<Vec<Held>> {
-        if is_older {
-            let tail = self.snapshot.replayed();
-            let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
-            let unseen = tail.unseen(&adds.keys()?);
-            if unseen.count_set_bits() < adds.len() {
-                adds = adds.filter(unseen)?;
-            }
-        }
-        let rows = self.layout.held(&adds, self.needs_stats())?;
+    /// Which files the commits say nothing of.
+    fn unseen(&self, keys: &KeyBatch) -> Result<BooleanBuffer> {
+        let tail = self.snapshot.replayed();
+        Ok(tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?.unseen(keys))
+    }
+
+    fn not_superseded(&self, adds: AddBatch) -> Result<AddBatch> {
+        let unseen = self.unseen(&adds.keys()?)?;
+        Ok(if unseen.count_set_bits() < adds.len() { adds.filter(unseen)? } else { adds })
+    }
+
+    fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Held>> {
+        let rows = self.layout.held(adds, paths, self.needs_stats())?;
         if rows.num_rows() == 0 {
             return Ok(Vec::new());
         }
@@ -306,33 +323,35 @@ impl Hold {
 
     /// Some of the keys in row groups of a checkpoint.
     async fn keys_in(&self, groups: Groups) -> Result<Vec<Key>> {
-        let mut keys = Vec::new();
         let each = groups.len().div_ceil(SAMPLED_GROUPS).max(1);
+        let some = groups.into_iter().step_by(each).map(|(part, group)| self.keys_in_group(part, group, each));
+        Ok(stream::iter(some).buffered(parallelism() - 1).try_collect::<Vec<_>>().await?.concat())
+    }
+
+    /// Some of the keys in a row group that stands for so many.
+    async fn keys_in_group(&self, part: Arc<Part>, group: usize, each: usize) -> Result<Vec<Key>> {
         let columns = AddColumns {
-            members: vec!["path", "partitionValues"],
+            members: vec!["partitionValues"],
             stats_text: self.needs_stats(),
             stats_typed: self.needs_stats(),
             ..AddColumns::default()
         };
-        for (part, group) in groups.into_iter().step_by(each) {
-            let projection = columns.of(&part);
-            let wanted = |path: &[String]| projection.wants(path);
-            let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &wanted).await?;
-            let (hold, all) = (self.clone(), part.rows(group).saturating_mul(each));
-            let some = part.blocking(move |part| {
-                let Some(rows) = rows.next().transpose()? else { return Ok(Vec::new()) };
-                // The first rows stand for all that come until the next ones that are looked at.
-                let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
-                let adds = action_rows(&one_of(&rows, many)?, "add", true).map_err(|e| e.in_file(part.path()))?;
-                hold.keys_of(AddBatch::new(Origin::Checkpoint(hold.snapshot.version()), adds)?)
-            });
-            keys.extend(some.await?);
-        }
-        Ok(keys)
+        let projection = columns.of(&part);
+        let wanted = |path: &[String]| projection.wants(path);
+        let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &self.pages, &wanted).await?;
+        let (hold, all) = (self.clone(), part.rows(group).saturating_mul(each));
+        let some = part.blocking(move |part| {
+            let Some(rows) = rows.next().transpose()? else { return Ok(Vec::new()) };
+            // The first rows stand for all that come until the next ones that are looked at.
+            let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
+            let adds = action_rows(&one_of(&rows, many)?, "add", false).map_err(|e| e.in_file(part.path()))?;
+            hold.keys_of(AddBatch::new(Origin::Checkpoint(hold.snapshot.version()), without_paths(&adds)?)?)
+        });
+        some.await
     }
 
     fn keys_of(&self, adds: AddBatch) -> Result<Vec<Key>> {
-        self.keys(&self.layout.held(&adds, self.needs_stats())?)
+        self.keys(&self.layout.held(&adds, None, self.needs_stats())?)
     }
 
     /// What files are sorted by.
@@ -360,6 +379,15 @@ async fn cut(hold: &Hold, full: Vec<Gathered>, is_last: bool, schema: &SchemaRef
 fn one_of(rows: &RecordBatch, many: usize) -> Result<RecordBatch> {
     let chosen = (0..rows.num_rows() as u64).step_by(many.max(1));
     Ok(take_record_batch(rows, &UInt64Array::from_iter_values(chosen))?)
+}
+
+/// Files whose paths were not read, as if those were empty.
+fn without_paths(adds: &RecordBatch) -> Result<RecordBatch> {
+    let paths: ArrayRef = Arc::new(StringArray::new_repeated("", adds.num_rows()));
+    let fields =
+        adds.schema_ref().fields().iter().cloned().chain([Arc::new(Field::new("path", ArrowType::Utf8, false))]);
+    let columns = adds.columns().iter().cloned().chain([paths]).collect();
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)?)
 }
 
 /// Rows whose texts do not keep pages in memory of which they are the smaller part.
@@ -409,21 +437,26 @@ impl Gathered {
     }
 
     /// By ranges of keys.
-    fn split(all: Vec<Self>, ranges: &Ranges) -> Result<Vec<Self>> {
+    async fn split(all: Vec<Self>, ranges: &Arc<Ranges>) -> Result<Vec<Self>> {
+        let mut whole = Self::default();
+        all.into_iter().for_each(|gathered| whole.extend(gathered));
+        let mut pieces = std::mem::take(&mut whole.pieces);
+        let share = pieces.len().div_ceil(parallelism() - 1).max(1);
+        let mut shares = Vec::new();
+        while !pieces.is_empty() {
+            let (share, ranges) = (pieces.split_off(pieces.len().saturating_sub(share)), ranges.clone());
+            let split = move || share.into_iter().map(|piece| ranges.split(&piece)).collect::<Result<Vec<_>>>();
+            shares.push(blocking(split));
+        }
         let empty = |range| Self { output: ranges.output(range), ..Self::default() };
         let mut split: Vec<Self> = (0..ranges.count()).map(empty).collect();
-        for mut gathered in all {
-            for piece in std::mem::take(&mut gathered.pieces) {
-                for (range, rows) in ranges.split(&piece)? {
-                    let bytes = memory_of(&rows);
-                    let room = gathered
-                        .room
-                        .as_mut()
-                        .and_then(|room| room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
-                    let to = split.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
-                    to.push(rows, bytes, room);
-                }
-            }
+        // The last share was taken off first.
+        for (range, rows) in try_join_all(shares).await?.into_iter().rev().flatten().flatten() {
+            let bytes = memory_of(&rows);
+            let room = whole.room.as_mut();
+            let room = room.and_then(|room| room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
+            let to = split.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+            to.push(rows, bytes, room);
         }
         Ok(split)
     }

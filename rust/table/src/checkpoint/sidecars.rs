@@ -319,9 +319,18 @@ async fn write_rows(
 impl Paths {
     fn look(&mut self, rows: &RecordBatch, action: &str) {
         let members = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
-        let paths = members.and_then(|members| members.column_by_name("path")?.as_string_opt::<i32>());
+        let Some(paths) = members.and_then(|members| members.column_by_name("path")) else { return };
+        let texts: Box<dyn Iterator<Item = Option<&str>>> =
+            match (paths.as_string_view_opt(), paths.as_string_opt::<i32>()) {
+                (Some(views), _) => Box::new(views.iter()),
+                (None, Some(texts)) => Box::new(texts.iter()),
+                (None, None) => {
+                    *self = Self::Unknown;
+                    return;
+                }
+            };
         let mut bounds: Option<(&str, &str)> = None;
-        for path in paths.into_iter().flat_map(|paths| paths.iter()).flatten() {
+        for path in texts.flatten() {
             if canonical_path(path) != path {
                 *self = Self::Unknown;
                 return;

@@ -13,6 +13,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -189,10 +190,15 @@ async fn write_actions(
             written.bytes = sizes.fold(0, u64::saturating_add);
         }
         None => {
-            let schema = work.layout.schema();
-            written.adds = output.write_all(work.adds(None, 1, schema).await?).await?;
+            let (schema, adds) = (work.layout.schema(), AtomicU64::new(0));
+            let count = |group: &Group| _ = adds.fetch_add(group.rows as u64, Ordering::Relaxed);
+            // The tombstones are read while the last files are encoded.
+            let removes = stream::once(work.removes(schema)).try_flatten();
+            let groups = work.adds(None, 1, schema).await?.inspect_ok(count).chain(removes);
+            let files = output.write_all(groups).await?;
+            written.adds = adds.load(Ordering::Relaxed);
             check_count(snapshot, written.adds)?;
-            written.removes = output.write_all(work.removes(schema).await?).await?;
+            written.removes = files.saturating_sub(written.adds);
         }
     }
     let mut txns = snapshot.txns().await?;

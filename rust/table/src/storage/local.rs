@@ -20,6 +20,7 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use futures::future::join;
+use tokio::task::JoinHandle;
 
 use super::counts::Tally;
 use super::pin::{Identity, Pin};
@@ -32,6 +33,8 @@ const TEMPORARY: &str = ".tmp-";
 const GAP: u64 = 64 * 1024;
 /// A writer hands this much to the blocking pool at a time.
 const CHUNK: usize = 1024 * 1024;
+/// So much of a file is synced while more of it comes.
+const SYNCED_AHEAD: usize = 32 * 1024 * 1024;
 /// Bytes of a file from which on the pool makes it.
 const WORTH_A_THREAD: u64 = 32 * 1024;
 
@@ -206,7 +209,8 @@ impl LocalDisk {
 
     pub(super) fn create_file(&self, path: String) -> LocalWriter {
         let (disk, target) = (self.clone(), PathBuf::from(path));
-        LocalWriter { disk, target, file: Growing::NotBegun, pending: Vec::new(), pending_bytes: 0, size: 0 }
+        let (file, pending) = (Growing::NotBegun, Vec::new());
+        LocalWriter { disk, target, file, pending, pending_bytes: 0, size: 0, unsynced: 0, sync: None }
     }
 }
 
@@ -218,6 +222,9 @@ pub(super) struct LocalWriter {
     pending: Vec<Bytes>,
     pending_bytes: usize,
     size: u64,
+    /// Bytes written since the disk was last told to begin with them, and what became of that.
+    unsynced: usize,
+    sync: Option<JoinHandle<Result<()>>>,
 }
 
 enum Growing {
@@ -251,15 +258,33 @@ impl LocalWriter {
         }
         let file = std::mem::replace(&mut self.file, Growing::Broken);
         let pending = std::mem::take(&mut self.pending);
-        self.pending_bytes = 0;
+        self.unsynced += std::mem::take(&mut self.pending_bytes);
         let (target, durable) = (self.target.clone(), self.disk.durable);
         self.file = Growing::Begun(blocking(move || file.with(&pending, &target, durable)).await?);
-        Ok(())
+        self.sync_ahead().await
+    }
+
+    /// Lets the disk begin with a large file, so that there is little left when it ends.
+    async fn sync_ahead(&mut self) -> Result<()> {
+        let Growing::Begun(temporary) = &self.file else { return Ok(()) };
+        let is_busy = self.sync.as_ref().is_some_and(|sync| !sync.is_finished());
+        if !self.disk.durable || self.unsynced < SYNCED_AHEAD || is_busy {
+            return Ok(());
+        }
+        let (path, file) = (temporary.path.clone(), temporary.file.try_clone());
+        let before = self.sync.take();
+        self.unsynced = 0;
+        self.sync = Some(tokio::task::spawn_blocking(move || {
+            file.and_then(|file| file.sync_data()).map_err(|e| failed("write", &path, e))
+        }));
+        ended(before).await
     }
 
     pub(super) async fn finish(self) -> Result<u64> {
         self.disk.tally.put(self.size);
-        let Self { disk, target, file, pending, size, .. } = self;
+        let Self { disk, target, file, pending, size, sync, .. } = self;
+        // The system says once that it could not write, to whoever asks first.
+        ended(sync).await?;
         let is_little = disk.is_little(size);
         sized(is_little, move || file.with(&pending, &target, disk.durable)?.replace(&target, disk.durable)).await?;
         Ok(size)
@@ -269,7 +294,8 @@ impl LocalWriter {
     /// than one thread.
     pub(super) async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         self.disk.tally.put(self.size);
-        let Self { disk, target, file, pending, size, .. } = self;
+        let Self { disk, target, file, pending, size, sync, .. } = self;
+        ended(sync).await?;
         let (durable, folder) = (disk.durable, folder_of(&target)?.to_owned());
         let appear = move || {
             let mut temporary = file.with(&pending, &target, durable)?;
@@ -290,6 +316,13 @@ impl LocalWriter {
             }));
         }
         Ok((size, syncing))
+    }
+}
+
+async fn ended(sync: Option<JoinHandle<Result<()>>>) -> Result<()> {
+    match sync {
+        Some(sync) => sync.await.unwrap_or_else(|e| Err(Error::internal("a sync did not finish").caused_by(e))),
+        None => Ok(()),
     }
 }
 

@@ -35,7 +35,8 @@ use self::numbers::Numbers;
 pub(super) use self::page::Press;
 use self::texts::Texts;
 pub(super) use self::tree::{Slot, Tree};
-use super::pieces::{Joined, Pieces, Pool};
+use super::memory::Pool;
+use super::pieces::{Joined, Pieces};
 
 /// Rows of a page at most, as readers expect them.
 const PAGE_ROWS: usize = 20_000;
@@ -52,8 +53,18 @@ trait Values: Send {
     /// How many values there are, and they themselves, in the dictionary, if any page refers to it.
     fn dictionary(&mut self, out: &mut Vec<u8>) -> usize;
 
+    /// Memory that the next one may use.
+    fn memory(&mut self) -> Memory;
+
     /// Bounds of all values.
     fn statistics(&self, nulls: u64) -> Option<Statistics>;
+}
+
+/// Room for the values of a page, and for their codes.
+#[derive(Default)]
+struct Memory {
+    page: Vec<u8>,
+    codes: Vec<u32>,
 }
 
 /// What a leaf is written as.
@@ -96,12 +107,13 @@ pub(super) struct Chunk {
 }
 
 impl ChunkWriter {
-    pub(super) fn new(descr: ColumnDescPtr, kind: Kind, pool: &Arc<Pool>) -> Self {
+    pub(super) fn new(descr: ColumnDescPtr, kind: Kind, pool: &Arc<Pool>, press: &mut Press) -> Self {
+        let memory = press.memory();
         let values: Box<dyn Values> = match kind {
-            Kind::Text { has_bounds } => Box::new(Texts::new(has_bounds)),
-            Kind::Int => Box::<Numbers<i32>>::default(),
-            Kind::Long => Box::<Numbers<i64>>::default(),
-            Kind::Double => Box::<Numbers<f64>>::default(),
+            Kind::Text { has_bounds } => Box::new(Texts::new(memory, has_bounds)),
+            Kind::Int => Box::new(Numbers::<i32>::new(memory)),
+            Kind::Long => Box::new(Numbers::<i64>::new(memory)),
+            Kind::Double => Box::new(Numbers::<f64>::new(memory)),
         };
         Self { descr, values, levels: Vec::new(), page_rows: 0, rows: 0, nulls: 0, pages: Pages::new(pool) }
     }
@@ -185,6 +197,7 @@ impl ChunkWriter {
         if let Some(statistics) = values.statistics(nulls as u64) {
             metadata = metadata.set_statistics(statistics);
         }
+        press.keep(values.memory());
         let close = ColumnCloseResult {
             bytes_written: bytes as u64,
             rows_written: rows as u64,

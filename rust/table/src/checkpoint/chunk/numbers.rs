@@ -17,7 +17,7 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 use super::super::encode::{DICTIONARY_BYTES, PAGE_BYTES};
 use super::hybrid::{Hybrid, width_of};
 use super::page::Press;
-use super::{PAGE_ROWS, Values};
+use super::{Memory, Values};
 
 /// After so many numbers it is asked whether every other one was there before.
 const SAMPLED: usize = 1024;
@@ -163,21 +163,12 @@ pub(super) struct Numbers<N> {
     bounds: Bounds<N>,
 }
 
-impl<N> Default for Numbers<N> {
-    fn default() -> Self {
-        let bounds = Bounds { min: None, max: None, nans: 0 };
-        Self {
-            page: Vec::new(),
-            codes: Vec::new(),
-            dictionary: Dictionary::default(),
-            is_coded: true,
-            is_sampled: false,
-            bounds,
-        }
-    }
-}
-
 impl<N: Number> Numbers<N> {
+    pub(super) fn new(Memory { page, codes }: Memory) -> Self {
+        let bounds = Bounds { min: None, max: None, nans: 0 };
+        Self { page, codes, dictionary: Dictionary::default(), is_coded: true, is_sampled: false, bounds }
+    }
+
     /// Codes of numbers, unless there is no room for one of them, or they do not repeat.
     fn code(&mut self, numbers: &[N]) {
         self.codes.reserve(numbers.len());
@@ -208,8 +199,7 @@ impl<N: Number> Numbers<N> {
 impl<N: Number> Values for Numbers<N> {
     fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError> {
         // A page of codes may become one of numbers, which is why it has no more of them.
-        let most = if self.is_coded { PAGE_ROWS } else { PAGE_BYTES / N::WIDTH };
-        let room = most.saturating_sub(self.page.len() / N::WIDTH).max(1);
+        let room = (PAGE_BYTES.saturating_sub(self.page.len()) / N::WIDTH).max(1);
         let rows = rows.start..rows.end.min(rows.start.saturating_add(room));
         let taken = N::of(array, rows.clone(), &mut |numbers| {
             N::put(numbers, &mut self.page);
@@ -247,6 +237,10 @@ impl<N: Number> Values for Numbers<N> {
     fn dictionary(&mut self, out: &mut Vec<u8>) -> usize {
         N::put(&self.dictionary.numbers, out);
         self.dictionary.numbers.len()
+    }
+
+    fn memory(&mut self) -> Memory {
+        Memory { page: std::mem::take(&mut self.page), codes: std::mem::take(&mut self.codes) }
     }
 
     fn statistics(&self, nulls: u64) -> Option<Statistics> {

@@ -6,6 +6,7 @@ use parquet::basic::Encoding;
 use parquet::errors::ParquetError;
 use snap::raw::{Encoder, max_compress_len};
 
+use super::Memory;
 use super::hybrid::{Hybrid, varint, width_of};
 
 /// Of Thrift's compact form: the type of a field, which stands beside the distance to the field before.
@@ -26,16 +27,29 @@ pub(in super::super) struct Press {
     /// The bytes of the body that are not of the page.
     skipped: usize,
     compressed: Vec<u8>,
+    /// Memory of leaves that are written.
+    kept: Vec<Memory>,
 }
 
 impl Default for Press {
     fn default() -> Self {
         let [header, body, compressed] = [const { Vec::new() }; 3];
-        Self { encoder: Encoder::new(), header, body, skipped: 0, compressed }
+        Self { encoder: Encoder::new(), header, body, skipped: 0, compressed, kept: Vec::new() }
     }
 }
 
 impl Press {
+    /// Memory for one more leaf, with nothing in it.
+    pub(super) fn memory(&mut self) -> Memory {
+        self.kept.pop().unwrap_or_default()
+    }
+
+    pub(super) fn keep(&mut self, mut memory: Memory) {
+        memory.page.clear();
+        memory.codes.clear();
+        self.kept.push(memory);
+    }
+
     /// Room for the bytes of a page, empty.
     pub(super) fn body(&mut self) -> &mut Vec<u8> {
         self.body.clear();

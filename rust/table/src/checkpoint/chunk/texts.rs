@@ -12,8 +12,8 @@ use parquet::errors::ParquetError;
 use parquet::file::statistics::Statistics;
 
 use super::super::encode::{BOUND_BYTES, PAGE_BYTES};
-use super::Values;
 use super::page::Press;
+use super::{Memory, Values};
 
 /// Room for levels before the texts, which are few bytes where all rows have one.
 const LEVELS: usize = 32;
@@ -31,8 +31,8 @@ struct Bounds {
 }
 
 impl Texts {
-    pub(super) fn new(has_bounds: bool) -> Self {
-        Self { page: Vec::new(), bounds: has_bounds.then(Bounds::default) }
+    pub(super) fn new(memory: Memory, has_bounds: bool) -> Self {
+        Self { page: memory.page, bounds: has_bounds.then(Bounds::default) }
     }
 
     fn take_all<'t>(&mut self, texts: impl Iterator<Item = &'t str>) -> Result<(usize, bool), ParquetError> {
@@ -99,6 +99,10 @@ impl Values for Texts {
 
     fn dictionary(&mut self, _: &mut Vec<u8>) -> usize {
         0
+    }
+
+    fn memory(&mut self) -> Memory {
+        Memory { page: std::mem::take(&mut self.page), codes: Vec::new() }
     }
 
     fn statistics(&self, nulls: u64) -> Option<Statistics> {

@@ -14,6 +14,7 @@ mod hybrid;
 pub(crate) mod lengths;
 mod page;
 mod values;
+pub(crate) mod views;
 
 use std::sync::{Arc, Mutex};
 

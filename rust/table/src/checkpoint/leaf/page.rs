@@ -126,15 +126,19 @@ pub(super) fn opened<'c: 'p, 'p>(
     chunk: Chunk<'c>,
     buffer: &'p mut Vec<u8>,
 ) -> Decoded<Option<Page<'p>>> {
+    let Some(packed) = dictionary(rest)? else { return Ok(None) };
+    let page = packed.open(chunk, buffer)?;
+    if page.encoding == Encoding::Plain { Ok(Some(page)) } else { Err(Stop::Rare) }
+}
+
+/// The same as it is, not opened.
+pub(super) fn dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<Packed<'c>>> {
     let mut after = *rest;
-    match page_of(&mut after)? {
-        Some(packed) if packed.is_dictionary => {
-            *rest = after;
-            let page = packed.open(chunk, buffer)?;
-            if page.encoding == Encoding::Plain { Ok(Some(page)) } else { Err(Stop::Rare) }
-        }
-        Some(_) | None => Ok(None),
+    let page = page_of(&mut after)?.filter(|packed| packed.is_dictionary);
+    if page.is_some() {
+        *rest = after;
     }
+    Ok(page)
 }
 
 /// Takes the data page at the front of `rest` off it; `None` at the end.
@@ -198,7 +202,42 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<Packed<'c>>> {
     }
 }
 
+/// Whether all pages of a chunk are of a kind that can be opened, and have values of a kind that can be read, as far as
+/// their headers say.
+pub(super) fn are_usual(chunk: Chunk<'_>) -> Decoded<bool> {
+    let mut rest = chunk.bytes;
+    while let Some(packed) = page_of(&mut rest)? {
+        let is_known = matches!(packed.encoding, Encoding::Plain | Encoding::Dictionary);
+        let has_runs = !matches!(packed.levels, Levels::Inside([_, false]) if chunk.max_definition > 0);
+        let is_small = match chunk.codec {
+            Compression::UNCOMPRESSED | Compression::SNAPPY => true,
+            Compression::ZSTD(_) => packed.size <= zstd_limit(packed.bytes),
+            _ => false,
+        };
+        if !(is_known && has_runs && is_small) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn zstd_limit(bytes: &[u8]) -> usize {
+    bytes.len().saturating_mul(USUAL_RATIO).max(USUAL_PAGE)
+}
+
 impl<'c> Packed<'c> {
+    /// How many bytes opening decompresses, of which the values are the last; `None` if they are read where they stand.
+    pub(super) fn unpacked(&self, codec: Compression) -> Option<usize> {
+        match self.levels {
+            _ if codec == Compression::UNCOMPRESSED => None,
+            Levels::Inside(_) => Some(self.size),
+            Levels::Before(repetition, definition, is_compressed) => {
+                let levels = repetition.saturating_add(definition);
+                (is_compressed && self.bytes.len() > levels).then(|| self.size.saturating_sub(levels))
+            }
+        }
+    }
+
     /// Decompresses into `buffer` and finds levels and values.
     pub(super) fn open<'p>(&self, chunk: Chunk<'_>, buffer: &'p mut Vec<u8>) -> Decoded<Page<'p>>
     where
@@ -262,7 +301,7 @@ fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p 
             snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| Stop::Broken("a page is no Snappy"))?;
         }
         Compression::ZSTD(_) => {
-            room(bytes.len().saturating_mul(USUAL_RATIO).max(USUAL_PAGE), Stop::Rare)?;
+            room(zstd_limit(bytes), Stop::Rare)?;
             let out = buffer.get_mut(..size).ok_or(WRONG_LENGTH)?;
             let broken = |_| Stop::Broken("a page is no Zstandard");
             let length = zstd::bulk::decompress_to_buffer(bytes, out).map_err(broken)?;

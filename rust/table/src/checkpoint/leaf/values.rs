@@ -73,9 +73,14 @@ impl TextDictionary {
         Ok(Self { spans })
     }
 
+    /// Where a text stands in the page.
+    pub(super) fn span(&self, code: u32) -> Decoded<(usize, usize)> {
+        self.spans.get(code as usize).copied().ok_or(NO_SUCH_CODE)
+    }
+
     /// A text, given the page.
     pub(super) fn text<'p>(&self, page: &'p [u8], code: u32) -> Decoded<&'p [u8]> {
-        let (start, end) = *self.spans.get(code as usize).ok_or(NO_SUCH_CODE)?;
+        let (start, end) = self.span(code)?;
         page.get(start..end).ok_or(NO_SUCH_CODE)
     }
 }
