@@ -158,7 +158,7 @@ impl Encoding {
             Slot::Here(_) => here.next().map(|chunk| chunk.close(&mut press).map(Chunk::Here)),
             Slot::General => general.next().map(|chunk| chunk.close().map(Chunk::General)),
         };
-        let chunks = self.tree.slots().iter().filter_map(|slot| close(slot)).collect::<Result<_, _>>();
+        let chunks = self.tree.slots().iter().filter_map(&mut close).collect::<Result<_, _>>();
         if let Ok(mut presses) = self.presses.lock() {
             presses.push(press);
         }

@@ -10,6 +10,7 @@ pub(crate) mod part;
 mod pieces;
 mod ranges;
 pub mod read;
+mod rows;
 mod runs;
 mod sidecars;
 pub mod write;

@@ -7,8 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, BooleanArray, RecordBatch, StructArray};
+use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
@@ -23,10 +22,10 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::encode::CREATED_BY;
 use super::leaf::lengths::{self, TextLeaf};
-use super::leaf::views::TextViews;
-use super::leaf::{self, Chunk, Decoded, Stop};
+use super::leaf::{self, Chunk, Stop};
 use super::memory::Pool;
 use super::read::may_hold;
+use super::rows::PartRows;
 use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
 use crate::footer::narrow::{Leaf, narrowed};
@@ -102,68 +101,6 @@ pub(crate) struct Fetched {
     chunks: Chunks,
 }
 
-/// Rows of a row group, decoded as they are asked for; no more than the footer says.
-pub(crate) struct PartRows {
-    reader: ParquetRecordBatchReader,
-    /// Members of `add` that are decoded directly.
-    texts: Vec<(String, TextViews)>,
-    left: usize,
-    path: String,
-}
-
-impl Iterator for PartRows {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.reader.next()?.map_err(|e| corrupt_parquet(&self.path, e.into()));
-        let within = |batch: RecordBatch| {
-            self.left = self
-                .left
-                .checked_sub(batch.num_rows())
-                .ok_or_else(|| Error::corrupt("a row group has more rows than the footer says").in_file(&self.path))?;
-            self.with_texts(batch)
-        };
-        Some(batch.and_then(within))
-    }
-}
-
-impl PartRows {
-    /// Rows with the members of `add` that are decoded directly.
-    fn with_texts(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        let Some(at) = batch.schema_ref().fields().iter().position(|field| field.name() == "add") else {
-            return Ok(batch);
-        };
-        if self.texts.is_empty() {
-            return Ok(batch);
-        }
-        let (schema, mut columns, rows) = batch.into_parts();
-        let add = columns.get(at).and_then(|add| add.as_struct_opt());
-        let add = add.ok_or_else(|| Error::corrupt("`add` is no struct").in_file(&self.path))?;
-        let (members, mut arrays, nulls) = add.clone().into_parts();
-        let mut members: Vec<FieldRef> = members.iter().cloned().collect();
-        for (name, views) in &mut self.texts {
-            let texts = views.take(rows).map_err(|stop| unreadable(stop, &self.path))?;
-            members.push(Arc::new(Field::new(name.as_str(), DataType::Utf8View, true)));
-            arrays.push(Arc::new(texts));
-        }
-        let add = StructArray::try_new(members.into(), arrays, nulls)?;
-        let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
-        if let Some((field, column)) = fields.get_mut(at).zip(columns.get_mut(at)) {
-            *field = Arc::new(field.as_ref().clone().with_data_type(add.data_type().clone()));
-            *column = Arc::new(add);
-        }
-        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
-    }
-}
-
-fn unreadable(stop: Stop, path: &str) -> Error {
-    let what = match stop {
-        Stop::Rare => "its pages are of a kind that their headers do not say",
-        Stop::Broken(what) => what,
-    };
-    Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)
-}
-
 impl Footer {
     /// Reads the end of a file.
     async fn read(storage: &Storage, path: String, size: u64, pin: Pin) -> Result<Self> {
@@ -199,6 +136,18 @@ impl Fetched {
     /// The row group.
     pub(crate) fn group(&self) -> usize {
         self.group
+    }
+
+    /// Positions of its leaves that were fetched.
+    pub(super) fn leaves(&self) -> &[usize] {
+        &self.leaves
+    }
+
+    /// The bytes of a leaf.
+    pub(super) fn bytes(&self, leaf: usize) -> Result<&Bytes> {
+        let at = self.leaves.iter().position(|fetched| *fetched == leaf);
+        let bytes = at.and_then(|at| self.chunks.chunks.get(at)).map(|(_, bytes)| bytes);
+        bytes.ok_or_else(|| Error::internal("a leaf was not fetched"))
     }
 }
 
@@ -297,6 +246,19 @@ impl Part {
         known.load(Ordering::Relaxed) == u8::from(true)
     }
 
+    /// Whether a leaf stands below `root`.
+    pub(super) fn is_below(&self, leaf: usize, root: &str) -> bool {
+        self.leaves.get(leaf).and_then(|path| path.first()).is_some_and(|name| name == root)
+    }
+
+    /// The name of a leaf that is a long text of `add`.
+    pub(super) fn long_text(&self, leaf: usize) -> Option<&str> {
+        match self.leaves.get(leaf)?.as_slice() {
+            [root, member] if root == "add" && matches!(member.as_str(), "path" | "stats") => Some(member),
+            _ => None,
+        }
+    }
+
     /// The position of a leaf.
     pub(crate) fn leaf(&self, path: &[&str]) -> Option<usize> {
         self.leaves.iter().position(|leaf| leaf.iter().map(String::as_str).eq(path.iter().copied()))
@@ -356,7 +318,7 @@ impl Part {
                 None => None,
             };
             let rows = rows.map(|rows| RowSelection::from_filters(&[BooleanArray::new(rows, None)]));
-            part.rows_of(fetched, Decode { rows, ..Decode::default() }, None)?.collect()
+            PartRows::new(part, fetched, Decode { rows, ..Decode::default() }, None)?.collect()
         })
         .await
     }
@@ -373,40 +335,7 @@ impl Part {
         let fetched = self.fetch(group, wanted).await?;
         let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows), batch_bytes: Some(batch_bytes) };
         let pool = pool.clone();
-        self.blocking(move |part| part.rows_of(fetched, how, Some(&pool))).await
-    }
-
-    /// With a pool, long texts of `add` are decoded directly where that is possible, into its memory.
-    fn rows_of(&self, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<PartRows> {
-        let left = self.rows(fetched.group);
-        let (mut texts, mut others) = (Vec::new(), fetched.leaves.clone());
-        if let Some(pool) = pool {
-            let of_add =
-                |leaf: &usize| self.leaves.get(*leaf).filter(|path| path.first().is_some_and(|name| name == "add"));
-            for leaf in &fetched.leaves {
-                let Some([_, member]) = of_add(leaf).map(Vec::as_slice) else { continue };
-                // Which rows have an `add` is told by what is left of it.
-                if matches!(member.as_str(), "path" | "stats") && others.iter().filter_map(of_add).count() > 1 {
-                    match self.text_views(&fetched, *leaf, pool)? {
-                        Ok(views) => {
-                            texts.push((member.clone(), views));
-                            others.retain(|other| other != leaf);
-                        }
-                        Err(Stop::Rare) => {}
-                        Err(stop) => return Err(unreadable(stop, &self.path)),
-                    }
-                }
-            }
-        }
-        Ok(PartRows { reader: self.decode_leaves(fetched, how, &others)?, texts, left, path: self.path.clone() })
-    }
-
-    fn text_views(&self, fetched: &Fetched, leaf: usize, pool: &Arc<Pool>) -> Result<Decoded<TextViews>> {
-        let chunk = self.chunk(fetched, leaf)?;
-        let at = fetched.leaves.iter().position(|fetched| *fetched == leaf);
-        let bytes = at.and_then(|at| fetched.chunks.chunks.get(at));
-        let (_, bytes) = bytes.ok_or_else(|| Error::internal("a leaf was not fetched"))?;
-        Ok(TextViews::new(chunk, bytes, pool))
+        self.blocking(move |part| PartRows::new(part, fetched, how, Some(&pool))).await
     }
 
     /// The rows that have one of the leaves, if that is cheap to tell.
@@ -461,10 +390,7 @@ impl Part {
 
     /// The bytes of a leaf for direct decoding.
     pub(crate) fn chunk<'f>(&self, fetched: &'f Fetched, leaf: usize) -> Result<Chunk<'f>> {
-        let missing = || Error::internal("a leaf was not fetched");
-        let at = fetched.leaves.iter().position(|fetched| *fetched == leaf).ok_or_else(missing)?;
-        let (_, bytes) = fetched.chunks.chunks.get(at).ok_or_else(missing)?;
-        self.chunk_of(fetched.group, leaf, bytes)
+        self.chunk_of(fetched.group, leaf, fetched.bytes(leaf)?)
     }
 
     /// Bytes of a leaf, which may be a piece of them, with what the footer says of it.
@@ -508,9 +434,9 @@ impl Part {
     /// `root` is.
     pub(crate) fn lightest_leaf(&self, group: usize, root: &str) -> Option<usize> {
         let columns = self.metadata.metadata().row_groups().get(group)?.columns();
-        let below =
-            |leaf: &usize| self.leaves.get(*leaf).and_then(|leaf| leaf.first()).is_some_and(|name| name == root);
-        let leaves = (0..columns.len()).filter(below).filter(|leaf| columns[*leaf].column_descr().max_rep_level() == 0);
+        let leaves = (0..columns.len())
+            .filter(|leaf| self.is_below(*leaf, root))
+            .filter(|leaf| columns[*leaf].column_descr().max_rep_level() == 0);
         leaves.min_by_key(|leaf| columns[*leaf].compressed_size())
     }
 
@@ -531,7 +457,12 @@ impl Part {
     }
 
     /// The same for some of the leaves.
-    fn decode_leaves(&self, fetched: Fetched, how: Decode, leaves: &[usize]) -> Result<ParquetRecordBatchReader> {
+    pub(super) fn decode_leaves(
+        &self,
+        fetched: Fetched,
+        how: Decode,
+        leaves: &[usize],
+    ) -> Result<ParquetRecordBatchReader> {
         let rows = self.rows(fetched.group);
         let enough = how.batch_bytes.unwrap_or(usize::MAX);
         let texts = self.check_pages(&fetched, enough as u64).map_err(|e| corrupt_parquet(&self.path, e))?;
@@ -592,6 +523,15 @@ impl Part {
             Error::corrupt("a column chunk lies outside the Parquet file, or is missing").in_file(&self.path)
         })
     }
+}
+
+/// What became of a file whose pages were decoded directly.
+pub(super) fn unreadable(stop: Stop, path: &str) -> Error {
+    let what = match stop {
+        Stop::Rare => "its pages are of a kind that their headers do not say",
+        Stop::Broken(what) => what,
+    };
+    Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)
 }
 
 /// Bytes of the file that all other reads with this pin are of.

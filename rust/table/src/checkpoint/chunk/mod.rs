@@ -13,6 +13,7 @@ mod hybrid;
 mod numbers;
 mod page;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 mod texts;
 mod tree;

@@ -270,7 +270,8 @@ impl<N: Number> Dictionary<N> {
         if self.places.len() < 2 * (self.numbers.len() + 1) {
             self.places = vec![FREE; (2 * self.places.len()).max(LEAST_PLACES)];
             for (code, number) in (0..).zip(&self.numbers) {
-                place(&self.places, &self.numbers, *number).and_then(|at| self.places.get_mut(at)).map(|to| *to = code);
+                let at = place(&self.places, &self.numbers, *number)?;
+                *self.places.get_mut(at)? = code;
             }
         }
         let at = place(&self.places, &self.numbers, number)?;

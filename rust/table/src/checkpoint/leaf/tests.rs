@@ -19,7 +19,9 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
 use super::lengths::{self, TextLeaf};
+use super::views::TextViews;
 use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page};
+use crate::checkpoint::memory::Pool;
 use crate::footer::pages;
 
 /// One action: nothing if it is another than `add`.
@@ -219,6 +221,12 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
             Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
         }
     }
+    for together in [1, 7, 100, rows.len().max(1)] {
+        match texts_as_views(text, rows.len(), together) {
+            Ok(found) => assert_eq!(&found, add.column_by_name("text").unwrap().as_string::<i32>()),
+            Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+        }
+    }
     match texts_by_page(text, wanted, |texts| texts.iter().map(|t| t.map(str::to_owned)).collect::<Vec<_>>()) {
         Ok(pages) => {
             let found: StringArray = pages.into_iter().flatten().collect();
@@ -299,6 +307,22 @@ fn texts_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize
         found.extend(read.into_iter().flatten());
         rest.drain(..length);
     }
+    Ok(found.into_iter().collect())
+}
+
+/// The texts of a leaf, so many at a time, in memory that was used for others.
+fn texts_as_views(chunk: Chunk<'_>, rows: usize, together: usize) -> Result<StringArray, Stop> {
+    let pool = Arc::new(Pool::default());
+    pool.give(vec![0xff; 100_000]);
+    let bytes = Bytes::copy_from_slice(chunk.bytes);
+    let mut views = TextViews::new(Chunk { bytes: &bytes, ..chunk }, &bytes, &pool)?;
+    let mut found = Vec::new();
+    for start in (0..rows).step_by(together) {
+        let some = views.take(together.min(rows - start))?;
+        // Views that are dropped leave their page to the next one.
+        found.extend(some.iter().map(|text| text.map(str::to_owned)).collect::<Vec<_>>());
+    }
+    assert!(views.take(1).is_err(), "more rows than there are");
     Ok(found.into_iter().collect())
 }
 

@@ -62,7 +62,7 @@ impl TextViews {
             Self { bytes: bytes.clone(), chunk: of_footer, dictionary: None, page: None, pool: pool.clone() };
         let mut rest: &[u8] = bytes;
         if let Some(packed) = page::dictionary(&mut rest)? {
-            let texts = views.open(&packed, bytes, |page| TextDictionary::of(page))?;
+            let texts = views.open(&packed, bytes, TextDictionary::of)?;
             views.bytes = bytes.slice_ref(rest);
             views.dictionary = Some(texts);
         }

@@ -1,0 +1,93 @@
+//! Rows of a row group, some at a time: by the general decoder, but for the long texts of `add`, whose pages are decoded
+//! directly into memory that is used again.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_schema::{DataType, Field, FieldRef, Schema};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+
+use super::leaf::Stop;
+use super::leaf::views::TextViews;
+use super::memory::Pool;
+use super::part::{Decode, Fetched, Part, unreadable};
+use crate::error::{Error, Result, corrupt_parquet};
+
+/// Rows of a row group, decoded as they are asked for; no more than the footer says.
+pub(crate) struct PartRows {
+    reader: ParquetRecordBatchReader,
+    /// Members of `add` that are decoded directly.
+    texts: Vec<(String, TextViews)>,
+    left: usize,
+    path: String,
+}
+
+impl PartRows {
+    /// Of what was fetched. With a pool long texts of `add` are views into its memory, wherever that is possible.
+    pub(super) fn new(part: &Part, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<Self> {
+        let (left, path) = (part.rows(fetched.group()), part.path().to_owned());
+        let mut others = fetched.leaves().to_vec();
+        let mut texts = Vec::new();
+        for leaf in fetched.leaves() {
+            let Some((pool, member)) = pool.zip(part.long_text(*leaf)) else { continue };
+            // Which rows have an `add` is told by what is left of it.
+            if others.iter().filter(|other| part.is_below(**other, "add")).count() < 2 {
+                continue;
+            }
+            let (chunk, bytes) = (part.chunk(&fetched, *leaf)?, fetched.bytes(*leaf)?);
+            match TextViews::new(chunk, bytes, pool) {
+                Ok(views) => {
+                    texts.push((member.to_owned(), views));
+                    others.retain(|other| other != leaf);
+                }
+                Err(Stop::Rare) => {}
+                Err(stop) => return Err(unreadable(stop, &path)),
+            }
+        }
+        Ok(Self { reader: part.decode_leaves(fetched, how, &others)?, texts, left, path })
+    }
+
+    /// Rows with the members of `add` that are decoded directly.
+    fn with_texts(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        let Some(at) = batch.schema_ref().fields().iter().position(|field| field.name() == "add") else {
+            return Ok(batch);
+        };
+        if self.texts.is_empty() {
+            return Ok(batch);
+        }
+        let (schema, mut columns, rows) = batch.into_parts();
+        let add = columns.get(at).and_then(|add| add.as_struct_opt());
+        let add = add.ok_or_else(|| Error::corrupt("`add` is no struct").in_file(&self.path))?;
+        let (members, mut arrays, nulls) = add.clone().into_parts();
+        let mut members: Vec<FieldRef> = members.iter().cloned().collect();
+        for (name, views) in &mut self.texts {
+            let texts = views.take(rows).map_err(|stop| unreadable(stop, &self.path))?;
+            members.push(Arc::new(Field::new(name.as_str(), DataType::Utf8View, true)));
+            arrays.push(Arc::new(texts) as ArrayRef);
+        }
+        let add = StructArray::try_new(members.into(), arrays, nulls)?;
+        let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+        if let Some((field, column)) = fields.get_mut(at).zip(columns.get_mut(at)) {
+            *field = Arc::new(field.as_ref().clone().with_data_type(add.data_type().clone()));
+            *column = Arc::new(add);
+        }
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+}
+
+impl Iterator for PartRows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?.map_err(|e| corrupt_parquet(&self.path, e.into()));
+        let within = |batch: RecordBatch| {
+            self.left = self
+                .left
+                .checked_sub(batch.num_rows())
+                .ok_or_else(|| Error::corrupt("a row group has more rows than the footer says").in_file(&self.path))?;
+            self.with_texts(batch)
+        };
+        Some(batch.and_then(within))
+    }
+}
