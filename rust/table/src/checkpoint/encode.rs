@@ -20,6 +20,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePtr};
+use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::chunk::{self, ChunkWriter, Kind, Press, Slot, Tree};
@@ -210,19 +211,29 @@ impl Output {
             }
         };
         let mut encoded = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
-        let (mut count, mut coming) = (0, encoded.try_next().await?);
-        while let Some((rows, group)) = coming {
-            count += rows as u64;
-            coming = match group {
-                // The next ones are read meanwhile.
-                Ok(group) => try_join(self.append(group), encoded.try_next()).await?.1,
-                Err(few) => {
-                    self.few.extend(few);
-                    encoded.try_next().await?
+        // The next ones are read and encoded while one is written.
+        let (done, mut written) = mpsc::channel(1);
+        let produce = async move {
+            while let Some(group) = encoded.try_next().await? {
+                // Whoever writes no more has failed, and says so.
+                if done.send(group).await.is_err() {
+                    break;
                 }
-            };
-        }
-        Ok(count)
+            }
+            Ok::<_, Error>(())
+        };
+        let write = async {
+            let mut count = 0;
+            while let Some((rows, group)) = written.recv().await {
+                count += rows as u64;
+                match group {
+                    Ok(group) => self.append(group).await?,
+                    Err(few) => self.few.extend(few),
+                }
+            }
+            Ok(count)
+        };
+        Ok(try_join(produce, write).await?.1)
     }
 
     /// Adds a row group.
