@@ -75,7 +75,9 @@ def log_to_checkpoint(job: Job) -> str:
     if not job.typed:
         log = Path(uri, "_delta_log")
         _, (checkpoint,) = plain.last_checkpoint(log)
-        (metadata,) = pq.read_table(checkpoint, columns=["metaData"])["metaData"].drop_null().to_pylist()
+        # Batch by batch, for what is read here counts as memory of what follows.
+        batches = pq.ParquetFile(checkpoint).iter_batches(columns=["metaData"])
+        (metadata,) = (row for batch in batches for row in batch["metaData"].drop_null().to_pylist())
         metadata["format"]["options"] = {}
         metadata["configuration"] = {**dict(metadata["configuration"]), "delta.checkpoint.writeStatsAsStruct": "false"}
         newest = max(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())

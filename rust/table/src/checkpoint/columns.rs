@@ -33,6 +33,7 @@ use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_protocol::stats::text::complete;
 use deltic_protocol::stats::typed::StatsLayout;
 
+use super::encode::PIECE_ROWS;
 use super::read::AddColumns;
 use crate::error::{Error, Result};
 
@@ -63,6 +64,9 @@ pub(super) struct Layout {
     add: Fields,
     schema: SchemaRef,
     file_schema: SchemaRef,
+    /// Nulls for what is not there, which most rows share: as columns, and as members of `add`.
+    nulls: Vec<ArrayRef>,
+    add_nulls: Vec<ArrayRef>,
 }
 
 /// The actions that are not files.
@@ -108,6 +112,8 @@ impl Layout {
             add: Fields::empty(),
             schema: Arc::new(Schema::empty()),
             file_schema: Arc::new(Schema::empty()),
+            nulls: Vec::new(),
+            add_nulls: Vec::new(),
         };
         layout.add = layout.add_fields()?;
         let structure = |name: &str, fields: Fields| Field::new(name, ArrowType::Struct(fields), true);
@@ -126,6 +132,9 @@ impl Layout {
         layout.schema = Arc::new(Schema::new(roots));
         layout.file_schema =
             Arc::new(Schema::new(vec![structure("add", layout.add.clone()), structure("remove", remove_fields())]));
+        let nulls =
+            |fields: &Fields| fields.iter().map(|field| new_null_array(field.data_type(), PIECE_ROWS)).collect();
+        (layout.nulls, layout.add_nulls) = (nulls(layout.schema.fields()), nulls(&layout.add));
         Ok(layout)
     }
 
@@ -249,15 +258,15 @@ impl Layout {
         let rows = held.num_rows();
         let text = held.column_by_name("stats").map(|text| text.as_string_view());
         let mut columns = Vec::with_capacity(self.add.len());
-        for field in &self.add {
+        for (field, nulls) in self.add.iter().zip(&self.add_nulls) {
             let column: ArrayRef = match (field.name().as_str(), held.column_by_name(field.name())) {
                 ("dataChange", _) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
                 ("stats_parsed", None) => match &self.stats {
                     Some(layout) => Arc::new(layout.columns(text, None, rows)?),
-                    None => new_null_array(field.data_type(), rows),
+                    None => some_nulls(nulls, rows),
                 },
                 (_, Some(column)) => column.clone(),
-                (_, None) => new_null_array(field.data_type(), rows),
+                (_, None) => some_nulls(nulls, rows),
             };
             columns.push(column);
         }
@@ -309,7 +318,20 @@ impl Layout {
         if kinds.iter().map(|(_, actions)| actions.len()).sum::<usize>() <= FEW_ROWS {
             return Ok(vec![rows_of_kinds(&self.schema, &kinds)?]);
         }
-        kinds.into_iter().map(|(root, actions)| rows_of(&self.schema, root, actions)).collect()
+        kinds.into_iter().map(|(root, actions)| self.rows_of(&self.schema, root, actions)).collect()
+    }
+
+    /// Rows of one kind of action, in all of `schema` or of that of sidecars; the columns of the others are null.
+    pub(super) fn rows_of(&self, schema: &SchemaRef, root: &str, actions: StructArray) -> Result<RecordBatch> {
+        let rows = actions.len();
+        let actions: ArrayRef = Arc::new(actions);
+        let column =
+            |field: &Arc<Field>| match self.schema.index_of(field.name()).ok().and_then(|at| self.nulls.get(at)) {
+                _ if field.name() == root => actions.clone(),
+                Some(nulls) => some_nulls(nulls, rows),
+                None => new_null_array(field.data_type(), rows),
+            };
+        Ok(RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())?)
     }
 }
 
@@ -331,14 +353,9 @@ fn rows_of_kinds(schema: &SchemaRef, kinds: &[(&str, StructArray)]) -> Result<Re
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
-/// Rows of one kind of action; the columns of the others are null.
-pub(super) fn rows_of(schema: &SchemaRef, root: &str, actions: StructArray) -> Result<RecordBatch> {
-    let rows = actions.len();
-    let actions: ArrayRef = Arc::new(actions);
-    let column = |field: &Arc<Field>| {
-        if field.name() == root { actions.clone() } else { new_null_array(field.data_type(), rows) }
-    };
-    Ok(RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())?)
+/// So many nulls: some of those that are there, unless they are too few.
+fn some_nulls(nulls: &ArrayRef, rows: usize) -> ArrayRef {
+    if rows <= nulls.len() { nulls.slice(0, rows) } else { new_null_array(nulls.data_type(), rows) }
 }
 
 /// Typed statistics of the columns that are indexed, and of those that had some before. Where no text is kept they are

@@ -23,7 +23,7 @@ use futures::future::try_join_all;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::columns::{Layout, rows_of};
+use super::columns::Layout;
 use super::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
 use super::memory::Pool;
 use super::order::{self, Key, Order};
@@ -499,7 +499,7 @@ impl Run {
             let range = part(at)..part(at + 1);
             let piece = |start: usize| -> Piece {
                 let (run, schema, rows) = (run.clone(), schema.clone(), start..range.end.min(start + together));
-                Box::new(move || rows_of(&schema, "add", run.layout.adds(&run.gather(rows)?)?))
+                Box::new(move || run.layout.rows_of(&schema, "add", run.layout.adds(&run.gather(rows)?)?))
             };
             let pieces = range.clone().step_by(together).map(piece).collect();
             Group { output, rows: range.len(), bytes: bytes / groups, pieces, may_wait }

@@ -31,7 +31,7 @@ use deltic_protocol::log::name::{CheckpointFormat, LAST_CHECKPOINT, LogName, che
 use deltic_protocol::property::{CheckpointPolicy, Properties};
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
-use super::columns::{Layout, State, rows_of};
+use super::columns::{Layout, State};
 use super::encode::{Encoding, Group, Output, grouped};
 use super::order::Order;
 use super::runs::Reader;
@@ -239,7 +239,8 @@ impl Work {
     /// Tombstones that are young enough, as row groups of a checkpoint with `schema`.
     pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<Group>>> {
         let (layout, schema) = (self.layout.clone(), schema.clone());
-        let convert = move |rows: RecordBatch| rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
+        let convert =
+            move |rows: RecordBatch| layout.rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
         Ok(grouped(removes(&self.snapshot, self.horizon).await?, convert).boxed())
     }
 }
