@@ -342,7 +342,9 @@ impl Hold {
         let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &self.pages, &wanted).await?;
         let (hold, all) = (self.clone(), part.rows(group).saturating_mul(each));
         let some = part.blocking(move |part| {
-            let Some(rows) = rows.next().transpose()? else { return Ok(Vec::new()) };
+            // Files that have neither the one nor the other have no keys.
+            let some = rows.next().transpose()?.filter(|rows| rows.column_by_name("add").is_some());
+            let Some(rows) = some else { return Ok(Vec::new()) };
             // The first rows stand for all that come until the next ones that are looked at.
             let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
             let adds = action_rows(&one_of(&rows, many)?, "add", false).map_err(|e| e.in_file(part.path()))?;

@@ -77,6 +77,9 @@ impl Press {
 
     fn page(&mut self, kind: usize, id: u8, members: &[usize]) -> Result<(&[u8], &[u8], usize), ParquetError> {
         let body = self.body.get(self.skipped..).unwrap_or_default();
+        if i32::try_from(body.len()).is_err() {
+            return Err(ParquetError::General("a page is longer than Parquet allows".to_owned()));
+        }
         let room = max_compress_len(body.len());
         if self.compressed.len() < room {
             self.compressed.resize(room, 0);

@@ -23,6 +23,8 @@ pub(crate) struct TextViews {
     bytes: Bytes,
     /// What the footer says of it.
     chunk: Chunk<'static>,
+    /// Rows of the pages that are left.
+    rows: usize,
     dictionary: Option<(TextDictionary, Buffer)>,
     page: Option<Opened>,
     pool: Arc<Pool>,
@@ -58,8 +60,14 @@ impl TextViews {
             rows: chunk.rows,
             size: chunk.size,
         };
-        let mut views =
-            Self { bytes: bytes.clone(), chunk: of_footer, dictionary: None, page: None, pool: pool.clone() };
+        let mut views = Self {
+            bytes: bytes.clone(),
+            chunk: of_footer,
+            rows: chunk.rows,
+            dictionary: None,
+            page: None,
+            pool: pool.clone(),
+        };
         let mut rest: &[u8] = bytes;
         if let Some(packed) = page::dictionary(&mut rest)? {
             let texts = views.open(&packed, bytes, TextDictionary::of)?;
@@ -126,6 +134,7 @@ impl TextViews {
         let mut rest: &[u8] = &bytes;
         let packed = page::split(&mut rest)?.ok_or(page::OTHER_ROWS)?;
         self.bytes = bytes.slice_ref(rest);
+        self.rows = self.rows.checked_sub(packed.values).ok_or(page::OTHER_ROWS)?;
         let chunk = self.chunk;
         let ((there, codes), data) = self.open(&packed, &bytes, |page| {
             let there = page.defined(chunk, chunk.max_definition)?;
