@@ -36,7 +36,7 @@ use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 
 /// Bytes in memory of rows that are gathered or being encoded, and how finely they are counted.
-const HELD_BYTES: usize = 80 * 1024 * 1024;
+const HELD_BYTES: usize = 112 * 1024 * 1024;
 const COUNTED_BYTES: usize = 4 * 1024;
 /// Bytes of rows read before it is asked whether there is room for more.
 const STEP_BYTES: usize = 16 * 1024 * 1024;
