@@ -26,7 +26,7 @@ PROTOCOL: list[set[str]] = [
 TABLE: list[set[str]] = [
     {"error"},
     {"footer"},
-    {"once", "parallel"},
+    {"large", "once", "parallel"},
     {"storage"},
     {"log_reader", "checkpoint"},
     {"tail"},

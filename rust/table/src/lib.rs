@@ -3,7 +3,7 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `footer`, `once`, `parallel`, `storage`, then `log_reader` and
+//! Modules depend on each other in one direction only: `error`, `footer`, `large`, `once`, `parallel`, `storage`, then `log_reader` and
 //! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
 //! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
 //! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
@@ -22,6 +22,7 @@ pub mod file_table;
 pub mod footer;
 pub mod history;
 pub mod job;
+mod large;
 pub mod log_reader;
 mod once;
 mod parallel;

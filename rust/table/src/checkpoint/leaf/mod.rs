@@ -28,6 +28,7 @@ use simdutf8::basic::from_utf8;
 pub(crate) use self::entries::{Entries, NONE, entries};
 use self::page::{Encoding, Pages, Step};
 use self::values::{Number, TextDictionary, Texts, spread};
+use crate::large::Large;
 
 /// Why direct decoding ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,11 +210,9 @@ where
 
 /// The texts of a leaf; of `rows` alone if given, where others may be null.
 fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
-    let mut bytes: Vec<u8> = Vec::new();
-    if rows.is_none() {
-        // Room for all at once, as far as the file's own bytes justify it.
-        bytes.reserve_exact(chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO)));
-    }
+    // Room for all at once, as far as the file's own bytes justify it.
+    let room = if rows.is_none() { chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO)) } else { 0 };
+    let mut bytes = Large::with_room(room).map_err(|_| Stop::Rare)?;
     let mut offsets: Vec<i32> = Vec::with_capacity(chunk.rows + 1);
     offsets.push(0);
     let mut valid = BooleanBufferBuilder::new(chunk.rows);
@@ -243,11 +242,12 @@ fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray>
                 if there.value(slot) {
                     let text = values.text()?;
                     if rows.is_none_or(|rows| rows.value(first + slot)) {
-                        bytes.extend_from_slice(text);
-                        if bytes.len() > most {
+                        bytes.extend(text).map_err(|_| Stop::Rare)?;
+                        let length = bytes.len();
+                        if length > most {
                             return Err(Stop::Broken("a dictionary makes more text than a file of this size has"));
                         }
-                        last = i32::try_from(bytes.len()).map_err(|_| Stop::Rare)?;
+                        last = i32::try_from(length).map_err(|_| Stop::Rare)?;
                     }
                 }
                 offsets.push(last);
@@ -257,7 +257,7 @@ fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray>
         Ok(())
     })?;
     let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
-    StringArray::try_new(OffsetBuffer::new(offsets.into()), bytes.into(), nulls).map_err(|_| NO_UTF8)
+    StringArray::try_new(OffsetBuffer::new(offsets.into()), bytes.into_bytes().into(), nulls).map_err(|_| NO_UTF8)
 }
 
 /// Shows `read` the texts of a leaf, page by page, as they stand in the page; of `rows` alone if given, where others may

@@ -58,24 +58,27 @@ pub(super) fn spread<N: Number>(values: &mut Vec<N>, start: usize, there: &Boole
 
 /// Where the texts of a dictionary are in its page.
 pub(super) struct TextDictionary {
-    spans: Vec<(usize, usize)>,
+    spans: Vec<(u32, u32)>,
 }
 
 impl TextDictionary {
     pub(super) fn of(page: &Page<'_>) -> Decoded<Self> {
-        let mut spans = Vec::new();
+        let length = u32::try_from(page.data.len()).map_err(|_| Stop::Rare)?;
+        // Each text has its length before it.
+        let mut spans = Vec::with_capacity(page.values.min(page.data.len() / size_of::<u32>()));
         let mut rest = page.data;
         for _ in 0..page.values {
             let text = plain_text(&mut rest)?;
-            let end = page.data.len() - rest.len();
-            spans.push((end - text.len(), end));
+            let end = length - rest.len() as u32;
+            spans.push((end - text.len() as u32, end));
         }
         Ok(Self { spans })
     }
 
     /// Where a text stands in the page.
     pub(super) fn span(&self, code: u32) -> Decoded<(usize, usize)> {
-        self.spans.get(code as usize).copied().ok_or(NO_SUCH_CODE)
+        let (start, end) = self.spans.get(code as usize).ok_or(NO_SUCH_CODE)?;
+        Ok((*start as usize, *end as usize))
     }
 
     /// A text, given the page.

@@ -1,0 +1,176 @@
+//! Large buffers, in huge pages where the system has them.
+//!
+//! A system hands out fresh memory page by page, and clears each when it is touched first: for millions of bytes this
+//! takes longer than decompressing them does. In huge pages it takes a quarter of that. The allocator is not told to use
+//! them for everything, as it would clear much that nobody needs.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use memmap2::MmapMut;
+
+/// The size of a huge page on most systems. Others only lose the gain.
+const HUGE_PAGE: usize = 2 * 1024 * 1024;
+
+/// Bytes that are appended.
+#[derive(Debug)]
+pub(crate) enum Large {
+    /// Few bytes, as any others.
+    Few(Vec<u8>),
+    /// Memory of its own, which takes none where it was never touched, and how many bytes are in it.
+    Mapped(MmapMut, usize),
+}
+
+impl Default for Large {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Large {
+    /// Nothing, with room for so many bytes.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn with_room(room: usize) -> io::Result<Self> {
+        if room < HUGE_PAGE {
+            let mut few = Vec::new();
+            few.try_reserve_exact(room)?;
+            return Ok(Self::Few(few));
+        }
+        // Room for whole huge pages is laid out at their bounds. The last one is not asked for if not all of it is needed.
+        let mapped = MmapMut::map_anon(room.checked_next_multiple_of(HUGE_PAGE).unwrap_or(room))?;
+        #[cfg(target_os = "linux")]
+        // A system without huge pages says so, and nothing is lost.
+        let _ = mapped.advise_range(memmap2::Advice::HugePage, 0, room / HUGE_PAGE * HUGE_PAGE);
+        Ok(Self::Mapped(mapped, 0))
+    }
+
+    /// How many bytes fit.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Few(few) => few.capacity(),
+            Self::Mapped(mapped, _) => mapped.len(),
+        }
+    }
+
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Few(few) => few.len(),
+            Self::Mapped(_, length) => *length,
+        }
+    }
+
+    /// Forgets what is in it, and keeps the room.
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Self::Few(few) => few.clear(),
+            Self::Mapped(_, length) => *length = 0,
+        }
+    }
+
+    /// Appends bytes, in twice the room if they do not fit.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    #[inline]
+    pub(crate) fn extend(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let end = self.len().saturating_add(bytes.len());
+        match self {
+            Self::Few(few) if end <= few.capacity() => few.extend_from_slice(bytes),
+            Self::Mapped(mapped, length) if end <= mapped.len() => {
+                mapped.get_mut(*length..end).unwrap_or_default().copy_from_slice(bytes);
+                *length = end;
+            }
+            _ => {
+                let mut larger = Self::with_room(end.max(self.room().saturating_mul(2)))?;
+                larger.extend(self.as_ref())?;
+                larger.extend(bytes)?;
+                *self = larger;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what `source` gives, so many bytes at most and no more than fit.
+    ///
+    /// # Errors
+    /// Those of `source`.
+    pub(crate) fn fill(&mut self, source: &mut impl Read, most: usize) -> io::Result<()> {
+        let most = most.min(self.room() - self.len());
+        match self {
+            Self::Few(few) => source.take(most as u64).read_to_end(few).map(|_| ()),
+            Self::Mapped(mapped, length) => {
+                let mut free = mapped.get_mut(*length..*length + most).unwrap_or_default();
+                while !free.is_empty() {
+                    match source.read(free) {
+                        Ok(0) => break,
+                        Ok(some) => {
+                            *length += some;
+                            free = free.get_mut(some..).unwrap_or_default();
+                        }
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The bytes, which are not copied.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Few(few) => few.into(),
+            mapped => Bytes::from_owner(mapped),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Few(few) => few,
+            Self::Mapped(mapped, length) => mapped.get(..*length).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn numbered(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_are_those_that_were_appended() {
+        for room in [0, 10, HUGE_PAGE - 1, HUGE_PAGE, 5 * HUGE_PAGE / 2] {
+            for length in [0, 7, HUGE_PAGE / 2, 3 * HUGE_PAGE] {
+                let expected = numbered(length);
+                let mut large = Large::with_room(room).unwrap();
+                assert!(large.room() >= room);
+                expected.chunks(100_003).for_each(|chunk| large.extend(chunk).unwrap());
+                assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_ends_with_the_room_or_the_source() {
+        let source = numbered(3 * HUGE_PAGE);
+        let mut large = Large::with_room(2 * HUGE_PAGE).unwrap();
+        for (most, expected) in [(HUGE_PAGE, HUGE_PAGE), (usize::MAX, 2 * HUGE_PAGE)] {
+            large.clear();
+            large.fill(&mut source.as_slice(), most).unwrap();
+            assert!(large.as_ref() == &source[..expected]);
+        }
+        large.clear();
+        large.fill(&mut &source[..10], usize::MAX).unwrap();
+        large.fill(&mut &source[10..30], usize::MAX).unwrap();
+        assert_eq!(large.into_bytes(), &source[..30]);
+    }
+}
