@@ -9,7 +9,6 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
-use std::hint::black_box;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, Int64Builder};
@@ -106,21 +105,10 @@ fn read_json<'a>(
     margin: Margin,
     to_the_end: bool,
 ) -> Result<StatsColumns> {
-    let mut stats = stats.into_iter().peekable();
+    let stats = stats.into_iter();
     let mut reader = JsonReader::new(leaves, margin, to_the_end, stats.size_hint().0);
-    while let Some(text) = stats.next() {
-        if let Some(Some(next)) = stats.peek() {
-            touch(next);
-        }
-        reader.read(text);
-    }
+    stats.for_each(|text| reader.read(text));
     reader.finish(leaves)
-}
-
-/// Has the processor fetch a text from memory while another is read: those of a checkpoint lie all over it.
-fn touch(text: &str) {
-    const LINE: usize = 64;
-    black_box(text.as_bytes().iter().step_by(LINE).fold(0, |all, byte| all ^ byte));
 }
 
 /// Reads JSON statistics one after another.

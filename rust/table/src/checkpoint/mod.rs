@@ -3,6 +3,7 @@
 mod chunk;
 mod columns;
 mod encode;
+mod gather;
 pub(crate) mod leaf;
 pub(crate) mod memory;
 mod order;

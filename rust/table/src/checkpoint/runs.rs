@@ -16,7 +16,6 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt64
 use arrow_buffer::BooleanBuffer;
 use arrow_row::Rows;
 use arrow_schema::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
-use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
 use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
 use futures::future::try_join_all;
@@ -25,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::columns::Layout;
 use super::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
+use super::gather::gather;
 use super::memory::Pool;
 use super::order::{self, Key, Order};
 use super::part::Part;
@@ -76,8 +76,9 @@ struct Hold {
     order: Option<Order>,
     /// Once it is clear that they do not fit into memory.
     ranges: Option<Arc<Ranges>>,
-    /// Memory of pages that are read.
+    /// Memory of pages that are read, and of texts that are encoded.
     pages: Arc<Pool>,
+    texts: Arc<Pool>,
 }
 
 /// Row groups.
@@ -124,6 +125,7 @@ impl Reader {
             order: order.cloned(),
             ranges: None,
             pages: Arc::default(),
+            texts: Arc::default(),
         };
         let room = Arc::new(Semaphore::new(HELD_BYTES / COUNTED_BYTES));
         Ok(Self { hold, outputs, given, lanes, gathered: vec![Gathered::default()], room })
@@ -468,6 +470,7 @@ impl Gathered {
 /// Files in memory, and their order.
 struct Run {
     layout: Arc<Layout>,
+    memory: Arc<Pool>,
     pieces: Vec<RecordBatch>,
     bytes: usize,
     /// Piece and row.
@@ -484,7 +487,7 @@ impl Run {
             Some(sorted) => sorted?,
             None => order::all_rows(pieces.iter().map(RecordBatch::num_rows)).collect(),
         };
-        Ok(Self { layout: hold.layout.clone(), pieces, bytes, order, _room: room })
+        Ok(Self { layout: hold.layout.clone(), memory: hold.texts.clone(), pieces, bytes, order, _room: room })
     }
 
     /// Row groups; `may_wait` if they may be put off until others share one with them.
@@ -517,9 +520,8 @@ impl Run {
         {
             return Ok(piece.slice(first.1 as usize, (last.1 - first.1) as usize + 1));
         }
-        let pieces: Vec<&RecordBatch> = self.pieces.iter().collect();
         let chosen: Vec<_> = chosen.iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect();
-        Ok(interleave_record_batch(&pieces, &chosen)?)
+        gather(&self.pieces, &chosen, &self.memory)
     }
 }
 

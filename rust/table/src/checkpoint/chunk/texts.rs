@@ -2,7 +2,6 @@
 //!
 //! Parquet format: "Plain".
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use arrow_array::Array;
@@ -18,9 +17,6 @@ use super::{Memory, Values};
 
 /// Room for levels before the texts, which are few bytes where all rows have one.
 const LEVELS: usize = 32;
-
-/// Texts that are asked for before it is their turn.
-const AHEAD: usize = 8;
 
 /// The texts of a page, and the bounds of all.
 pub(super) struct Texts {
@@ -76,14 +72,7 @@ impl Bounds {
 impl Values for Texts {
     fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError> {
         if let Some(texts) = array.as_string_view_opt() {
-            let end = rows.end;
-            return self.take_all(rows.map(|row| {
-                if row + AHEAD < end {
-                    // The processor fetches it from memory meanwhile, for texts lie all over that.
-                    black_box(texts.value(row + AHEAD).as_bytes().last());
-                }
-                texts.value(row)
-            }));
+            return self.take_all(rows.map(|row| texts.value(row)));
         }
         match array.as_string_opt::<i32>() {
             Some(texts) => self.take_all(rows.map(|row| texts.value(row))),

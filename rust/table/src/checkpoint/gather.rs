@@ -1,0 +1,108 @@
+//! Rows from all over memory, brought together in the order in which they are encoded.
+//!
+//! Texts are copied, into memory that is used again: whoever reads them next finds one behind the other, and near.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use arrow_array::builder::StringViewBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, StringViewArray};
+use arrow_buffer::Buffer;
+use arrow_select::interleave::interleave;
+
+use super::memory::Pool;
+use crate::error::{Error, Result};
+
+/// Texts that are asked for before it is their turn, and how far apart bytes are that the processor fetches one by one.
+const AHEAD: usize = 4;
+const LINE: usize = 64;
+
+/// The rows of `pieces`, which have the same columns, that are at `rows`: piece and row.
+pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)], pool: &Arc<Pool>) -> Result<RecordBatch> {
+    let schema = pieces.first().ok_or_else(|| Error::internal("there are no rows to gather"))?.schema();
+    let column = |at: usize| -> Result<ArrayRef> {
+        let arrays: Vec<&dyn Array> = pieces.iter().map(|piece| piece.column(at).as_ref()).collect();
+        let views: Option<Vec<&StringViewArray>> = arrays.iter().map(|array| array.as_string_view_opt()).collect();
+        match views.map(|views| texts(&views, rows, pool)).transpose()?.flatten() {
+            Some(texts) => Ok(Arc::new(texts)),
+            None => Ok(interleave(&arrays, rows)?),
+        }
+    };
+    let columns = (0..schema.fields().len()).map(column).collect::<Result<_>>()?;
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// `None` if they are so long that views cannot point to them.
+fn texts(columns: &[&StringViewArray], rows: &[(usize, usize)], pool: &Arc<Pool>) -> Result<Option<StringViewArray>> {
+    let text = |at: usize| {
+        let (piece, row) = rows.get(at)?;
+        columns.get(*piece).filter(|texts| texts.is_valid(*row)).map(|texts| texts.value(*row))
+    };
+    let length = (0..rows.len()).filter_map(text).map(str::len).fold(0, usize::saturating_add);
+    if i32::try_from(length).is_err() {
+        return Ok(None);
+    }
+    // What is in it would be copied if it had to grow.
+    let mut memory = pool.take().filter(|memory| memory.capacity() >= length).unwrap_or_default();
+    memory.clear();
+    memory.reserve(length);
+    for at in 0..rows.len() {
+        if let Some(next) = text(at + AHEAD) {
+            // The processor fetches it from memory meanwhile.
+            black_box(next.as_bytes().iter().step_by(LINE).fold(0, |all, byte| all ^ byte));
+        }
+        memory.extend_from_slice(text(at).unwrap_or_default().as_bytes());
+    }
+    let mut views = StringViewBuilder::with_capacity(rows.len());
+    let block = views.append_block(Buffer::from(pool.share(memory)));
+    let mut start = 0;
+    for at in 0..rows.len() {
+        match text(at).map(|text| text.len() as u32) {
+            Some(length) => {
+                views.try_append_view(block, start, length)?;
+                start += length;
+            }
+            None => views.append_null(),
+        }
+    }
+    Ok(Some(views.finish()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_select::concat::concat_batches;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// As if all pieces were one, and rows taken of it.
+        #[test]
+        fn rows_are_those_that_were_chosen(
+            pieces in prop::collection::vec(prop::collection::vec(prop::option::of("[a-zé]{0,30}"), 1..20), 1..5),
+            chosen in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..60),
+        ) {
+            let batch = |texts: &Vec<Option<String>>| {
+                let views: ArrayRef = Arc::new(StringViewArray::from_iter(texts.iter().map(Option::as_deref)));
+                let lengths = texts.iter().map(|text| text.as_ref().map(|text| text.len() as i64));
+                let lengths: ArrayRef = Arc::new(arrow_array::Int64Array::from_iter(lengths));
+                RecordBatch::try_from_iter_with_nullable([("views", views, true), ("lengths", lengths, true)]).unwrap()
+            };
+            let batches: Vec<RecordBatch> = pieces.iter().map(batch).collect();
+            let choose = |(piece, row): &(prop::sample::Index, prop::sample::Index)| {
+                let piece = piece.index(pieces.len());
+                (piece, row.index(pieces[piece].len()))
+            };
+            let rows: Vec<(usize, usize)> = chosen.iter().map(choose).collect();
+            let pool = Arc::new(Pool::default());
+            // What was in the memory before does not matter.
+            pool.give(vec![b'?'; 64 * 1024]);
+            let gathered = gather(&batches, &rows, &pool).unwrap();
+            let expected = rows.iter().map(|(piece, row)| batches[*piece].slice(*row, 1));
+            let expected: Vec<RecordBatch> = expected.collect();
+            prop_assert_eq!(gathered, concat_batches(&batches[0].schema(), &expected).unwrap());
+        }
+    }
+}
