@@ -13,7 +13,7 @@ pub(crate) fn parallelism() -> usize {
     working() + 1
 }
 
-/// How much to work on at once where fetching takes no time, and what is fetched only takes memory.
+/// How much to work on at once where fetching takes little time, and what is fetched takes memory.
 pub(crate) fn working() -> usize {
     processors().clamp(2, 16)
 }

@@ -181,6 +181,11 @@ impl FileTable {
         self.cache.limit(bytes);
     }
 
+    /// Whether there is room for any column.
+    pub(crate) fn keeps_columns(&self) -> bool {
+        self.cache.takes(1)
+    }
+
     /// Bytes of columns that are kept.
     pub fn cached_bytes(&self) -> usize {
         self.cache.bytes()
@@ -370,7 +375,7 @@ impl FileTable {
         }
         let (part, index) = self.group(group).await?;
         let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
-        let mut is_kept = is_dense(rows, page_rows) && self.cache.takes(1);
+        let mut is_kept = is_dense(rows, page_rows) && self.keeps_columns();
         // Who asks for paths asks for these next, and in the file they stand beside them: one request, and one task.
         if is_kept && missing.contains(&Column::Path) {
             let beside = [Column::Size, Column::ModificationTime];

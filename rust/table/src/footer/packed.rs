@@ -10,10 +10,10 @@ use super::thrift::Thrift;
 const MOST_BITS: u8 = 32;
 
 /// The first `count` numbers of `width` bits, 32 at most, the lowest bits first; bytes that are missing are zero.
-pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, mut take: impl FnMut(u32)) {
+pub(crate) fn unpacked(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u32> {
     let mask = (1_u64 << width) - 1;
     let width = width as usize;
-    for number in 0..count {
+    (0..count).map(move |number| {
         let bit = number * width;
         let rest = bytes.get(bit / 8..).unwrap_or_default();
         let word = match rest.first_chunk::<8>() {
@@ -21,8 +21,8 @@ pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, mut take: impl FnMu
             None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
         };
         // At most 7 bits of others stand below, so that 32 bits are always whole.
-        take((word >> (bit % 8) & mask) as u32);
-    }
+        (word >> (bit % 8) & mask) as u32
+    })
 }
 
 /// Shows `take` the numbers at the front of `bytes`, packed as their differences, and gives what stands behind them;
@@ -51,10 +51,10 @@ pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) ->
             // The last group of all may be cut short.
             let (packed, after) = rest.split_at_checked(usize::try_from(bytes).ok()?).unwrap_or((rest, &[]));
             let here = usize::try_from(group.min(left)).ok().filter(|_| *width <= MOST_BITS)?;
-            unpack(packed, u32::from(*width), here, |difference| {
+            for difference in unpacked(packed, u32::from(*width), here) {
                 last = last.wrapping_add(least).wrapping_add(difference.cast_signed());
                 take(last);
-            });
+            }
             rest = after;
             left -= here as u64;
         }

@@ -140,7 +140,7 @@ impl ScanPlan {
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| in_parallel(count_group(self.snapshot.clone(), by_partition.clone(), group));
-        for group in all_of(groups.into_iter().map(count), at_once(&self.snapshot)).await? {
+        for group in all_of(groups.into_iter().map(count), at_once(&self.snapshot).await?).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -151,7 +151,7 @@ impl ScanPlan {
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
         let of_group = |at: usize| in_parallel(group_bytes(self.snapshot.clone(), self.groups.clone(), at));
-        let in_groups = all_of((0..self.groups.len()).map(of_group), at_once(&self.snapshot)).await?;
+        let in_groups = all_of((0..self.groups.len()).map(of_group), at_once(&self.snapshot).await?).await?;
         Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
@@ -159,7 +159,7 @@ impl ScanPlan {
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| in_parallel(group_adds(self.snapshot.clone(), self.groups.clone(), at));
-            let in_groups = all_of((0..self.groups.len()).map(members), at_once(&self.snapshot)).await?;
+            let in_groups = all_of((0..self.groups.len()).map(members), at_once(&self.snapshot).await?).await?;
             Ok(self.loose.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
@@ -212,7 +212,7 @@ impl ScanPlan {
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
         let in_group = |at| in_parallel(group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone()));
-        batches.extend(all_of((0..self.groups.len()).map(in_group), at_once(&self.snapshot)).await?);
+        batches.extend(all_of((0..self.groups.len()).map(in_group), at_once(&self.snapshot).await?).await?);
         Ok((schema, batches))
     }
 }
@@ -250,7 +250,7 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
-    let mut kept = all_of(files.groups_for(pruning).await?.into_iter().map(keep), at_once(snapshot)).await?;
+    let mut kept = all_of(files.groups_for(pruning).await?.into_iter().map(keep), at_once(snapshot).await?).await?;
     kept.retain(|kept| !kept.paths.is_empty());
     Ok(kept)
 }
@@ -301,9 +301,10 @@ fn prune_batch(
     }
 }
 
-/// Row groups looked at at once.
-fn at_once(snapshot: &Snapshot) -> usize {
-    if snapshot.storage().is_local() { working() } else { parallelism() }
+/// Row groups looked at at once. A processor has work while the next pages are fetched, unless memory counts for more.
+async fn at_once(snapshot: &Snapshot) -> Result<usize> {
+    let keeps_nothing = snapshot.files().await?.is_some_and(|files| !files.keeps_columns());
+    Ok(if snapshot.storage().is_local() && keeps_nothing { working() } else { parallelism() })
 }
 
 async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use parquet::basic::Type as PhysicalType;
 
 use super::page::{Encoding, opened, split};
-use super::values::{TextDictionary, Texts};
+use super::values::{TextDictionary, Texts, Value};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 
 const OTHER_SLOTS: Stop = Stop::Broken("keys and values of a map do not go together");
@@ -46,12 +46,6 @@ impl Rank {
             _ => Self::Other,
         }
     }
-}
-
-/// The value in a slot: its text, and its code if it has one.
-struct Value<'p> {
-    text: &'p [u8],
-    code: Option<u32>,
 }
 
 /// For each pair of keys that is sought, the values of the first, or, in rows that do not have it, of the second. Of a key
@@ -176,11 +170,11 @@ struct Distinct {
 
 impl Distinct {
     fn number(&mut self, value: &Value<'_>) -> Decoded<u32> {
-        let code = value.code.map(|code| code as usize);
+        let code = value.code().map(|code| code as usize);
         if let Some(Some(known)) = code.and_then(|code| self.by_code.get(code)) {
             return Ok(*known);
         }
-        let text = std::str::from_utf8(value.text).map_err(|_| NO_UTF8)?;
+        let text = std::str::from_utf8(value.text()?).map_err(|_| NO_UTF8)?;
         let number = match self.by_text.get(text) {
             Some(known) => *known,
             None => {
@@ -217,13 +211,7 @@ fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> 
             let there = page.defined(chunk, chunk.max_definition)?;
             let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
             for slot in 0..page.values {
-                let value = match there.value(slot) {
-                    true => {
-                        let code = values.code();
-                        Some(Value { text: values.text()?, code })
-                    }
-                    false => None,
-                };
+                let value = if there.value(slot) { Some(values.next()?) } else { None };
                 show(!continues.value(slot), value)?;
             }
         }

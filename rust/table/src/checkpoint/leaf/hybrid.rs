@@ -7,7 +7,7 @@
 use arrow_buffer::BooleanBufferBuilder;
 
 use super::{Decoded, Stop};
-use crate::footer::packed::unpack;
+use crate::footer::packed::unpacked;
 
 const CUT_OFF: Stop = Stop::Broken("a run of levels or codes is cut off");
 
@@ -84,7 +84,7 @@ impl<'b> Runs<'b> {
         while let Some(run) = self.run()? {
             match run {
                 Run::Same(value, count) => out.resize(out.len() + count, value),
-                Run::Packed(bytes, count) => unpack(bytes, width, count, |number| out.push(number)),
+                Run::Packed(bytes, count) => out.extend(unpacked(bytes, width, count)),
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl<'b> Runs<'b> {
         while let Some(run) = self.run()? {
             match run {
                 Run::Same(value, count) => take(value, count),
-                Run::Packed(bytes, count) => unpack(bytes, width, count, |number| take(number, 1)),
+                Run::Packed(bytes, count) => unpacked(bytes, width, count).for_each(|number| take(number, 1)),
             }
         }
         Ok(())
@@ -109,7 +109,9 @@ impl<'b> Runs<'b> {
             match run {
                 Run::Same(value, count) => out.append_n(count, value >= least),
                 Run::Packed(bytes, count) if width == 1 && least == 1 => out.append_packed_range(0..count, bytes),
-                Run::Packed(bytes, count) => unpack(bytes, width, count, |number| out.append(number >= least)),
+                Run::Packed(bytes, count) => {
+                    unpacked(bytes, width, count).for_each(|number| out.append(number >= least));
+                }
             }
         }
         Ok(())

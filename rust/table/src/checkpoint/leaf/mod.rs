@@ -189,7 +189,7 @@ where
                 Encoding::Plain => T::Native::plain(page.data, found, out)?,
                 Encoding::Dictionary => {
                     page.codes(found, &mut scratch.codes)?;
-                    T::Native::coded(known.0, known.1, scratch.codes.iter().copied(), out)?;
+                    T::Native::coded(known.0, known.1, &scratch.codes, out)?;
                 }
                 Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
             }

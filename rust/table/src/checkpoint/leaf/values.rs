@@ -15,7 +15,7 @@ pub(super) trait Number: ArrowNativeType {
     fn plain(data: &[u8], count: usize, out: &mut Vec<Self>) -> Decoded<()>;
 
     /// Appends those that have these codes, of `count` numbers that stand at the front of `data`.
-    fn coded(data: &[u8], count: usize, codes: impl Iterator<Item = u32>, out: &mut Vec<Self>) -> Decoded<()>;
+    fn coded(data: &[u8], count: usize, codes: &[u32], out: &mut Vec<Self>) -> Decoded<()>;
 }
 
 macro_rules! numbers {
@@ -27,12 +27,15 @@ macro_rules! numbers {
                 Ok(())
             }
 
-            fn coded(data: &[u8], count: usize, codes: impl Iterator<Item = u32>, out: &mut Vec<Self>) -> Decoded<()> {
+            fn coded(data: &[u8], count: usize, codes: &[u32], out: &mut Vec<Self>) -> Decoded<()> {
                 let (numbers, _) = data.as_chunks();
                 let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
-                for code in codes {
-                    out.push(Self::from_le_bytes(*numbers.get(code as usize).ok_or(NO_SUCH_CODE)?));
+                // All are looked at before, which is quicker than to stop at one of them.
+                if codes.iter().max().is_some_and(|most| *most as usize >= count) {
+                    return Err(NO_SUCH_CODE);
                 }
+                let number = |code: &u32| numbers.get(*code as usize).copied().map(Self::from_le_bytes);
+                out.extend(codes.iter().map(|code| number(code).unwrap_or_default()));
                 Ok(())
             }
         }
@@ -88,6 +91,31 @@ impl TextDictionary {
     }
 }
 
+/// A text as it stands in a page: itself, or its code in a dictionary.
+#[derive(Clone, Copy)]
+pub(super) enum Value<'p> {
+    Plain(&'p [u8]),
+    Coded(u32, &'p TextDictionary, &'p [u8]),
+}
+
+impl<'p> Value<'p> {
+    /// Its code if it has one.
+    pub(super) fn code(&self) -> Option<u32> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Coded(code, ..) => Some(*code),
+        }
+    }
+
+    #[inline]
+    pub(super) fn text(&self) -> Decoded<&'p [u8]> {
+        match self {
+            Self::Plain(text) => Ok(text),
+            Self::Coded(code, dictionary, page) => dictionary.text(page, *code),
+        }
+    }
+}
+
 /// The texts of a page, one after the other.
 pub(super) enum Texts<'p> {
     Plain(&'p [u8]),
@@ -112,20 +140,20 @@ impl<'p> Texts<'p> {
         }
     }
 
-    /// The code of the text that follows, if it has one.
-    pub(super) fn code(&self) -> Option<u32> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Coded(codes, ..) => codes.as_slice().first().copied(),
-        }
-    }
-
     /// The text that follows.
     #[inline]
     pub(super) fn text(&mut self) -> Decoded<&'p [u8]> {
+        self.next()?.text()
+    }
+
+    /// The same, not looked up yet if it has a code.
+    #[inline]
+    pub(super) fn next(&mut self) -> Decoded<Value<'p>> {
         match self {
-            Self::Plain(rest) => plain_text(rest),
-            Self::Coded(codes, dictionary, bytes) => dictionary.text(bytes, *codes.next().ok_or(CUT_OFF)?),
+            Self::Plain(rest) => plain_text(rest).map(Value::Plain),
+            Self::Coded(codes, dictionary, page) => {
+                Ok(Value::Coded(*codes.next().ok_or(CUT_OFF)?, dictionary, page))
+            }
         }
     }
 }
