@@ -25,9 +25,9 @@ pub(crate) enum Escapes {
 }
 
 /// The bytes from `at` on; those beyond the end are zero. `None` if all are.
-fn block(bytes: &[u8], at: usize) -> Option<Block> {
+fn block<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
     let rest = bytes.get(at..)?;
-    match rest.first_chunk::<BYTES>() {
+    match rest.first_chunk() {
         Some(block) => Some(*block),
         None if rest.is_empty() => None,
         None => {
@@ -128,7 +128,7 @@ pub(crate) fn end_of_plain(bytes: &[u8]) -> Option<usize> {
 /// How many bytes at the front numbers, truth values and null are made of: letters, digits, signs and points.
 pub(crate) fn length_of_bare(bytes: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(block) = short_block(bytes, at) {
+    while let Some(block) = block(bytes, at) {
         let block = u8x16::new(block);
         // One beyond the greatest is beyond all: what is smaller than the least becomes great.
         let within = |bytes: u8x16, least: u8, greatest: u8| {
@@ -145,20 +145,6 @@ pub(crate) fn length_of_bare(bytes: &[u8]) -> usize {
         at += SHORT_BYTES;
     }
     bytes.len()
-}
-
-/// The bytes from `at` on, of which there are fewer than in others; those beyond the end are zero.
-fn short_block(bytes: &[u8], at: usize) -> Option<[u8; SHORT_BYTES]> {
-    let rest = bytes.get(at..)?;
-    match rest.first_chunk() {
-        Some(block) => Some(*block),
-        None if rest.is_empty() => None,
-        None => {
-            let mut block = [0; SHORT_BYTES];
-            block.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            Some(block)
-        }
-    }
 }
 
 /// Where what follows the bracket is that closes the one that was opened before `from`; others of its kind and strings are

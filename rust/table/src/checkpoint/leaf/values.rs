@@ -151,9 +151,7 @@ impl<'p> Texts<'p> {
     pub(super) fn next(&mut self) -> Decoded<Value<'p>> {
         match self {
             Self::Plain(rest) => plain_text(rest).map(Value::Plain),
-            Self::Coded(codes, dictionary, page) => {
-                Ok(Value::Coded(*codes.next().ok_or(CUT_OFF)?, dictionary, page))
-            }
+            Self::Coded(codes, dictionary, page) => Ok(Value::Coded(*codes.next().ok_or(CUT_OFF)?, dictionary, page)),
         }
     }
 }
