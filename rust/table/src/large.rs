@@ -1,8 +1,8 @@
 //! Large buffers, in huge pages where the system has them.
 //!
-//! A system hands out fresh memory page by page, and clears each when it is touched first: for millions of bytes this
-//! takes longer than decompressing them does. In huge pages it takes a quarter of that. The allocator is not told to use
-//! them for everything, as it would clear much that nobody needs.
+//! A system hands out fresh memory page by page, and clears each when it is touched first: for many bytes this takes
+//! about as long as decompressing them does, and less the larger the pages are. The allocator is not told to use huge ones
+//! for everything, as it would clear much that nobody needs.
 
 use std::io::{self, Read};
 
