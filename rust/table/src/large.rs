@@ -4,7 +4,7 @@
 //! about as long as decompressing them does, and less the larger the pages are. The allocator is not told to use huge ones
 //! for everything, as it would clear much that nobody needs.
 
-use std::io::{self, Read};
+use std::io;
 
 use bytes::Bytes;
 use memmap2::MmapMut;
@@ -19,12 +19,6 @@ pub(crate) enum Large {
     Few(Vec<u8>),
     /// Memory of its own, which takes none where it was never touched, and how many bytes are in it.
     Mapped(MmapMut, usize),
-}
-
-impl Default for Large {
-    fn default() -> Self {
-        Self::Few(Vec::new())
-    }
 }
 
 impl Large {
@@ -47,7 +41,7 @@ impl Large {
     }
 
     /// How many bytes fit.
-    pub(crate) fn room(&self) -> usize {
+    fn room(&self) -> usize {
         match self {
             Self::Few(few) => few.capacity(),
             Self::Mapped(mapped, _) => mapped.len(),
@@ -59,14 +53,6 @@ impl Large {
         match self {
             Self::Few(few) => few.len(),
             Self::Mapped(_, length) => *length,
-        }
-    }
-
-    /// Forgets what is in it, and keeps the room.
-    pub(crate) fn clear(&mut self) {
-        match self {
-            Self::Few(few) => few.clear(),
-            Self::Mapped(_, length) => *length = 0,
         }
     }
 
@@ -91,32 +77,6 @@ impl Large {
             }
         }
         Ok(())
-    }
-
-    /// Appends what `source` gives, so many bytes at most and no more than fit.
-    ///
-    /// # Errors
-    /// Those of `source`.
-    pub(crate) fn fill(&mut self, source: &mut impl Read, most: usize) -> io::Result<()> {
-        let most = most.min(self.room() - self.len());
-        match self {
-            Self::Few(few) => source.take(most as u64).read_to_end(few).map(|_| ()),
-            Self::Mapped(mapped, length) => {
-                let mut free = mapped.get_mut(*length..*length + most).unwrap_or_default();
-                while !free.is_empty() {
-                    match source.read(free) {
-                        Ok(0) => break,
-                        Ok(some) => {
-                            *length += some;
-                            free = free.get_mut(some..).unwrap_or_default();
-                        }
-                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                        Err(e) => return Err(e),
-                    }
-                }
-                Ok(())
-            }
-        }
     }
 
     /// The bytes, which are not copied.
@@ -157,20 +117,5 @@ mod tests {
                 assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
             }
         }
-    }
-
-    #[test]
-    fn what_is_read_ends_with_the_room_or_the_source() {
-        let source = numbered(3 * HUGE_PAGE);
-        let mut large = Large::with_room(2 * HUGE_PAGE).unwrap();
-        for (most, expected) in [(HUGE_PAGE, HUGE_PAGE), (usize::MAX, 2 * HUGE_PAGE)] {
-            large.clear();
-            large.fill(&mut source.as_slice(), most).unwrap();
-            assert!(large.as_ref() == &source[..expected]);
-        }
-        large.clear();
-        large.fill(&mut &source[..10], usize::MAX).unwrap();
-        large.fill(&mut &source[10..30], usize::MAX).unwrap();
-        assert_eq!(large.into_bytes(), &source[..30]);
     }
 }

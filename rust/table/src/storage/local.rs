@@ -14,7 +14,7 @@
 mod growing;
 
 use std::fs::{self, File, FileType, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -424,10 +424,9 @@ fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let buffer = pool::buffer(capacity);
     let mut buffer = buffer.map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
-    buffer.fill(file, capacity).map_err(|e| failed("read", path, e))?;
-    let found = buffer.len() as u64;
-    if found != length {
-        return Err(super::short_read(&range, range.start.saturating_add(found)));
+    Read::by_ref(file).take(length).read_to_end(&mut buffer).map_err(|e| failed("read", path, e))?;
+    if buffer.len() as u64 != length {
+        return Err(super::short_read(&range, range.start.saturating_add(buffer.len() as u64)));
     }
     Ok(pool::lend(buffer))
 }

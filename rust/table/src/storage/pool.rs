@@ -1,11 +1,9 @@
 //! Large buffers for reading from the disk, used again: fresh memory costs more than copying into it does.
 
-use std::io;
+use std::collections::TryReserveError;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-
-use crate::large::Large;
 
 /// Smaller ones are cheap anyway.
 const SMALLEST: usize = 256 * 1024;
@@ -17,21 +15,23 @@ const WAITING: usize = 3;
 const STEP: usize = 512 * 1024;
 
 /// The smallest first.
-static BUFFERS: Mutex<Vec<Large>> = Mutex::new(Vec::new());
+static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-struct Lent(Large);
+struct Lent(Vec<u8>);
 
 /// An empty buffer with room for so many bytes.
-pub(super) fn buffer(room: usize) -> io::Result<Large> {
+pub(super) fn buffer(room: usize) -> Result<Vec<u8>, TryReserveError> {
     let is_pooled = (SMALLEST..=LARGEST).contains(&room);
     // Never waits: a lock that was held when the process forked stays held in the child.
     if is_pooled && let Ok(mut waiting) = BUFFERS.try_lock() {
-        let fitting = waiting.partition_point(|buffer| buffer.room() < room);
+        let fitting = waiting.partition_point(|buffer| buffer.capacity() < room);
         if fitting < waiting.len() {
             return Ok(waiting.remove(fitting));
         }
     }
-    Large::with_room(if is_pooled { room.next_multiple_of(STEP) } else { room })
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(if is_pooled { room.next_multiple_of(STEP) } else { room })?;
+    Ok(buffer)
 }
 
 /// Forgets those that wait.
@@ -42,16 +42,16 @@ pub(crate) fn clear() {
 }
 
 /// The content of a buffer, which is used again when nobody reads it any more.
-pub(super) fn lend(buffer: Large) -> Bytes {
-    match buffer.room() {
+pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
+    match buffer.capacity() {
         SMALLEST..=LARGEST => Bytes::from_owner(Lent(buffer)),
-        _ => buffer.into_bytes(),
+        _ => buffer.into(),
     }
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_ref()
+        &self.0
     }
 }
 
@@ -60,7 +60,7 @@ impl Drop for Lent {
         let Ok(mut waiting) = BUFFERS.try_lock() else { return };
         let mut buffer = std::mem::take(&mut self.0);
         buffer.clear();
-        let place = waiting.partition_point(|other| other.room() < buffer.room());
+        let place = waiting.partition_point(|other| other.capacity() < buffer.capacity());
         waiting.insert(place, buffer);
         if waiting.len() > WAITING {
             waiting.remove(0);
