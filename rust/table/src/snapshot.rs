@@ -171,13 +171,13 @@ impl Snapshot {
         if segment.version == self.version() {
             return Ok(self.clone());
         }
-        let at = segment.version;
-        self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
+        self.extended_at(segment).await
     }
 
     /// A version by its number, which need not be a newer one; this very snapshot if the log still says the same of it.
     ///
-    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared. Else it is opened anew.
+    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared; of a later version only
+    /// the commits are read that this one's plans did not read. Else it is opened anew.
     ///
     /// # Errors
     /// Those of [`Snapshot::open`].
@@ -194,10 +194,26 @@ impl Snapshot {
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
                 Ok(self.clone())
             }
-            Ok(segment) => Self::load_at(storage, segment, known).await,
+            Ok(segment) => match self.continued(listing, version) {
+                Some(further) => self.extended_at(further).await,
+                None => Self::load_at(storage, segment, known).await,
+            },
             // What is before this listing may be of use, and tells more of what is missing.
             Err(_) => Self::open(storage, Some(version)).await,
         }
+    }
+
+    /// The segment of a later version by a listing that begins no later than this one, if its commits go on from those
+    /// that were replayed here.
+    fn continued(&self, mut listing: Vec<LogFile>, version: u64) -> Option<Segment> {
+        self.replayed().filter(|_| version > self.version())?;
+        listing.retain(|file| file.name.version() <= version);
+        self.0.segment.extended(&listing).filter(|segment| segment.version == version)
+    }
+
+    async fn extended_at(&self, segment: Segment) -> Result<Self> {
+        let (at, location) = (segment.version, self.0.storage.location());
+        self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(location).at_version(at))
     }
 
     /// The version that commits make whose lines are known, ascending from the one after this. Asks the store for

@@ -127,11 +127,16 @@ async fn a_neighbour_version_shares_the_files_of_its_checkpoint() {
     assert_eq!((opened, kept(&same.unwrap()).await), ((0, 1), vec!["b".to_owned(), "c".to_owned()]));
     let (opened, first) = sample.counted(before.at(2)).await;
     assert_eq!((opened, kept(&first.unwrap()).await), ((0, 1), vec!["a".to_owned(), "b".to_owned()]));
-    let newer = before.at(4).await.unwrap();
-    assert_eq!((newer.version(), kept(&newer).await), (4, vec!["b".to_owned(), "c".to_owned()]));
+    // A later version reads the commits that are new to it, whether or not there are later ones yet.
+    sample.commit(5, &[add("d")]);
+    let (opened, newer) = sample.counted(before.at(4)).await;
+    let newer = newer.unwrap();
+    assert_eq!((opened, newer.version()), ((1, 1), 4));
+    let (planned, files) = sample.counted(kept(&newer)).await;
+    assert_eq!((planned, files), ((0, 0), vec!["b".to_owned(), "c".to_owned()]));
     // What stands on other files is opened as ever, and what is not there is said as ever.
     assert_eq!(kept(&snapshot.at(1).await.unwrap()).await, ["a"]);
-    let (here, anew) = (snapshot.at(5).await.unwrap_err(), sample.open_at(5).await.unwrap_err());
+    let (here, anew) = (snapshot.at(6).await.unwrap_err(), sample.open_at(6).await.unwrap_err());
     assert_eq!(here.to_string(), anew.to_string());
 }
 
