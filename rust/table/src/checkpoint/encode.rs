@@ -4,6 +4,7 @@
 //! encoded: what is in work fits the processor's caches. Row groups are small enough to be read in parallel and in little
 //! memory. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
@@ -12,7 +13,7 @@ use arrow_schema::{DataType as ArrowType, SchemaRef};
 use bytes::Bytes;
 use deltic_protocol::property::{Compression, PageVersion, Properties};
 use futures::future::try_join;
-use futures::stream::{Stream, StreamExt, TryStreamExt};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
 use parquet::basic::{self, GzipLevel, ZstdLevel};
@@ -27,7 +28,7 @@ use super::chunk::{self, ChunkWriter, Kind, Press, Slot, Tree};
 use super::memory::Pool;
 use super::pieces::Pieces;
 use crate::error::{Error, Result};
-use crate::parallel::parallelism;
+use crate::parallel::working;
 use crate::storage::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
@@ -199,7 +200,7 @@ impl Output {
 
     /// Writes actions of one kind, and returns how many they were.
     pub(super) async fn write_all(&mut self, groups: impl Stream<Item = Result<Group>>) -> Result<u64> {
-        let encoding = self.encoding.clone();
+        let (encoding, mut count) = (self.encoding.clone(), 0);
         let encode = |group: Group| {
             let encoding = encoding.clone();
             async move {
@@ -207,33 +208,22 @@ impl Output {
                     return Ok((group.rows, Err(group.pieces)));
                 }
                 let encoded = blocking(move || encoding.encode(group.pieces, |_| ())).await?;
-                Ok::<_, Error>((encoded.rows, Ok(encoded)))
+                Ok((encoded.rows, Ok(encoded)))
             }
         };
-        let mut encoded = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
-        // The next ones are read and encoded while one is written.
-        let (done, mut written) = mpsc::channel(1);
-        let produce = async move {
-            while let Some(group) = encoded.try_next().await? {
-                // Whoever writes no more has failed, and says so.
-                if done.send(group).await.is_err() {
-                    break;
-                }
-            }
-            Ok::<_, Error>(())
-        };
+        let (done, mut encoded) = mpsc::channel(1);
         let write = async {
-            let mut count = 0;
-            while let Some((rows, group)) = written.recv().await {
+            while let Some((rows, group)) = encoded.recv().await {
                 count += rows as u64;
                 match group {
                     Ok(group) => self.append(group).await?,
                     Err(few) => self.few.extend(few),
                 }
             }
-            Ok(count)
+            Ok(())
         };
-        Ok(try_join(produce, write).await?.1)
+        try_join(encode_all(groups, encode, done), write).await?;
+        Ok(count)
     }
 
     /// Adds a row group.
@@ -283,6 +273,47 @@ impl Output {
     }
 }
 
+/// Reads row groups, encodes several at once, and gives them to `done` in their order. All goes on at the same time: the
+/// next ones are read as soon as none waits to be encoded.
+pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
+    groups: impl Stream<Item = Result<Group>>,
+    encode: impl Fn(Group) -> E,
+    done: mpsc::Sender<T>,
+) -> Result<()> {
+    let (read, waiting) = mpsc::channel(1);
+    // Whoever takes no more has failed, and says so.
+    let reading = async move {
+        let mut groups = std::pin::pin!(groups);
+        // Rows that are gathered for longer make larger row groups.
+        while let Ok(place) = read.reserve().await
+            && let Some(group) = groups.try_next().await?
+        {
+            place.send(group);
+        }
+        Ok(())
+    };
+    let encoding = async move {
+        let waiting = stream::unfold(waiting, |mut waiting| async move { Some((waiting.recv().await?, waiting)) });
+        let encode = |(number, group)| {
+            let encoded = encode(group);
+            async move { Ok::<_, Error>((number, encoded.await?)) }
+        };
+        let mut encoded = std::pin::pin!(waiting.enumerate().map(encode).buffer_unordered(working()));
+        let (mut early, mut next) = (BTreeMap::new(), 0);
+        while let Some((number, group)) = encoded.try_next().await? {
+            early.insert(number, group);
+            while let Some(group) = early.remove(&next) {
+                next += 1;
+                if done.send(group).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    };
+    try_join(reading, encoding).await.map(drop)
+}
+
 fn add_group(writer: &mut SerializedFileWriter<Pieces>, group: Encoded) -> Result<()> {
     let add = || {
         let mut columns = writer.next_row_group()?;
@@ -307,7 +338,7 @@ pub(super) fn grouped(
 ) -> impl Stream<Item = Result<Group>> + Send {
     let convert = Arc::new(convert);
     let state = (Box::pin(batches.fuse()), convert);
-    futures::stream::try_unfold(state, |(mut batches, convert)| async move {
+    stream::try_unfold(state, |(mut batches, convert)| async move {
         let mut group = Group { output: 0, rows: 0, bytes: 0, pieces: Vec::new(), may_wait: true };
         while group.rows < GROUP_ROWS && group.bytes < GROUP_BYTES {
             let Some(batch) = batches.try_next().await? else { break };

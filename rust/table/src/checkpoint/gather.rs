@@ -1,6 +1,7 @@
 //! Rows from all over memory, brought together in the order in which they are encoded.
 //!
-//! Texts are copied, into memory that is used again: whoever reads them next finds one behind the other, and near.
+//! Texts are copied, into memory that is used again if there is a pool of it: whoever reads them next finds one behind
+//! the other, and near.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const AHEAD: usize = 4;
 const LINE: usize = 64;
 
 /// The rows of `pieces`, which have the same columns, that are at `rows`: piece and row.
-pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)], pool: &Arc<Pool>) -> Result<RecordBatch> {
+pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)], pool: Option<&Arc<Pool>>) -> Result<RecordBatch> {
     let schema = pieces.first().ok_or_else(|| Error::internal("there are no rows to gather"))?.schema();
     let column = |at: usize| -> Result<ArrayRef> {
         let arrays: Vec<&dyn Array> = pieces.iter().map(|piece| piece.column(at).as_ref()).collect();
@@ -34,7 +35,11 @@ pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)], pool: &Arc
 }
 
 /// `None` if they are so long that views cannot point to them.
-fn texts(columns: &[&StringViewArray], rows: &[(usize, usize)], pool: &Arc<Pool>) -> Result<Option<StringViewArray>> {
+fn texts(
+    columns: &[&StringViewArray],
+    rows: &[(usize, usize)],
+    pool: Option<&Arc<Pool>>,
+) -> Result<Option<StringViewArray>> {
     let text = |at: usize| {
         let (piece, row) = rows.get(at)?;
         columns.get(*piece).filter(|texts| texts.is_valid(*row)).map(|texts| texts.value(*row))
@@ -44,7 +49,7 @@ fn texts(columns: &[&StringViewArray], rows: &[(usize, usize)], pool: &Arc<Pool>
         return Ok(None);
     }
     // What is in it would be copied if it had to grow.
-    let mut memory = pool.take().filter(|memory| memory.capacity() >= length).unwrap_or_default();
+    let mut memory = pool.and_then(|pool| pool.take()).filter(|memory| memory.capacity() >= length).unwrap_or_default();
     memory.clear();
     memory.reserve(length);
     for at in 0..rows.len() {
@@ -55,7 +60,10 @@ fn texts(columns: &[&StringViewArray], rows: &[(usize, usize)], pool: &Arc<Pool>
         memory.extend_from_slice(text(at).unwrap_or_default().as_bytes());
     }
     let mut views = StringViewBuilder::with_capacity(rows.len());
-    let block = views.append_block(Buffer::from(pool.share(memory)));
+    let block = views.append_block(match pool {
+        Some(pool) => Buffer::from(pool.share(memory)),
+        None => Buffer::from_vec(memory),
+    });
     let mut start = 0;
     for at in 0..rows.len() {
         match text(at).map(|text| text.len() as u32) {
@@ -99,7 +107,7 @@ mod tests {
             let pool = Arc::new(Pool::default());
             // What was in the memory before does not matter.
             pool.give(vec![b'?'; 64 * 1024]);
-            let gathered = gather(&batches, &rows, &pool).unwrap();
+            let gathered = gather(&batches, &rows, Some(&pool)).unwrap();
             let expected = rows.iter().map(|(piece, row)| batches[*piece].slice(*row, 1));
             let expected: Vec<RecordBatch> = expected.collect();
             prop_assert_eq!(gathered, concat_batches(&batches[0].schema(), &expected).unwrap());

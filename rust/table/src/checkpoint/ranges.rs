@@ -3,12 +3,9 @@
 //! Each range is written by itself, so that few row groups, and of several sidecars one, hold the files that are asked
 //! for. The bounds come from a sample: they decide how even the ranges are, and nothing else.
 
-use std::sync::Arc;
+use arrow_array::RecordBatch;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow_select::take::take_record_batch;
-
+use super::gather::gather;
 use super::order::{Key, Order};
 use crate::error::{Error, Result};
 
@@ -56,16 +53,13 @@ impl Ranges {
     pub(super) fn split(&self, rows: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let Some(keys) = self.order.keys(rows)? else { return Ok(vec![(0, rows.clone())]) };
         let mut chosen = vec![Vec::new(); self.count()];
-        for (row, key) in (0_u32..).zip(keys.iter()) {
+        for (row, key) in keys.iter().enumerate() {
             let range = self.starts.partition_point(|start| start.as_ref() <= key.as_ref());
-            chosen.get_mut(range).ok_or_else(|| Error::internal("a key is in no range"))?.push(row);
+            chosen.get_mut(range).ok_or_else(|| Error::internal("a key is in no range"))?.push((0, row));
         }
         let some = (0..).zip(chosen).filter(|(_, rows)| !rows.is_empty());
-        let of_range = |(range, chosen): (usize, Vec<u32>)| {
-            let taken = take_record_batch(rows, &UInt32Array::from(chosen))?;
-            let own = |column: &ArrayRef| column.as_string_view_opt().map(|texts| Arc::new(texts.gc()) as ArrayRef);
-            let columns = taken.columns().iter().map(|column| own(column).unwrap_or_else(|| column.clone())).collect();
-            Ok((range, RecordBatch::try_new(taken.schema(), columns)?))
+        let of_range = |(range, chosen): (usize, Vec<(usize, usize)>)| {
+            Ok((range, gather(std::slice::from_ref(rows), &chosen, None)?))
         };
         some.map(of_range).collect()
     }
@@ -74,9 +68,11 @@ impl Ranges {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int32Type;
-    use arrow_array::{Int32Array, RecordBatch, StringViewArray, StructArray};
+    use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray, StructArray};
     use proptest::prelude::*;
 
     use super::*;

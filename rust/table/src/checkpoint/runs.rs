@@ -521,7 +521,7 @@ impl Run {
             return Ok(piece.slice(first.1 as usize, (last.1 - first.1) as usize + 1));
         }
         let chosen: Vec<_> = chosen.iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect();
-        gather(&self.pieces, &chosen, &self.memory)
+        gather(&self.pieces, &chosen, Some(&self.memory))
     }
 }
 

@@ -23,16 +23,16 @@ use deltic_protocol::replay::canonical_path;
 use futures::future::try_join;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
+use tokio::sync::mpsc;
 
 use super::columns::Layout;
-use super::encode::{Encoding, Group, Output, SCHEMA_ROOT, blocking};
+use super::encode::{Encoded, Encoding, Group, Output, SCHEMA_ROOT, blocking, encode_all};
 use super::part::Part;
 use super::read::{OpenCheckpoint, action_rows};
 use super::write::{Work, check_count};
 use crate::error::{Error, Result};
 use crate::file_table::Column;
 use crate::file_table::claims::{Claims, TAG};
-use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::tail::Tail;
@@ -284,26 +284,30 @@ async fn write_rows(
             Ok((group.output, encoded, paths))
         })
     };
-    let mut groups = std::pin::pin!(groups.map_ok(encode).try_buffered(parallelism() - 1));
     let mut growing: BTreeMap<usize, Growing> = BTreeMap::new();
     let written: Result<u64> = async {
-        let (mut count, mut coming) = (0, groups.try_next().await?);
-        while let Some((output, group, paths)) = coming {
-            let rows = group.rows as u64;
-            if growing.get(&output).is_some_and(|sidecar| sidecar.rows + rows > SIDECAR_FILES)
-                && let Some(full) = growing.remove(&output)
-            {
-                all.push(full.finish(work, action).await?);
+        let (done, mut encoded) = mpsc::channel::<(usize, Encoded, Paths)>(1);
+        let write = async {
+            let mut count = 0;
+            while let Some((output, group, paths)) = encoded.recv().await {
+                let rows = group.rows as u64;
+                if growing.get(&output).is_some_and(|sidecar| sidecar.rows + rows > SIDECAR_FILES)
+                    && let Some(full) = growing.remove(&output)
+                {
+                    all.push(full.finish(work, action).await?);
+                }
+                let sidecar = match growing.entry(output) {
+                    Entry::Occupied(there) => there.into_mut(),
+                    Entry::Vacant(missing) => missing.insert(Growing::create(work, encoding).await?),
+                };
+                count += rows;
+                sidecar.rows += rows;
+                sidecar.paths = std::mem::take(&mut sidecar.paths).and(paths);
+                sidecar.output.append(group).await?;
             }
-            let sidecar = match growing.entry(output) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(missing) => missing.insert(Growing::create(work, encoding).await?),
-            };
-            count += rows;
-            sidecar.rows += rows;
-            sidecar.paths = std::mem::take(&mut sidecar.paths).and(paths);
-            coming = try_join(sidecar.output.append(group), groups.try_next()).await?.1;
-        }
+            Ok(count)
+        };
+        let (count, ()) = try_join(write, encode_all(groups, encode, done)).await?;
         while let Some((_, whole)) = growing.pop_first() {
             all.push(whole.finish(work, action).await?);
         }
