@@ -4,7 +4,7 @@
 //! about as long as decompressing them does, and less the larger the pages are. The allocator is not told to use huge ones
 //! for everything, as it would clear much that nobody needs.
 
-use std::io;
+use std::io::{self, Read};
 
 use bytes::Bytes;
 use memmap2::MmapMut;
@@ -41,7 +41,7 @@ impl Large {
     }
 
     /// How many bytes fit.
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         match self {
             Self::Few(few) => few.capacity(),
             Self::Mapped(mapped, _) => mapped.len(),
@@ -77,6 +77,36 @@ impl Large {
             }
         }
         Ok(())
+    }
+
+    /// Appends what `source` has, as far as there is room, and `most` bytes at most.
+    pub(crate) fn read_from(&mut self, source: &mut impl Read, most: usize) -> io::Result<()> {
+        match self {
+            Self::Few(few) => {
+                let most = most.min(few.capacity() - few.len());
+                source.take(most as u64).read_to_end(few).map(drop)
+            }
+            Self::Mapped(mapped, length) => {
+                let end = length.saturating_add(most).min(mapped.len());
+                while *length < end {
+                    match source.read(mapped.get_mut(*length..end).unwrap_or_default()) {
+                        Ok(0) => break,
+                        Ok(read) => *length += read,
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets the bytes, not the room.
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Self::Few(few) => few.clear(),
+            Self::Mapped(_, length) => *length = 0,
+        }
     }
 
     /// The bytes, which are not copied.
@@ -115,6 +145,38 @@ mod tests {
                 assert!(large.room() >= room);
                 expected.chunks(100_003).for_each(|chunk| large.extend(chunk).unwrap());
                 assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
+            }
+        }
+    }
+
+    /// Gives little at a time, and is interrupted.
+    struct Slow<'s>(&'s [u8], bool);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let few = to.len().min(60_001);
+            self.0.read(&mut to[..few])
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_that_were_read() {
+        for room in [10, HUGE_PAGE - 1, HUGE_PAGE, 5 * HUGE_PAGE / 2] {
+            for most in [0, 7, room / 2, room] {
+                let source = numbered(room + 1);
+                let mut large = Large::with_room(room).unwrap();
+                // What was in it before does not matter.
+                large.extend(b"?").unwrap();
+                large.clear();
+                large.read_from(&mut Slow(&source, false), most).unwrap();
+                assert_eq!(large.as_ref(), &source[..most], "{most} in {room}");
+                large.clear();
+                large.read_from(&mut Slow(&source[..most / 2], false), most).unwrap();
+                assert_eq!(large.as_ref(), &source[..most / 2], "half of {most} in {room}");
             }
         }
     }

@@ -14,7 +14,7 @@
 mod growing;
 
 use std::fs::{self, File, FileType, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -424,8 +424,8 @@ fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let buffer = pool::buffer(capacity);
     let mut buffer = buffer.map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
-    Read::by_ref(file).take(length).read_to_end(&mut buffer).map_err(|e| failed("read", path, e))?;
-    if buffer.len() as u64 != length {
+    buffer.read_from(file, capacity).map_err(|e| failed("read", path, e))?;
+    if buffer.len() != capacity {
         return Err(super::short_read(&range, range.start.saturating_add(buffer.len() as u64)));
     }
     Ok(pool::lend(buffer))

@@ -1,9 +1,11 @@
 //! Large buffers for reading from the disk, used again: fresh memory costs more than copying into it does.
 
-use std::collections::TryReserveError;
+use std::io;
 use std::sync::Mutex;
 
 use bytes::Bytes;
+
+use crate::large::Large;
 
 /// Smaller ones are cheap anyway.
 const SMALLEST: usize = 256 * 1024;
@@ -15,23 +17,26 @@ const WAITING: usize = 3;
 const STEP: usize = 512 * 1024;
 
 /// The smallest first.
-static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static BUFFERS: Mutex<Vec<Large>> = Mutex::new(Vec::new());
 
-struct Lent(Vec<u8>);
+/// A buffer, until it is dropped.
+struct Lent(Option<Large>);
 
-/// An empty buffer with room for so many bytes.
-pub(super) fn buffer(room: usize) -> Result<Vec<u8>, TryReserveError> {
-    let is_pooled = (SMALLEST..=LARGEST).contains(&room);
+/// An empty buffer with room for so many bytes. All of them will be touched, so that huge pages are no waste.
+pub(super) fn buffer(room: usize) -> io::Result<Large> {
+    if !(SMALLEST..=LARGEST).contains(&room) {
+        let mut few = Vec::new();
+        few.try_reserve_exact(room)?;
+        return Ok(Large::Few(few));
+    }
     // Never waits: a lock that was held when the process forked stays held in the child.
-    if is_pooled && let Ok(mut waiting) = BUFFERS.try_lock() {
-        let fitting = waiting.partition_point(|buffer| buffer.capacity() < room);
+    if let Ok(mut waiting) = BUFFERS.try_lock() {
+        let fitting = waiting.partition_point(|buffer| buffer.room() < room);
         if fitting < waiting.len() {
             return Ok(waiting.remove(fitting));
         }
     }
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(if is_pooled { room.next_multiple_of(STEP) } else { room })?;
-    Ok(buffer)
+    Large::with_room(room.next_multiple_of(STEP))
 }
 
 /// Forgets those that wait.
@@ -42,25 +47,24 @@ pub(crate) fn clear() {
 }
 
 /// The content of a buffer, which is used again when nobody reads it any more.
-pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
-    match buffer.capacity() {
-        SMALLEST..=LARGEST => Bytes::from_owner(Lent(buffer)),
-        _ => buffer.into(),
+pub(super) fn lend(buffer: Large) -> Bytes {
+    match buffer.room() {
+        SMALLEST..=LARGEST => Bytes::from_owner(Lent(Some(buffer))),
+        _ => buffer.into_bytes(),
     }
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self.0.as_ref().map(Large::as_ref).unwrap_or_default()
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Ok(mut waiting) = BUFFERS.try_lock() else { return };
-        let mut buffer = std::mem::take(&mut self.0);
+        let (Some(mut buffer), Ok(mut waiting)) = (self.0.take(), BUFFERS.try_lock()) else { return };
         buffer.clear();
-        let place = waiting.partition_point(|other| other.capacity() < buffer.capacity());
+        let place = waiting.partition_point(|other| other.room() < buffer.room());
         waiting.insert(place, buffer);
         if waiting.len() > WAITING {
             waiting.remove(0);
