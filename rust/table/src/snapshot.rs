@@ -176,8 +176,8 @@ impl Snapshot {
 
     /// A version by its number, which need not be a newer one; this very snapshot if the log still says the same of it.
     ///
-    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared; of a later version only
-    /// the commits are read that this one's plans did not read. Else it is opened anew.
+    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared. Of a later version only
+    /// the newer commits are read, and its checksum, once the commits of this one were replayed. Else it is opened anew.
     ///
     /// # Errors
     /// Those of [`Snapshot::open`].
@@ -195,7 +195,12 @@ impl Snapshot {
                 Ok(self.clone())
             }
             Ok(segment) => match self.continued(listing, version) {
-                Some(further) => self.extended_at(further).await,
+                Some(further) => {
+                    let is_counted = further.checksum.as_ref().is_some_and(|file| file.name.version() == version);
+                    let checksum = OptionFuture::from(is_counted.then(|| checksum(storage, &further)));
+                    let (reached, checksum) = join(self.extended_at(further.clone()), checksum).await;
+                    Ok(reached?.with_checksum(checksum.flatten().map(|(_, checksum)| checksum)))
+                }
                 None => Self::load_at(storage, segment, known).await,
             },
             // What is before this listing may be of use, and tells more of what is missing.
@@ -230,11 +235,15 @@ impl Snapshot {
             segment.tail.push(file.clone());
             segment.commits.push(file.clone());
         }
-        let mut followed = self.extended(segment, commits).await?;
-        if let Some(inner) = Arc::get_mut(&mut followed.0) {
+        Ok(self.extended(segment, commits).await?.with_checksum(checksum))
+    }
+
+    /// A snapshot that nobody else has yet, with the checksum of its version.
+    fn with_checksum(mut self, checksum: Option<VersionChecksum>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.checksum = checksum;
         }
-        Ok(followed)
+        self
     }
 
     /// The version of a segment that goes on from this one's, of whose commits some were fetched.
