@@ -103,9 +103,14 @@ impl Large {
 
     /// Forgets the bytes, not the room.
     pub(crate) fn clear(&mut self) {
+        self.truncate(0);
+    }
+
+    /// Forgets the bytes after the first `length`, not the room.
+    pub(crate) fn truncate(&mut self, length: usize) {
         match self {
-            Self::Few(few) => few.clear(),
-            Self::Mapped(_, length) => *length = 0,
+            Self::Few(few) => few.truncate(length),
+            Self::Mapped(_, whole) => *whole = length.min(*whole),
         }
     }
 
@@ -144,6 +149,10 @@ mod tests {
                 let mut large = Large::with_room(room).unwrap();
                 assert!(large.room() >= room);
                 expected.chunks(100_003).for_each(|chunk| large.extend(chunk).unwrap());
+                assert!(large.as_ref() == expected, "{length} in {room}");
+                large.truncate(length + 1);
+                large.extend(b"no more").unwrap();
+                large.truncate(length);
                 assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
             }
         }

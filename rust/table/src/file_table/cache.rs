@@ -101,6 +101,9 @@ impl Held {
             Self::Plain(Values::Array(array)) => {
                 Ok(Values::Array(filter(array, &BooleanArray::new(rows.clone(), None))?))
             }
+            Self::Plain(Values::Trimmed(texts)) => {
+                Ok(Values::Array(Arc::new(texts.whole(rows.set_indices(), rows.count_set_bits()))))
+            }
             Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
             Self::Packed(packed) => packed.chosen(rows),
         }

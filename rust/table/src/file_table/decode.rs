@@ -7,10 +7,11 @@
 //! not for types whose text may mean another value elsewhere (zones, floats), and never where some may be missing.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int64Array, Scalar, StringArray, StructArray, new_null_array};
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_ord::cmp::eq;
 use arrow_schema::DataType as ArrowType;
 use arrow_select::concat::concat;
@@ -24,6 +25,7 @@ use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_j
 
 use super::Column;
 use super::direct::{Direct, Failed};
+use crate::checkpoint::leaf::Trimmed;
 use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::{conform, typed_stats_serve};
 use crate::error::{Error, Result, corrupt_parquet};
@@ -38,6 +40,8 @@ pub(super) enum Values {
     Rows(BooleanBuffer),
     /// One value a row.
     Array(ArrayRef),
+    /// One text a row, of which few are wanted.
+    Trimmed(Arc<Trimmed>),
     /// Least and greatest values.
     Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
 }
@@ -55,6 +59,7 @@ impl Values {
         match self {
             Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
             Self::Array(array) => Self::Array(array.slice(start, length)),
+            Self::Trimmed(texts) => Self::Array(Arc::new(texts.whole(start..start + length, length))),
             Self::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|counts| Counts {
                     nulls: counts.nulls.slice(start, length),
@@ -70,6 +75,7 @@ impl Values {
         match self {
             Self::Rows(rows) => rows.len() / 8,
             Self::Array(array) => array.get_array_memory_size(),
+            Self::Trimmed(texts) => texts.bytes(),
             Self::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|c| c.nulls.get_array_memory_size() * 2);
                 min.get_array_memory_size() + max.get_array_memory_size() + counts.unwrap_or_default()
@@ -143,6 +149,8 @@ pub(super) struct ColumnPlan {
     anchor: Option<Vec<String>>,
     /// Members of `add` in the file.
     members: Vec<String>,
+    /// Whether paths, which all are decoded, are kept without what they have in common.
+    trims_paths: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -180,11 +188,16 @@ impl ColumnPlan {
         let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
         let members: Vec<String> = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
         let anchor = part.lightest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
-        Self { columns, sources, rows: part.rows(group), anchor, members }
+        Self { columns, sources, rows: part.rows(group), anchor, members, trims_paths: false }
     }
 
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    /// Keeps paths without what they have in common: few are wanted now.
+    pub(super) fn trim_paths(&mut self) {
+        self.trims_paths = true;
     }
 
     /// Whether a leaf is needed.
@@ -253,6 +266,7 @@ impl ColumnPlan {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
                 None => Err(Failed::Rare),
             },
+            (Source::Member("path"), _) if self.trims_paths => Ok(Values::Trimmed(Arc::new(direct.trimmed(&PATH)?))),
             (Source::Member(name), _) => match direct.leaf(&["add", name])? {
                 Some(values) => Ok(Values::Array(conformed(name, &values)?)),
                 None if *name == "path" => Err(Failed::Rare),
@@ -393,9 +407,15 @@ fn read_text<'t>(
     let StatsColumns { num_records, leaves, .. } =
         if to_the_end { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
     let bounds = |bounds: LeafBounds| {
-        let complete = bounds.min.null_count() == 0 && bounds.max.null_count() == 0;
+        // A file without statistics has no count either, and a row that holds no file has nothing.
+        let known = NullBuffer::union(bounds.min.nulls(), bounds.max.nulls());
+        let counted = bounds.null_count.nulls();
+        let tells = known.is_some_and(|known| match counted {
+            Some(counted) => (&!known.inner() & counted.inner()).count_set_bits() > 0,
+            None => known.null_count() > 0,
+        });
         let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
-        Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || !complete).then_some(counts) }
+        Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || tells).then_some(counts) }
     };
     Ok(leaves.into_iter().map(bounds).collect())
 }
@@ -447,13 +467,14 @@ fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
             Values::Array(array) => Some(array.clone()),
             _ => None,
         })?)),
+        [Values::Trimmed(_), ..] => Err(Error::internal("texts are trimmed in one piece")),
         [Values::Bounds { .. }, ..] => {
             let counted = pieces.iter().any(|p| matches!(p, Values::Bounds { counts: Some(_), .. }));
             let count = |of: &dyn Fn(&Counts) -> &Int64Array| -> Result<Int64Array> {
                 let unknown = |v: &Values| Int64Array::new_null(v.rows());
                 let array = arrays(&|v| match v {
-                    Values::Bounds { counts: Some(counts), .. } => Some(std::sync::Arc::new(of(counts).clone()) as _),
-                    _ => Some(std::sync::Arc::new(unknown(v)) as _),
+                    Values::Bounds { counts: Some(counts), .. } => Some(Arc::new(of(counts).clone()) as _),
+                    _ => Some(Arc::new(unknown(v)) as _),
                 })?;
                 Ok(array.as_primitive().clone())
             };
@@ -477,6 +498,7 @@ impl Values {
         match self {
             Self::Rows(rows) => rows.len(),
             Self::Array(array) => array.len(),
+            Self::Trimmed(texts) => texts.len(),
             Self::Bounds { min, .. } => min.len(),
         }
     }
@@ -509,7 +531,7 @@ impl KnownBounds {
             let needs = match &values {
                 Values::Bounds { min, max, .. } => counted || has_null(min) || has_null(max),
                 Values::Array(values) => has_null(values),
-                Values::Rows(_) => false,
+                Values::Rows(_) | Values::Trimmed(_) => false,
             };
             (path, needs, values)
         };
@@ -532,7 +554,7 @@ impl KnownBounds {
                     let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
                     Known { min: values.clone(), max: values, nulls, has_no_nulls: !needs, is_exact: true }
                 }
-                Values::Rows(_) => return None,
+                Values::Rows(_) | Values::Trimmed(_) => return None,
             };
             Some((path, known))
         };

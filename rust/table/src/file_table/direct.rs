@@ -12,7 +12,7 @@ use deltic_protocol::log_bounds::parse_texts;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
 use super::decode::stats_path;
-use crate::checkpoint::leaf::{self, Entries, Stop};
+use crate::checkpoint::leaf::{self, Entries, Stop, Trimmed};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
@@ -69,6 +69,12 @@ impl Direct<'_> {
         let Some(leaf) = self.part.leaf(path) else { return Ok(None) };
         let found = self.part.arrow_type(path).ok_or(Failed::Rare)?;
         Ok(Some(leaf::array(self.part.chunk(self.fetched, leaf)?, found, self.rows)?))
+    }
+
+    /// All texts of a leaf, without what those of a page have in common.
+    pub(super) fn trimmed(&self, path: &[&str]) -> Result<Trimmed, Failed> {
+        let leaf = self.part.leaf(path).filter(|_| self.part.arrow_type(path) == Some(&ArrowType::Utf8));
+        Ok(leaf::trimmed(self.part.chunk(self.fetched, leaf.ok_or(Failed::Rare)?)?)?)
     }
 
     /// `add.deletionVector` as it is in the file; `None` if it is not.

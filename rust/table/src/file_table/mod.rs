@@ -51,6 +51,8 @@ const JUDGED_ROWS: usize = 16 * 1024;
 /// decodes all.
 const PAGE_ROWS: usize = 4096;
 const OWN_PAGE_ROWS: usize = 1024;
+/// Where fewer rows than one in so many are wanted, more are kept for others than for this query.
+const FEW: usize = 8;
 /// Files of a checkpoint opened at once.
 const CONCURRENT_FILES: usize = 16;
 
@@ -381,9 +383,13 @@ impl FileTable {
             let beside = [Column::Size, Column::ModificationTime];
             missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
         }
-        let plan = Arc::new(decode::ColumnPlan::of(part, *index, missing));
+        let mut plan = decode::ColumnPlan::of(part, *index, missing);
         let bytes = part.wanted_bytes(*index, &|path| plan.wants(path))?;
         is_kept &= self.cache.takes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        if is_kept && rows.count_set_bits() < rows.len() / FEW {
+            plan.trim_paths();
+        }
+        let plan = Arc::new(plan);
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
         let texts = pieces::texts(part, *index, &plan, rows.as_ref()).await?;
         let were_read = texts.is_some();

@@ -13,22 +13,23 @@ mod entries;
 mod hybrid;
 pub(crate) mod lengths;
 mod page;
+mod texts;
 mod values;
 pub(crate) mod views;
 
 use std::sync::{Arc, Mutex};
 
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Decimal128Array, PrimitiveArray, StringArray, make_array};
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Decimal128Array, PrimitiveArray, make_array};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::DataType as ArrowType;
 use parquet::basic::{Compression, Type as PhysicalType};
 use simdutf8::basic::from_utf8;
 
 pub(crate) use self::entries::{Entries, NONE, entries};
 use self::page::{Encoding, Pages, Step};
+pub(crate) use self::texts::{Trimmed, trimmed};
 use self::values::{Number, TextDictionary, Texts, spread};
-use crate::large::Large;
 
 /// Why direct decoding ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +44,6 @@ pub(crate) type Decoded<T> = Result<T, Stop>;
 
 const NO_SUCH_CODE: Stop = Stop::Broken("a value is not in its dictionary");
 const NO_UTF8: Stop = Stop::Broken("a text is not UTF-8");
-/// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
-const FREE_TEXT: usize = 64 * 1024 * 1024;
-const TEXT_RATIO: usize = 8;
 /// Where fewer rows than one in so many are wanted, they are picked out.
 const FEW: usize = 8;
 /// Buffers up to this size are used again.
@@ -148,7 +146,7 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
         (PhysicalType::INT64, A::Decimal128(precision, scale)) => {
             decimal(numbers::<Int64Type>(chunk, rows)?.unary(i128::from), *precision, *scale)
         }
-        (PhysicalType::BYTE_ARRAY, A::Utf8) => Ok(Arc::new(texts(chunk, rows)?)),
+        (PhysicalType::BYTE_ARRAY, A::Utf8) => Ok(Arc::new(texts::texts(chunk, rows)?)),
         _ => Err(Stop::Rare),
     }
 }
@@ -206,58 +204,6 @@ where
     })?;
     let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
     Ok(PrimitiveArray::new(values.into(), nulls))
-}
-
-/// The texts of a leaf; of `rows` alone if given, where others may be null.
-fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
-    // Room for all at once, as far as the file's own bytes justify it.
-    let room = if rows.is_none() { chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO)) } else { 0 };
-    let mut bytes = Large::with_room(room).map_err(|_| Stop::Rare)?;
-    let mut offsets: Vec<i32> = Vec::with_capacity(chunk.rows + 1);
-    offsets.push(0);
-    let mut valid = BooleanBufferBuilder::new(chunk.rows);
-    let mut last = 0;
-    with_scratch(|scratch| {
-        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
-        let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
-        let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
-        let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
-        let mut read = known.map_or(0, |(_, page)| page.len());
-        while let Some(step) = pages.step()? {
-            let packed = match step {
-                Step::Wanted(packed) => packed,
-                Step::Unwanted(count) => {
-                    offsets.resize(offsets.len() + count, last);
-                    valid.append_n(count, false);
-                    continue;
-                }
-            };
-            let page = packed.open(chunk, buffer)?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            read += page.data.len();
-            let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
-            let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-            let first = offsets.len() - 1;
-            for slot in 0..page.values {
-                if there.value(slot) {
-                    let text = values.text()?;
-                    if rows.is_none_or(|rows| rows.value(first + slot)) {
-                        bytes.extend(text).map_err(|_| Stop::Rare)?;
-                        let length = bytes.len();
-                        if length > most {
-                            return Err(Stop::Broken("a dictionary makes more text than a file of this size has"));
-                        }
-                        last = i32::try_from(length).map_err(|_| Stop::Rare)?;
-                    }
-                }
-                offsets.push(last);
-            }
-            valid.append_buffer(&there);
-        }
-        Ok(())
-    })?;
-    let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
-    StringArray::try_new(OffsetBuffer::new(offsets.into()), bytes.into_bytes().into(), nulls).map_err(|_| NO_UTF8)
 }
 
 /// Shows `read` the texts of a leaf, page by page, as they stand in the page; of `rows` alone if given, where others may

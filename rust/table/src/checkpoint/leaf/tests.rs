@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use super::lengths::{self, TextLeaf};
 use super::views::TextViews;
-use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page};
+use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page, trimmed};
 use crate::checkpoint::memory::Pool;
 use crate::footer::pages;
 
@@ -39,7 +39,8 @@ struct Layout {
 }
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
-    let text = prop_oneof![Just(String::new()), "[a-c]{1,2}", "[ -~é]{0,40}"];
+    // Characters that begin, or end, with the same byte.
+    let text = prop_oneof![Just(String::new()), "[a-c]{1,2}", "[ -~é]{0,40}", "[éè©]{0,2}b{0,2}[éè©]{0,3}"];
     let number = prop_oneof![Just(7_i64), 0..4_i64, any::<i64>()];
     let entry = ("[k-m]", proptest::option::weighted(0.8, text.clone()));
     let add = (
@@ -215,6 +216,17 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
         }
     }
     let (text, is_rare) = chunk(&["add", "text"]);
+    match trimmed(text) {
+        Ok(found) => {
+            let expected = add.column_by_name("text").unwrap();
+            assert_eq!(&found.whole(0..found.len(), found.len()), expected.as_string::<i32>());
+            if let Some(wanted) = wanted {
+                let found = found.whole(wanted.set_indices(), wanted.count_set_bits());
+                assert_eq!(&found, chosen(expected).as_string::<i32>());
+            }
+        }
+        Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+    }
     for size in [1, 100, 1000] {
         match texts_by_pieces(text, wanted, size) {
             Ok(found) => assert_eq!(&chosen(&found), &chosen(add.column_by_name("text").unwrap())),
@@ -388,6 +400,9 @@ proptest! {
             // Whatever comes out has the rows that the footer promised.
             if let Ok(found) = array(chunk, &target, None) {
                 prop_assert_eq!(found.len(), rows.len());
+            }
+            if let Ok(found) = trimmed(chunk) {
+                prop_assert_eq!(found.whole(0..found.len(), found.len()).len(), rows.len());
             }
             if let Ok(found) = defined(chunk, 1) {
                 prop_assert_eq!(found.len(), rows.len());

@@ -117,6 +117,7 @@ impl<'p> Value<'p> {
 }
 
 /// The texts of a page, one after the other.
+#[derive(Clone)]
 pub(super) enum Texts<'p> {
     Plain(&'p [u8]),
     Coded(std::slice::Iter<'p, u32>, &'p TextDictionary, &'p [u8]),

@@ -91,6 +91,9 @@ impl Packed {
         Self(match values {
             Values::Rows(rows) => Form::Rows(Mask::of(rows)),
             Values::Array(array) => Form::Array(Packing::of(array)),
+            Values::Trimmed(texts) => {
+                Form::Array(Packing::of(&(Arc::new(texts.whole(0..texts.len(), texts.len())) as ArrayRef)))
+            }
             Values::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|counts| {
                     let count = |counts: &Int64Array| Packing::of(&(Arc::new(counts.clone()) as ArrayRef));

@@ -1,0 +1,307 @@
+//! The texts of a leaf in one array: as they are, or without what those of a page have in common.
+//!
+//! Paths of files begin alike and end alike. Kept without that they take two thirds of the memory, and fresh memory is the
+//! dearest of what a plan needs: a system hands it out not much faster than pages are decompressed.
+//!
+//! Invariant: what was trimmed is whole again for who asks (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`).
+
+use std::fmt::Write;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{Array, StringArray};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
+use parquet::basic::Type as PhysicalType;
+
+use super::page::{Pages, Step};
+use super::values::{TextDictionary, Texts};
+use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
+use crate::large::Large;
+
+/// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
+const FREE_TEXT: usize = 64 * 1024 * 1024;
+const TEXT_RATIO: usize = 8;
+const TOO_MUCH_TEXT: Stop = Stop::Broken("a dictionary makes more text than a file of this size has");
+
+/// Texts without what all of a page begin and end with.
+#[derive(Debug)]
+pub(crate) struct Trimmed {
+    /// What is left of each; null where there is none. With what they share they would fit into one array, too.
+    rest: StringArray,
+    /// In order; what the texts of a page share may be shared by those of the pages after it.
+    shared: Vec<Shared>,
+}
+
+/// What the texts of some pages have in common.
+#[derive(Debug)]
+struct Shared {
+    /// The first row of the first page.
+    from: usize,
+    prefix: Box<str>,
+    suffix: Box<str>,
+}
+
+/// Texts one behind the other, while they are decoded.
+struct Joined {
+    bytes: Large,
+    offsets: Vec<i32>,
+    last: i32,
+    valid: BooleanBufferBuilder,
+}
+
+/// Rows of a leaf, one page after the other.
+enum Shown<'p> {
+    /// None of them is wanted.
+    Unwanted(usize),
+    /// Which of them have a text, these texts, and how long those of all pages so far may be together.
+    Page(BooleanBuffer, Texts<'p>, usize),
+}
+
+fn each_page(
+    chunk: Chunk<'_>,
+    rows: Option<&BooleanBuffer>,
+    mut show: impl FnMut(Shown<'_>) -> Decoded<()>,
+) -> Decoded<()> {
+    with_scratch(|scratch| {
+        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+        let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
+        let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
+        let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
+        let mut read = known.map_or(0, |(_, page)| page.len());
+        while let Some(step) = pages.step()? {
+            let packed = match step {
+                Step::Wanted(packed) => packed,
+                Step::Unwanted(count) => {
+                    show(Shown::Unwanted(count))?;
+                    continue;
+                }
+            };
+            let page = packed.open(chunk, buffer)?;
+            let there = page.defined(chunk, chunk.max_definition)?;
+            read += page.data.len();
+            let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
+            let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+            show(Shown::Page(there, values, most))?;
+        }
+        Ok(())
+    })
+}
+
+/// The texts of a leaf; of `rows` alone if given, where others may be null.
+pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
+    // Room for all at once.
+    let mut joined = Joined::new(chunk, if rows.is_none() { likely(chunk) } else { 0 })?;
+    each_page(chunk, rows, |shown| {
+        let (there, mut texts, most) = match shown {
+            Shown::Unwanted(count) => {
+                joined.skip(count);
+                return Ok(());
+            }
+            Shown::Page(there, texts, most) => (there, texts, most),
+        };
+        let (first, _) = joined.end_of_rows();
+        for slot in 0..there.len() {
+            if there.value(slot) {
+                let text = texts.text()?;
+                if rows.is_none_or(|rows| rows.value(first + slot)) {
+                    joined.extend(text)?;
+                    if joined.bytes.len() > most {
+                        return Err(TOO_MUCH_TEXT);
+                    }
+                }
+            }
+            joined.end();
+        }
+        joined.valid.append_buffer(&there);
+        Ok(())
+    })?;
+    joined.finish()
+}
+
+/// All texts of a leaf, without what those of a page have in common.
+pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
+    if chunk.physical != PhysicalType::BYTE_ARRAY {
+        return Err(Stop::Rare);
+    }
+    let mut joined = Joined::new(chunk, 0)?;
+    let mut shared: Vec<Shared> = Vec::new();
+    let mut whole = 0_usize;
+    each_page(chunk, None, |shown| {
+        let Shown::Page(there, texts, most) = shown else { return Err(Stop::Rare) };
+        let count = there.count_set_bits();
+        if count == 0 {
+            joined.skip(there.len());
+            return Ok(());
+        }
+        let start = joined.end_of_rows();
+        // What texts of one page share, those of the next one share, too; or it is found anew.
+        let as_before = match shared.last().filter(|last| last.len() > 0) {
+            Some(last) => joined.trim(&there, texts.clone(), last)?,
+            None => None,
+        };
+        let length = match as_before {
+            Some(length) => length,
+            None => {
+                joined.back_to(start);
+                let anew = Shared::of(start.0, texts.clone(), count)?;
+                if shared.is_empty() {
+                    let of_each = size_of::<u32>() + anew.len();
+                    let room = likely(chunk).saturating_sub(chunk.rows.saturating_mul(of_each));
+                    joined.bytes = Large::with_room(room + room / 64).map_err(|_| Stop::Rare)?;
+                }
+                let length = joined.trim(&there, texts, &anew)?.ok_or(NO_UTF8)?;
+                shared.push(anew);
+                length
+            }
+        };
+        joined.valid.append_buffer(&there);
+        whole += length;
+        // They must fit into one array when they are whole.
+        if whole > most { Err(TOO_MUCH_TEXT) } else { i32::try_from(whole).map(drop).map_err(|_| Stop::Rare) }
+    })?;
+    Ok(Trimmed { rest: joined.finish()?, shared })
+}
+
+/// How long the texts of a leaf are together with their lengths, as far as the file's own bytes justify it.
+fn likely(chunk: Chunk<'_>) -> usize {
+    chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO))
+}
+
+impl Joined {
+    fn new(chunk: Chunk<'_>, room: usize) -> Decoded<Self> {
+        let bytes = Large::with_room(room).map_err(|_| Stop::Rare)?;
+        let mut offsets = Vec::with_capacity(chunk.rows + 1);
+        offsets.push(0);
+        Ok(Self { bytes, offsets, last: 0, valid: BooleanBufferBuilder::new(chunk.rows) })
+    }
+
+    /// How many rows ended, and how many bytes they have.
+    fn end_of_rows(&self) -> (usize, usize) {
+        (self.offsets.len() - 1, self.bytes.len())
+    }
+
+    /// Forgets the rows and bytes that came since.
+    fn back_to(&mut self, (rows, bytes): (usize, usize)) {
+        self.offsets.truncate(rows + 1);
+        self.bytes.truncate(bytes);
+        self.last = self.offsets.last().copied().unwrap_or_default();
+    }
+
+    /// Appends the texts of a page without what they share, where one is there. Gives how long they are whole; nothing if
+    /// one of them does not share it.
+    fn trim(&mut self, there: &BooleanBuffer, mut texts: Texts<'_>, shared: &Shared) -> Decoded<Option<usize>> {
+        let mut whole = 0;
+        for slot in 0..there.len() {
+            if there.value(slot) {
+                let text = texts.text()?;
+                whole += text.len();
+                let rest = text.strip_prefix(shared.prefix.as_bytes());
+                let Some(rest) = rest.and_then(|rest| rest.strip_suffix(shared.suffix.as_bytes())) else {
+                    return Ok(None);
+                };
+                self.extend(rest)?;
+            }
+            self.end();
+        }
+        Ok(Some(whole))
+    }
+
+    /// Rows without a text.
+    fn skip(&mut self, rows: usize) {
+        self.offsets.resize(self.offsets.len() + rows, self.last);
+        self.valid.append_n(rows, false);
+    }
+
+    #[inline]
+    fn extend(&mut self, text: &[u8]) -> Decoded<()> {
+        self.bytes.extend(text).map_err(|_| Stop::Rare)?;
+        self.last = i32::try_from(self.bytes.len()).map_err(|_| Stop::Rare)?;
+        Ok(())
+    }
+
+    /// Ends a row.
+    #[inline]
+    fn end(&mut self) {
+        self.offsets.push(self.last);
+    }
+
+    fn finish(mut self) -> Decoded<StringArray> {
+        let nulls = Some(NullBuffer::new(self.valid.finish())).filter(|nulls| nulls.null_count() > 0);
+        let offsets = OffsetBuffer::new(self.offsets.into());
+        StringArray::try_new(offsets, self.bytes.into_bytes().into(), nulls).map_err(|_| NO_UTF8)
+    }
+}
+
+impl Shared {
+    /// Of so many texts, which is not 0; of whole characters, so that what is left of a text is text.
+    fn of(from: usize, mut texts: Texts<'_>, count: usize) -> Decoded<Self> {
+        let first = texts.text()?;
+        let (mut prefix, mut suffix, mut shortest) = (first, first, first.len());
+        for _ in 1..count {
+            let text = texts.text()?;
+            if !text.starts_with(prefix) {
+                let same = prefix.iter().zip(text).take_while(|(one, other)| one == other).count();
+                prefix = prefix.get(..same).unwrap_or_default();
+            }
+            if !text.ends_with(suffix) {
+                let same = suffix.iter().rev().zip(text.iter().rev()).take_while(|(one, other)| one == other).count();
+                suffix = suffix.get(suffix.len() - same..).unwrap_or_default();
+            }
+            shortest = shortest.min(text.len());
+        }
+        let prefix = match std::str::from_utf8(prefix) {
+            Ok(prefix) => prefix,
+            // It ends inside a character.
+            Err(error) if error.error_len().is_none() => {
+                prefix.get(..error.valid_up_to()).and_then(|whole| std::str::from_utf8(whole).ok()).unwrap_or_default()
+            }
+            Err(_) => return Err(NO_UTF8),
+        };
+        // What both have in the shortest text belongs to one of them.
+        let excess = (prefix.len() + suffix.len()).saturating_sub(shortest);
+        let suffix = suffix.get(excess..).unwrap_or_default();
+        let cut = suffix.iter().take_while(|byte| **byte & 0xc0 == 0x80).count();
+        let suffix = suffix.get(cut..).and_then(|suffix| std::str::from_utf8(suffix).ok()).ok_or(NO_UTF8)?;
+        Ok(Self { from, prefix: prefix.into(), suffix: suffix.into() })
+    }
+
+    fn len(&self) -> usize {
+        self.prefix.len() + self.suffix.len()
+    }
+}
+
+impl Trimmed {
+    /// How many rows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        let shared = |shared: &Shared| size_of::<Shared>() + shared.len();
+        self.rest.get_array_memory_size() + self.shared.iter().map(shared).sum::<usize>()
+    }
+
+    /// The whole texts of so many `rows`, which ascend.
+    pub(crate) fn whole(&self, rows: impl Iterator<Item = usize>, count: usize) -> StringArray {
+        // Most texts are as long as others.
+        let shared = self.shared.first().map_or(0, Shared::len);
+        let length = self.rest.values().len() / self.len().max(1) + shared + 1;
+        let mut texts = StringBuilder::with_capacity(count, count.saturating_mul(length));
+        let mut all_shared = self.shared.iter().peekable();
+        let mut shared = None;
+        for row in rows {
+            while let Some(next) = all_shared.next_if(|next| next.from <= row) {
+                shared = Some(next);
+            }
+            match shared.filter(|_| self.rest.is_valid(row)) {
+                Some(Shared { prefix, suffix, .. }) => {
+                    // Neither fails: it is memory that is written to.
+                    let _ = texts.write_str(prefix).and_then(|()| texts.write_str(self.rest.value(row)));
+                    texts.append_value(suffix);
+                }
+                None => texts.append_null(),
+            }
+        }
+        texts.finish()
+    }
+}
