@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::Column;
-use super::decode::Values;
+use super::decode::{Values, whole};
 use super::packed::Packed;
 use crate::checkpoint::leaf;
 use crate::error::{Error, Result};
@@ -89,7 +89,7 @@ impl Held {
     /// So many rows from `start` on.
     pub(super) fn range(&self, start: usize, length: usize) -> Result<Values> {
         match self {
-            Self::Plain(values) => Ok(values.slice(start, length)),
+            Self::Plain(values) => values.slice(start, length),
             Self::Packed(packed) => packed.range(start, length),
         }
     }
@@ -102,7 +102,7 @@ impl Held {
                 Ok(Values::Array(filter(array, &BooleanArray::new(rows.clone(), None))?))
             }
             Self::Plain(Values::Trimmed(texts)) => {
-                Ok(Values::Array(Arc::new(texts.whole(rows.set_indices(), rows.count_set_bits()))))
+                Ok(Values::Array(whole(texts, rows.set_indices(), rows.count_set_bits())?))
             }
             Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
             Self::Packed(packed) => packed.chosen(rows),
@@ -189,7 +189,7 @@ impl Cache {
     pub(super) fn pack(&self) {
         // The lock is not held while a column is packed.
         while let Some((column, group, values)) = self.state().and_then(|state| state.unpacked()) {
-            let packed = Packed::of(&values);
+            let packed = Packed::of(&values).ok();
             let _plain = self.state().and_then(|mut state| state.replace(&column, group, packed));
         }
     }
@@ -258,7 +258,7 @@ fn pack_while_at_rest(cache: &Weak<Mutex<State>>) -> Due {
             return due;
         };
         has_packed = true;
-        let packed = Packed::of(&values);
+        let packed = Packed::of(&values).ok();
         drop(values);
         let Some(state) = cache.upgrade() else { return Due::Nothing };
         let _plain = locked(&state).replace(&column, group, packed);
@@ -318,12 +318,13 @@ impl State {
     }
 
     /// Puts a packed column in the place of the plain one, which is returned to be freed without the lock; unless that is
-    /// gone.
-    fn replace(&mut self, column: &Column, group: usize, packed: Packed) -> Option<Held> {
+    /// gone. One that cannot be packed is forgotten, as it could not be read.
+    fn replace(&mut self, column: &Column, group: usize, packed: Option<Packed>) -> Option<Held> {
         let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
-        let slot = cached.groups.get_mut(group)?.as_mut().filter(|held| !held.is_packed())?;
-        let plain = std::mem::replace(slot, Held::Packed(Arc::new(packed)));
-        let (before, after) = (plain.bytes(), slot.bytes());
+        let slot = cached.groups.get_mut(group)?;
+        let plain = slot.take_if(|held| !held.is_packed())?;
+        *slot = packed.map(|packed| Held::Packed(Arc::new(packed)));
+        let (before, after) = (plain.bytes(), slot.as_ref().map_or(0, Held::bytes));
         cached.bytes = (cached.bytes + after).saturating_sub(before);
         self.bytes = (self.bytes + after).saturating_sub(before);
         Some(plain)

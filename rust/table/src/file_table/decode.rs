@@ -25,7 +25,7 @@ use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_j
 
 use super::Column;
 use super::direct::{Direct, Failed};
-use crate::checkpoint::leaf::Trimmed;
+use crate::checkpoint::leaf::{Stop, Trimmed};
 use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::{conform, typed_stats_serve};
 use crate::error::{Error, Result, corrupt_parquet};
@@ -55,11 +55,11 @@ pub(super) struct Counts {
 
 impl Values {
     /// Those of so many rows from `start` on.
-    pub(super) fn slice(&self, start: usize, length: usize) -> Self {
-        match self {
+    pub(super) fn slice(&self, start: usize, length: usize) -> Result<Self> {
+        Ok(match self {
             Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
             Self::Array(array) => Self::Array(array.slice(start, length)),
-            Self::Trimmed(texts) => Self::Array(Arc::new(texts.whole(start..start + length, length))),
+            Self::Trimmed(texts) => Self::Array(whole(texts, start..start + length, length)?),
             Self::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|counts| Counts {
                     nulls: counts.nulls.slice(start, length),
@@ -67,7 +67,7 @@ impl Values {
                 });
                 Self::Bounds { min: min.slice(start, length), max: max.slice(start, length), counts }
             }
-        }
+        })
     }
 
     /// Memory held.
@@ -82,6 +82,20 @@ impl Values {
             }
         }
     }
+}
+
+/// The texts of so many rows.
+pub(super) fn whole(texts: &Trimmed, rows: impl Iterator<Item = usize>, count: usize) -> Result<ArrayRef> {
+    match texts.whole(rows, count) {
+        Ok(texts) => Ok(Arc::new(texts)),
+        Err(Stop::Broken(what)) => Err(broken(what)),
+        Err(Stop::Rare) => Err(Error::internal("texts are longer than when they were trimmed")),
+    }
+}
+
+/// What stands in the file cannot be.
+pub(super) fn broken(what: &str) -> Error {
+    Error::corrupt(format!("the Parquet file cannot be read: {what}"))
 }
 
 /// How many rows have no value in a leaf, if the footer says.
@@ -422,8 +436,8 @@ fn read_text<'t>(
 
 /// A member in the type that it has in actions read from JSON.
 fn conformed(name: &str, column: &ArrayRef) -> Result<ArrayRef> {
-    let broken = |e| Error::corrupt(format!("`add.{name}` in the checkpoint cannot be read")).caused_by(e);
-    conform(name, column).map_err(broken)
+    let unreadable = |e| Error::corrupt(format!("`add.{name}` in the checkpoint cannot be read")).caused_by(e);
+    conform(name, column).map_err(unreadable)
 }
 
 /// A member, null where its parent is.

@@ -11,7 +11,7 @@ use arrow_select::take::take;
 use deltic_protocol::log_bounds::parse_texts;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
-use super::decode::stats_path;
+use super::decode::{broken, stats_path};
 use crate::checkpoint::leaf::{self, Entries, Stop, Trimmed};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ impl From<Stop> for Failed {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Rare => Self::Rare,
-            Stop::Broken(what) => Self::Error(Error::corrupt(format!("the Parquet file cannot be read: {what}"))),
+            Stop::Broken(what) => Self::Error(broken(what)),
         }
     }
 }

@@ -331,7 +331,9 @@ impl FileTable {
             Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
         };
-        self.columns(group, columns, rows).await?.iter().map(of).collect()
+        let held = self.columns(group, columns, rows).await?;
+        let (part, _) = self.group(group).await?;
+        held.iter().map(of).collect::<Result<_>>().map_err(|e| e.in_file(part.path()))
     }
 
     /// Members of the files at `rows`, without the path, in their order.

@@ -5,11 +5,9 @@
 //!
 //! Invariant: what was trimmed is whole again for who asks (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`).
 
-use std::fmt::Write;
-
-use arrow_array::builder::StringBuilder;
-use arrow_array::{Array, StringArray};
+use arrow_array::StringArray;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
+use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
 use super::page::{Pages, Step};
@@ -22,11 +20,14 @@ const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_RATIO: usize = 8;
 const TOO_MUCH_TEXT: Stop = Stop::Broken("a dictionary makes more text than a file of this size has");
 
-/// Texts without what all of a page begin and end with.
+/// Texts without what all of a page begin and end with. Whether they are UTF-8 is seen when they are whole.
 #[derive(Debug)]
 pub(crate) struct Trimmed {
-    /// What is left of each; null where there is none. With what they share they would fit into one array, too.
-    rest: StringArray,
+    /// What is left of each.
+    rest: Bytes,
+    offsets: OffsetBuffer<i32>,
+    /// Which are there, if not all.
+    nulls: Option<NullBuffer>,
     /// In order; what the texts of a page share may be shared by those of the pages after it.
     shared: Vec<Shared>,
 }
@@ -36,8 +37,8 @@ pub(crate) struct Trimmed {
 struct Shared {
     /// The first row of the first page.
     from: usize,
-    prefix: Box<str>,
-    suffix: Box<str>,
+    prefix: Box<[u8]>,
+    suffix: Box<[u8]>,
 }
 
 /// Texts one behind the other, while they are decoded.
@@ -114,7 +115,8 @@ pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<S
         joined.valid.append_buffer(&there);
         Ok(())
     })?;
-    joined.finish()
+    let (bytes, offsets, nulls) = joined.finish();
+    StringArray::try_new(offsets, bytes.into(), nulls).map_err(|_| NO_UTF8)
 }
 
 /// All texts of a leaf, without what those of a page have in common.
@@ -158,12 +160,17 @@ pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
         // They must fit into one array when they are whole.
         if whole > most { Err(TOO_MUCH_TEXT) } else { i32::try_from(whole).map(drop).map_err(|_| Stop::Rare) }
     })?;
-    Ok(Trimmed { rest: joined.finish()?, shared })
+    let (rest, offsets, nulls) = joined.finish();
+    Ok(Trimmed { rest, offsets, nulls, shared })
 }
 
 /// How long the texts of a leaf are together with their lengths, as far as the file's own bytes justify it.
 fn likely(chunk: Chunk<'_>) -> usize {
     chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO))
+}
+
+fn nulls(mut valid: BooleanBufferBuilder) -> Option<NullBuffer> {
+    Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0)
 }
 
 impl Joined {
@@ -194,11 +201,10 @@ impl Joined {
             if there.value(slot) {
                 let text = texts.text()?;
                 whole += text.len();
-                let rest = text.strip_prefix(shared.prefix.as_bytes());
-                let Some(rest) = rest.and_then(|rest| rest.strip_suffix(shared.suffix.as_bytes())) else {
-                    return Ok(None);
-                };
-                self.extend(rest)?;
+                match shared.strip(text) {
+                    Some(rest) => self.extend(rest)?,
+                    None => return Ok(None),
+                }
             }
             self.end();
         }
@@ -224,15 +230,13 @@ impl Joined {
         self.offsets.push(self.last);
     }
 
-    fn finish(mut self) -> Decoded<StringArray> {
-        let nulls = Some(NullBuffer::new(self.valid.finish())).filter(|nulls| nulls.null_count() > 0);
-        let offsets = OffsetBuffer::new(self.offsets.into());
-        StringArray::try_new(offsets, self.bytes.into_bytes().into(), nulls).map_err(|_| NO_UTF8)
+    fn finish(self) -> (Bytes, OffsetBuffer<i32>, Option<NullBuffer>) {
+        (self.bytes.into_bytes(), OffsetBuffer::new(self.offsets.into()), nulls(self.valid))
     }
 }
 
 impl Shared {
-    /// Of so many texts, which is not 0; of whole characters, so that what is left of a text is text.
+    /// Of so many texts, which is not 0.
     fn of(from: usize, mut texts: Texts<'_>, count: usize) -> Decoded<Self> {
         let first = texts.text()?;
         let (mut prefix, mut suffix, mut shortest) = (first, first, first.len());
@@ -248,60 +252,72 @@ impl Shared {
             }
             shortest = shortest.min(text.len());
         }
-        let prefix = match std::str::from_utf8(prefix) {
-            Ok(prefix) => prefix,
-            // It ends inside a character.
-            Err(error) if error.error_len().is_none() => {
-                prefix.get(..error.valid_up_to()).and_then(|whole| std::str::from_utf8(whole).ok()).unwrap_or_default()
-            }
-            Err(_) => return Err(NO_UTF8),
-        };
         // What both have in the shortest text belongs to one of them.
         let excess = (prefix.len() + suffix.len()).saturating_sub(shortest);
         let suffix = suffix.get(excess..).unwrap_or_default();
-        let cut = suffix.iter().take_while(|byte| **byte & 0xc0 == 0x80).count();
-        let suffix = suffix.get(cut..).and_then(|suffix| std::str::from_utf8(suffix).ok()).ok_or(NO_UTF8)?;
         Ok(Self { from, prefix: prefix.into(), suffix: suffix.into() })
     }
 
     fn len(&self) -> usize {
         self.prefix.len() + self.suffix.len()
     }
+
+    /// What a text has between them, if it has both.
+    #[inline]
+    fn strip<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
+        let (prefix, rest) = text.split_at_checked(self.prefix.len())?;
+        let (rest, suffix) = rest.split_at_checked(rest.len().checked_sub(self.suffix.len())?)?;
+        (is_same(prefix, &self.prefix) && is_same(suffix, &self.suffix)).then_some(rest)
+    }
+}
+
+/// Whether two short texts of one length are the same: looked at here, eight bytes at a time, where a call would take
+/// longer.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let ((ones, one), (others, other)) = (one.as_chunks::<8>(), other.as_chunks());
+    ones.iter().zip(others).all(|(one, other)| u64::from_ne_bytes(*one) == u64::from_ne_bytes(*other))
+        && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
 impl Trimmed {
     /// How many rows there are.
     pub(crate) fn len(&self) -> usize {
-        self.rest.len()
+        self.offsets.len() - 1
     }
 
     /// Memory held.
     pub(crate) fn bytes(&self) -> usize {
         let shared = |shared: &Shared| size_of::<Shared>() + shared.len();
-        self.rest.get_array_memory_size() + self.shared.iter().map(shared).sum::<usize>()
+        let nulls = self.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
+        let offsets = self.offsets.inner().inner().capacity();
+        self.rest.len() + offsets + nulls + self.shared.iter().map(shared).sum::<usize>()
     }
 
     /// The whole texts of so many `rows`, which ascend.
-    pub(crate) fn whole(&self, rows: impl Iterator<Item = usize>, count: usize) -> StringArray {
+    pub(crate) fn whole(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<StringArray> {
         // Most texts are as long as others.
         let shared = self.shared.first().map_or(0, Shared::len);
-        let length = self.rest.values().len() / self.len().max(1) + shared + 1;
-        let mut texts = StringBuilder::with_capacity(count, count.saturating_mul(length));
+        let mut bytes = Vec::with_capacity(count.saturating_mul(self.rest.len() / self.len().max(1) + shared + 1));
+        let mut offsets = Vec::with_capacity(count + 1);
+        offsets.push(0);
+        let mut valid = BooleanBufferBuilder::new(count);
         let mut all_shared = self.shared.iter().peekable();
         let mut shared = None;
         for row in rows {
             while let Some(next) = all_shared.next_if(|next| next.from <= row) {
                 shared = Some(next);
             }
-            match shared.filter(|_| self.rest.is_valid(row)) {
-                Some(Shared { prefix, suffix, .. }) => {
-                    // Neither fails: it is memory that is written to.
-                    let _ = texts.write_str(prefix).and_then(|()| texts.write_str(self.rest.value(row)));
-                    texts.append_value(suffix);
-                }
-                None => texts.append_null(),
+            let text = shared.filter(|_| self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)));
+            valid.append(text.is_some());
+            if let (Some(Shared { prefix, suffix, .. }), Some([start, end])) = (text, self.offsets.get(row..row + 2)) {
+                bytes.extend_from_slice(prefix);
+                bytes.extend_from_slice(self.rest.get(*start as usize..*end as usize).unwrap_or_default());
+                bytes.extend_from_slice(suffix);
             }
+            offsets.push(i32::try_from(bytes.len()).map_err(|_| Stop::Rare)?);
         }
-        texts.finish()
+        let offsets = OffsetBuffer::new(offsets.into());
+        StringArray::try_new(offsets, bytes.into(), nulls(valid)).map_err(|_| NO_UTF8)
     }
 }

@@ -27,7 +27,7 @@ use self::floats::Floats;
 use self::integers::Integers;
 use self::mask::Mask;
 use self::texts::Texts;
-use super::decode::{Counts, Values};
+use super::decode::{Counts, Values, whole};
 use crate::error::{Error, Result};
 
 /// Rows to unpack.
@@ -87,13 +87,13 @@ enum Kind {
 }
 
 impl Packed {
-    pub(super) fn of(values: &Values) -> Self {
-        Self(match values {
+    /// # Errors
+    /// The values cannot be read.
+    pub(super) fn of(values: &Values) -> Result<Self> {
+        Ok(Self(match values {
             Values::Rows(rows) => Form::Rows(Mask::of(rows)),
             Values::Array(array) => Form::Array(Packing::of(array)),
-            Values::Trimmed(texts) => {
-                Form::Array(Packing::of(&(Arc::new(texts.whole(0..texts.len(), texts.len())) as ArrayRef)))
-            }
+            Values::Trimmed(texts) => Form::Array(Packing::of(&whole(texts, 0..texts.len(), texts.len())?)),
             Values::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|counts| {
                     let count = |counts: &Int64Array| Packing::of(&(Arc::new(counts.clone()) as ArrayRef));
@@ -105,7 +105,7 @@ impl Packed {
                 };
                 Form::Bounds { min: Packing::of(min), max, apart, counts }
             }
-        })
+        }))
     }
 
     /// Memory held.
