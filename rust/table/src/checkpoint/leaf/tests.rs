@@ -483,6 +483,9 @@ fn a_page_that_claims_more_than_there_can_be_is_not_believed() {
     let long = vec![b'x'; 32 * 1024];
     let data = [counted(run(1 << 16, 1)), vec![1], run(1 << 16, 0)].concat();
     let bytes = [page(2, 1, 0, &text(&long)), page(0, 1 << 16, 8, &data)].concat();
-    let found = array(chunk(&bytes, (1, 0), 1 << 16), &arrow_schema::DataType::Utf8, None);
-    assert!(matches!(found, Err(Stop::Broken(what)) if what.contains("more text")), "{found:?}");
+    let leaf = chunk(&bytes, (1, 0), 1 << 16);
+    let whole = array(leaf, &arrow_schema::DataType::Utf8, None).map(|_| ());
+    for found in [whole, trimmed(leaf).map(|_| ())] {
+        assert!(matches!(found, Err(Stop::Broken(what)) if what.contains("more text")), "{found:?}");
+    }
 }

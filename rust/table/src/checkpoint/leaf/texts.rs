@@ -137,7 +137,7 @@ pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
         let start = joined.end_of_rows();
         // What texts of one page share, those of the next one share, too; or it is found anew.
         let as_before = match shared.last().filter(|last| last.len() > 0) {
-            Some(last) => joined.trim(&there, texts.clone(), last)?,
+            Some(last) => joined.trim(&there, texts.clone(), last, most - whole)?,
             None => None,
         };
         let length = match as_before {
@@ -150,7 +150,7 @@ pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
                     let room = likely(chunk).saturating_sub(chunk.rows.saturating_mul(of_each));
                     joined.bytes = Large::with_room(room + room / 64).map_err(|_| Stop::Rare)?;
                 }
-                let length = joined.trim(&there, texts, &anew)?.ok_or(NO_UTF8)?;
+                let length = joined.trim(&there, texts, &anew, most - whole)?.ok_or(Stop::Rare)?;
                 shared.push(anew);
                 length
             }
@@ -158,7 +158,7 @@ pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
         joined.valid.append_buffer(&there);
         whole += length;
         // They must fit into one array when they are whole.
-        if whole > most { Err(TOO_MUCH_TEXT) } else { i32::try_from(whole).map(drop).map_err(|_| Stop::Rare) }
+        i32::try_from(whole).map(drop).map_err(|_| Stop::Rare)
     })?;
     let (rest, offsets, nulls) = joined.finish();
     Ok(Trimmed { rest, offsets, nulls, shared })
@@ -193,14 +193,23 @@ impl Joined {
         self.last = self.offsets.last().copied().unwrap_or_default();
     }
 
-    /// Appends the texts of a page without what they share, where one is there. Gives how long they are whole; nothing if
-    /// one of them does not share it.
-    fn trim(&mut self, there: &BooleanBuffer, mut texts: Texts<'_>, shared: &Shared) -> Decoded<Option<usize>> {
+    /// Appends the texts of a page without what they share, where one is there. Gives how long they are whole, `most` at
+    /// most; nothing if one of them does not share it.
+    fn trim(
+        &mut self,
+        there: &BooleanBuffer,
+        mut texts: Texts<'_>,
+        shared: &Shared,
+        most: usize,
+    ) -> Decoded<Option<usize>> {
         let mut whole = 0;
         for slot in 0..there.len() {
             if there.value(slot) {
                 let text = texts.text()?;
                 whole += text.len();
+                if whole > most {
+                    return Err(TOO_MUCH_TEXT);
+                }
                 match shared.strip(text) {
                     Some(rest) => self.extend(rest)?,
                     None => return Ok(None),
