@@ -7,6 +7,7 @@
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,7 +50,8 @@ struct Inner {
     protocol: Protocol,
     metadata: Metadata,
     shape: TableShape,
-    checksum: Option<VersionChecksum>,
+    /// The checksum of this very version, if there is one; read on first use, if opening had none.
+    checksum: Once<Option<VersionChecksum>>,
     fetched: Mutex<Vec<(LogFile, Bytes)>>,
     tail: Once<Tail>,
     /// Shared with the snapshots that this one was made from, and with those that will be made from it.
@@ -127,7 +129,7 @@ impl Snapshot {
         let protocol = protocol.ok_or_else(|| Error::corrupt("the log has no protocol action"))?;
         let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
         let shape = readable_shape(&protocol, &metadata)?;
-        let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum);
+        let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum).into();
         let (storage, tail) = (storage.clone(), Once::default());
         let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
         let (fetched, bytes) = if bytes > WAITING_BYTES { (Vec::new(), 0) } else { (fetched, bytes) };
@@ -177,7 +179,7 @@ impl Snapshot {
     /// A version by its number, which need not be a newer one; this very snapshot if the log still says the same of it.
     ///
     /// One LIST where both stand on the same checkpoint, and what is known of its files is shared. Of a later version only
-    /// the newer commits are read, and its checksum, once the commits of this one were replayed. Else it is opened anew.
+    /// the newer commits are read, once the commits of this one were replayed. Else it is opened anew.
     ///
     /// # Errors
     /// Those of [`Snapshot::open`].
@@ -195,12 +197,7 @@ impl Snapshot {
                 Ok(self.clone())
             }
             Ok(segment) => match self.continued(listing, version) {
-                Some(further) => {
-                    let is_counted = further.checksum.as_ref().is_some_and(|file| file.name.version() == version);
-                    let checksum = OptionFuture::from(is_counted.then(|| checksum(storage, &further)));
-                    let (reached, checksum) = join(self.extended_at(further.clone()), checksum).await;
-                    Ok(reached?.with_checksum(checksum.flatten().map(|(_, checksum)| checksum)))
-                }
+                Some(further) => self.extended_at(further).await,
                 None => Self::load_at(storage, segment, known).await,
             },
             // What is before this listing may be of use, and tells more of what is missing.
@@ -240,8 +237,8 @@ impl Snapshot {
 
     /// A snapshot that nobody else has yet, with the checksum of its version.
     fn with_checksum(mut self, checksum: Option<VersionChecksum>) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.checksum = checksum;
+        if let (Some(inner), Some(checksum)) = (Arc::get_mut(&mut self.0), checksum) {
+            inner.checksum = Some(checksum).into();
         }
         self
     }
@@ -260,7 +257,8 @@ impl Snapshot {
         let newer = Tail::replay(stream::iter(newer.into_iter().map(Ok))).await?;
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
         let tail = Once::from(self.tail().await?.extended(newer)?);
-        let (storage, files, fetched, checksum) = (known.storage.clone(), known.files.clone(), Mutex::default(), None);
+        let (storage, files, fetched) = (known.storage.clone(), known.files.clone(), Mutex::default());
+        let checksum = Once::default();
         let cache_bytes = AtomicUsize::new(known.cache_bytes.load(Ordering::Relaxed));
         let gone = known.gone.clone();
         let inner =
@@ -304,9 +302,21 @@ impl Snapshot {
         &self.0.shape
     }
 
-    /// The checksum of this very version, if there is one.
+    /// The checksum of this very version, if it was read.
     pub fn checksum(&self) -> Option<&VersionChecksum> {
-        self.0.checksum.as_ref()
+        self.0.checksum.get().and_then(Option::as_ref)
+    }
+
+    /// The same, read now if it was not.
+    async fn read_checksum(&self) -> Option<&VersionChecksum> {
+        let read = async || {
+            let segment = &self.0.segment;
+            let is_own = segment.checksum.as_ref().is_some_and(|file| file.name.version() == segment.version);
+            let found = if is_own { checksum(&self.0.storage, segment).await } else { None };
+            Ok::<_, Infallible>(found.map(|(_, checksum)| checksum))
+        };
+        let Ok(checksum) = self.0.checksum.get_or_try_init(read).await;
+        checksum.as_ref()
     }
 
     /// The commits after the checkpoint, parsed and replayed on first use.
@@ -381,7 +391,7 @@ impl Snapshot {
 
     /// How many files are live.
     pub async fn num_files(&self) -> Result<u64> {
-        if let Some(files) = self.0.checksum.as_ref().and_then(|c| u64::try_from(c.num_files).ok()) {
+        if let Some(files) = self.read_checksum().await.and_then(|c| u64::try_from(c.num_files).ok()) {
             return Ok(files);
         }
         let columns = AddColumns { members: vec!["path", "deletionVector"], ..AddColumns::default() };
