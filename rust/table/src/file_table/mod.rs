@@ -16,6 +16,7 @@ pub(crate) mod claims;
 mod decode;
 mod direct;
 mod groups;
+mod known;
 mod packed;
 mod pieces;
 
@@ -38,7 +39,8 @@ use parquet::arrow::arrow_reader::RowSelection;
 pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, Held};
 use self::claims::Claims;
-use self::decode::{KnownBounds, Values};
+use self::decode::Values;
+use self::known::KnownBounds;
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{OpenCheckpoint, action_rows};
 use crate::error::{Error, Result};
