@@ -114,7 +114,7 @@ pub(crate) fn commit_files(
     let (job, storage) = open(spec, storage_options)?;
     let clock = Clock::default();
     let files = files.into_iter().map(|bytes| DataFile::from_bytes(&bytes));
-    let commit = job.commit_each(&storage, files, (&clock, None));
+    let commit = job.commit_each(&storage, files, &clock);
     let outcome = run_to_end(py, commit, &clock, |outcome| (outcome.attempts > 0).then_some(outcome.version))?;
     let text = serde_json::to_string(&outcome);
     Ok(text.map_err(|e| Error::internal("a commit's outcome has no JSON form").caused_by(e))?)

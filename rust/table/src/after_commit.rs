@@ -1,7 +1,8 @@
 //! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, and now and then
 //! a look for log files that have expired.
 //!
-//! The commit stands whatever happens here: failures are reported, never raised.
+//! The commit stands whatever happens here: failures are reported, never raised. Only of one that builds on a version that
+//! nobody looked for at the time it is found out, too, whether it does stand.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::conflict::TableState;
+use deltic_protocol::conflict::{Conflict, TableState};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::increment::{Step, following};
 use deltic_protocol::log::name::checksum_name;
@@ -19,12 +20,13 @@ use futures::TryStreamExt;
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint::write::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
-use crate::error::{Error, Result};
+use crate::commit::Committer;
+use crate::error::{Error, Kind, Result};
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
 use crate::trail::Trail;
-use crate::transaction::{Committed, state_of};
+use crate::transaction::{Committed, Failed, state_of, unknown_outcome};
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;
@@ -84,17 +86,17 @@ impl AfterCommit {
     pub(crate) async fn run_if<E>(
         storage: &Storage,
         committed: &Committed,
-        (known, stands): (&Base, impl Future<Output = Result<(), E>>),
+        (known, stands): (Option<&Base>, impl Future<Output = Result<(), E>>),
         now_ms: i64,
     ) -> Result<Self, E> {
-        let (stands, checksum) = futures::join!(stands, increment(storage, committed, Some(known)));
+        let (stands, checksum) = futures::join!(stands, increment(storage, committed, known));
         if let Err(error) = stands {
             if !matches!(checksum, Ok(None)) {
                 let _deleted = storage.delete(&log_path(&checksum_name(committed.version))).await;
             }
             return Err(error);
         }
-        Ok(Self::follow(storage, committed, (Some(known), checksum), now_ms).await)
+        Ok(Self::follow(storage, committed, (known, checksum), now_ms).await)
     }
 
     async fn follow(
@@ -257,4 +259,30 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     checksum.domain_metadata = Some(snapshot.domains().await?);
     checksum.in_commit_timestamp_opt = properties.in_commit_timestamps()?.and(state.timestamp);
     Ok(checksum)
+}
+
+/// Whether a commit stands that builds on a version that nobody looked for since its commit had `length`: the table may
+/// have been deleted meanwhile, or made anew. Where no length is given, it was looked for just now.
+pub(crate) async fn stands(
+    committer: &dyn Committer,
+    committed: &Committed,
+    (base, length): (&TableState, Option<u64>),
+) -> Result<(), Failed> {
+    let Some(length) = length else { return Ok(()) };
+    match committer.withdraw_if_astray(committed.version, (base, length)).await {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            let message = format!(
+                "the table was deleted or made anew since its version {} was made or read, so nothing was committed; \
+                 begin again",
+                base.version
+            );
+            Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
+        }
+        // It is in the log, and nobody knows whether it counts.
+        Err(error) => {
+            let txn_id = txn_id(committed).unwrap_or_default();
+            Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error)))
+        }
+    }
 }

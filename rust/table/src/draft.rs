@@ -21,7 +21,7 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::after_commit::{AfterCommit, Base};
+use crate::after_commit::{AfterCommit, Base, stands};
 use crate::commit::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_spec};
@@ -35,7 +35,7 @@ use crate::write::spec::{DataFile, WriteSpec};
 mod remembered;
 mod whole_files;
 
-use remembered::{is_outdated, stands};
+use remembered::is_outdated;
 use whole_files::{batch_of, covered, remove_columns};
 
 /// What a caller says of a transaction when it begins.
@@ -485,8 +485,8 @@ impl Draft {
     async fn commit_once(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>, Failed> {
         let (storage, known) = (self.storage.clone(), self.base.clone());
         let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
-        let stands = stands(committer, &committed, &known);
-        let after = AfterCommit::run_if(&storage, &committed, (&known, stands), pace.now_ms()).await?;
+        let stands = stands(committer, &committed, (&known.state, known.remembered()));
+        let after = AfterCommit::run_if(&storage, &committed, (Some(&known), stands), pace.now_ms()).await?;
         Ok(Some(Outcome { committed, metrics, after }))
     }
 

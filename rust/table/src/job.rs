@@ -22,7 +22,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::after_commit::{AfterCommit, Base};
+use crate::after_commit::{AfterCommit, stands};
 use crate::checkpoint::read::AddColumns;
 use crate::commit::LogCommitter;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
 /// Layout of the byte form; another one is refused.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// What happens to the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +77,8 @@ pub struct WriteJob {
     pub location: String,
     mode: Mode,
     base: Option<TableState>,
+    /// The length of the base's commit: when the job is committed, the table may be another.
+    base_length: Option<u64>,
     created: Option<(Protocol, Metadata)>,
     spec: WriteSpec,
     options: WriteOptions,
@@ -94,9 +96,6 @@ pub struct WriteOutcome {
     pub num_added_files: u64,
     /// Counters, as in the commit's `operationMetrics`.
     pub metrics: Map<String, Value>,
-    /// What the next commit through the same handle may build on; none if nothing was committed.
-    #[serde(skip)]
-    pub base: Option<Base>,
 }
 
 /// What identifies a new table and a new transaction; passed in, since neither may come from hidden randomness.
@@ -129,7 +128,11 @@ impl WriteJob {
             }
             Ok(snapshot) => {
                 let state = state_of(&snapshot).await?;
-                Self::plan_on(storage, state, schema, mode, partition_by, (options, ids))
+                check_existing(&state, mode, partition_by, &options).map_err(in_table)?;
+                check_columns(&state, schema).map_err(in_table)?;
+                let spec = write_spec(&state.metadata, &options).map_err(in_table)?;
+                let length = snapshot.segment().latest_commit().map(|file| file.size);
+                Ok(Self::new(storage, mode, Some((state, length)), None, spec, (options, ids)))
             }
             Err(e) if e.is_not_found() => {
                 let table = NewTable {
@@ -141,39 +144,24 @@ impl WriteJob {
                 };
                 let (protocol, metadata) = table.actions(ids, pace).map_err(in_table)?;
                 let spec = write_spec(&metadata, &options).map_err(in_table)?;
-                Ok(Self::new(storage, (mode, None, Some((protocol, metadata))), spec, (options, ids)))
+                Ok(Self::new(storage, mode, None, Some((protocol, metadata)), spec, (options, ids)))
             }
             Err(e) => Err(e),
         }
     }
 
-    /// Plans a write into a table that is known already, without asking the store: for handles that have committed.
-    ///
-    /// # Errors
-    /// As [`WriteJob::plan`].
-    pub fn plan_on(
-        storage: &Storage,
-        state: TableState,
-        schema: &Schema,
-        mode: Mode,
-        partition_by: Option<&[String]>,
-        (options, ids): (WriteOptions, &dyn Ids),
-    ) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(storage.location());
-        check_existing(&state, mode, partition_by, &options).map_err(in_table)?;
-        check_columns(&state, schema).map_err(in_table)?;
-        let spec = write_spec(&state.metadata, &options).map_err(in_table)?;
-        Ok(Self::new(storage, (mode, Some(state), None), spec, (options, ids)))
-    }
-
     fn new(
         storage: &Storage,
-        (mode, base, created): (Mode, Option<TableState>, Option<(Protocol, Metadata)>),
+        mode: Mode,
+        base: Option<(TableState, Option<u64>)>,
+        created: Option<(Protocol, Metadata)>,
         spec: WriteSpec,
         (options, ids): (WriteOptions, &dyn Ids),
     ) -> Self {
         let (location, txn_id) = (storage.location().to_owned(), ids.unique());
-        Self { form: FORM, location, mode, base, created, spec, options, txn_id }
+        let (base, length) = base.unzip();
+        let base_length = length.flatten();
+        Self { form: FORM, location, mode, base, base_length, created, spec, options, txn_id }
     }
 
     /// The byte form.
@@ -198,20 +186,16 @@ impl WriteJob {
     }
 
     /// Commits written files. A checksum follows, and a checkpoint when one is due; a failure of that is reported in the
-    /// metrics. `known` is what the handle's last commit left.
+    /// metrics.
     ///
     /// If the application's write is in the table already, nothing is committed, with no attempt, and the files are
     /// removed. A job that was committed can be committed again and gives the same version.
     ///
     /// # Errors
-    /// As [`Transaction::commit`]; `Conflict` also if two writers create the table at once.
-    pub async fn commit(
-        &self,
-        storage: &Storage,
-        files: Vec<DataFile>,
-        (pace, known): (&dyn Pace, Option<&Base>),
-    ) -> Result<WriteOutcome> {
-        self.commit_each(storage, files.into_iter().map(Ok), (pace, known)).await
+    /// As [`Transaction::commit`]; `Conflict` also if two writers create the table at once, or if it is not the one that the
+    /// job was planned for.
+    pub async fn commit(&self, storage: &Storage, files: Vec<DataFile>, pace: &dyn Pace) -> Result<WriteOutcome> {
+        self.commit_each(storage, files.into_iter().map(Ok), pace).await
     }
 
     /// As [`WriteJob::commit`], of files that are looked at one by one: there may be a million.
@@ -222,12 +206,12 @@ impl WriteJob {
         &self,
         storage: &Storage,
         files: impl Iterator<Item = Result<DataFile>>,
-        (pace, known): (&dyn Pace, Option<&Base>),
+        pace: &dyn Pace,
     ) -> Result<WriteOutcome> {
         let in_table = |e: Error| e.in_table(storage.location());
         if let Some(version) = self.committed_before(storage).await? {
             self.abort(storage, files.collect::<Result<_>>()?).await;
-            return Ok(WriteOutcome { version, attempts: 0, num_added_files: 0, metrics: Map::new(), base: None });
+            return Ok(WriteOutcome { version, attempts: 0, num_added_files: 0, metrics: Map::new() });
         }
         let mut metrics = Map::new();
         let mut actions = Actions::new();
@@ -269,11 +253,19 @@ impl WriteJob {
             user_metadata: self.options.user_metadata.clone(),
             txn_id: self.txn_id.clone(),
         };
-        let committed = transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
+        let committer = LogCommitter::new(storage.clone());
+        let committed = transaction.commit(&committer, pace).await.map_err(in_table)?;
         let (version, attempts) = (committed.version, committed.attempts);
-        let AfterCommit { base, failed } = AfterCommit::run(storage, &committed, known, pace.now_ms()).await;
+        let stands = async {
+            match &self.base {
+                Some(base) => stands(&committer, &committed, (base, self.base_length)).await,
+                None => Ok(()),
+            }
+        };
+        let after = AfterCommit::run_if(storage, &committed, (None, stands), pace.now_ms()).await;
+        let AfterCommit { failed, .. } = after.map_err(|failed| in_table(failed.into()))?;
         metrics.extend(failed.into_iter().map(|(what, error)| (what.to_owned(), json!(error.to_string()))));
-        Ok(WriteOutcome { version, attempts, num_added_files, metrics, base: Some(base) })
+        Ok(WriteOutcome { version, attempts, num_added_files, metrics })
     }
 
     /// The version that the job was planned on, if the application's write (or a later one) is in it.

@@ -80,7 +80,7 @@ fn file(path: &str) -> DataFile {
 }
 
 async fn commit(job: &WriteJob, sample: &Sample, files: &[&str]) -> Result<WriteOutcome> {
-    job.commit(&sample.storage, files.iter().map(|f| file(f)).collect(), (&World::default(), None)).await
+    job.commit(&sample.storage, files.iter().map(|f| file(f)).collect(), &World::default()).await
 }
 
 async fn write(sample: &Sample, mode: Mode, files: &[&str]) -> Result<u64> {
@@ -256,6 +256,41 @@ async fn a_change_of_the_schema_in_between_is_a_conflict() {
 }
 
 // --- once only
+
+/// Whoever plans a job may commit it hours later.
+#[tokio::test]
+async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
+    for versions in [0, 2, 6] {
+        let sample = Sample::new();
+        for file in ["a", "b", "c"] {
+            write(&sample, Mode::Append, &[file]).await.unwrap();
+        }
+        let jobs = [plan(&sample, Mode::Append).await.unwrap(), plan(&sample, Mode::Overwrite).await.unwrap()];
+        for (job, job_mode) in jobs.into_iter().zip([Mode::Append, Mode::Overwrite]) {
+            std::fs::remove_dir_all(sample.log("")).unwrap();
+            for version in 0..versions {
+                write(&sample, Mode::Append, &[&format!("of-another-table-{version}")]).await.unwrap();
+            }
+            std::fs::create_dir_all(sample.log("")).unwrap();
+            let before = listed(&sample);
+            let outcome = commit(&job, &sample, &["d"]).await;
+            match job_mode {
+                Mode::Append => conflict(outcome, Conflict::MetadataChanged),
+                // What it would remove is not there, or not the same.
+                _ => assert!(outcome.unwrap_err().table().is_some()),
+            }
+            assert_eq!(listed(&sample), before, "after {versions} versions");
+        }
+    }
+}
+
+/// The names in the log.
+fn listed(sample: &Sample) -> Vec<String> {
+    let entries = std::fs::read_dir(sample.log("")).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
 
 #[tokio::test]
 async fn a_job_that_is_committed_twice_is_in_the_log_once() {

@@ -13,12 +13,11 @@ use deltic_protocol::conflict::{Actions, Conflict, MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::{Draft, check_writable};
-use crate::after_commit::{Base, txn_id};
-use crate::commit::Committer;
-use crate::error::{Error, Kind, Result};
+use crate::after_commit::Base;
+use crate::error::{Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Syncing;
-use crate::transaction::{Committed, Failed, unknown_outcome};
+use crate::transaction::Failed;
 
 /// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
@@ -91,28 +90,6 @@ pub(super) fn is_outdated(failed: &Failed) -> bool {
             matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
         }
         Failed::Perhaps(_) => false,
-    }
-}
-
-/// Whether a commit stands that was put after `base`. If that is remembered, the table may have been deleted since, or made
-/// anew.
-pub(super) async fn stands(committer: &dyn Committer, committed: &Committed, base: &Base) -> Result<(), Failed> {
-    let Some(length) = base.remembered() else { return Ok(()) };
-    match committer.withdraw_if_astray(committed.version, (&base.state, length)).await {
-        Ok(false) => Ok(()),
-        Ok(true) => {
-            let message = format!(
-                "the table was deleted or made anew since this handle made version {}, so nothing was committed; begin \
-                 again",
-                base.state.version
-            );
-            Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
-        }
-        // It is in the log, and nobody knows whether it counts.
-        Err(error) => {
-            let txn_id = txn_id(committed).unwrap_or_default();
-            Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error)))
-        }
     }
 }
 
