@@ -16,14 +16,16 @@ use deltic_protocol::log_bounds::statistics;
 use deltic_protocol::stats::text::complete;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
 use deltic_table::error::Result;
+use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
 use futures::TryStreamExt;
 
 const NAME: &str = "00000000000000000003.checkpoint.parquet";
 
-static RUNTIME: LazyLock<tokio::runtime::Runtime> =
-    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().max_blocking_threads(2).build().unwrap());
+static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap()
+});
 
 pub(crate) fn run(data: &[u8]) {
     let file = file(data);
@@ -131,5 +133,22 @@ async fn read_table(storage: &Storage) -> Result<()> {
         })
         .await?;
     assert_eq!(counted, files);
+    // What plans of few files keep serves those of others, and of all.
+    let is_plain = |name: &&String| name.chars().all(|c| c.is_ascii_lowercase());
+    let names = leaves.iter().filter(|leaf| leaf.path.len() == 1).filter_map(|leaf| leaf.path.first());
+    for name in names.filter(is_plain).take(3) {
+        for filter in [format!("`{name}` IS NULL"), format!("`{name}` IS NOT NULL")] {
+            assert!(planned(&snapshot, Some(&filter)).await? <= files);
+        }
+    }
+    assert_eq!(planned(&snapshot, None).await?, files);
     Ok(())
+}
+
+/// How many files a plan keeps, which it lists.
+async fn planned(snapshot: &Snapshot, filter: Option<&str>) -> Result<u64> {
+    let plan = ScanPlan::new(snapshot, None, filter).await?;
+    let (_, batches) = plan.to_batches().await?;
+    assert_eq!(batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>(), plan.files_kept);
+    Ok(plan.files_kept)
 }
