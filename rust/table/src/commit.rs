@@ -12,7 +12,6 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
-use deltic_protocol::log::segment::LogFile;
 use futures::future::BoxFuture;
 
 use crate::error::{Error, Kind, Result};
@@ -122,18 +121,21 @@ impl Committer for LogCommitter {
                 Err(e) => return Err(e),
             }
             // The log of the same table may have been cleaned meanwhile. The version before tells, for the checksum of this
-            // one says what its writer remembered.
-            let leads_here = match Snapshot::open(&self.storage, Some(version.saturating_sub(1))).await {
-                Ok(snapshot) if snapshot.metadata().id == base.metadata.id => return Ok(false),
-                Ok(_) => true,
-                Err(e) if e.is_not_found() || *e.kind() == Kind::Corrupt => false,
-                Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => true,
-                Err(e) => return Err(e),
-            };
-            // Of another table's log only the end may go. What no version leads to nobody can build on.
-            let is_followed = |listing: &[LogFile]| listing.iter().any(|file| file.name.version() > version);
-            if leads_here && is_followed(&log_reader::list(&self.storage, version).await?) {
-                let message = "the table was made anew meanwhile, and others have built on this commit";
+            // one says what its writer remembered; but a commit that was found in the log may be the first that cleaning
+            // left, behind a checkpoint of its version.
+            for at in [version.saturating_sub(1), version] {
+                match Snapshot::open(&self.storage, Some(at)).await {
+                    Ok(snapshot) if snapshot.metadata().id == base.metadata.id => return Ok(false),
+                    Ok(_) => break,
+                    Err(e) if e.is_not_found() || *e.kind() == Kind::Corrupt => {}
+                    Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => break,
+                    Err(e) => return Err(e),
+                }
+            }
+            // Only the end of a log may go.
+            let listing = log_reader::list(&self.storage, version).await?;
+            if listing.iter().any(|file| file.name.version() > version) {
+                let message = "the table was cleaned or made anew meanwhile, and others have built on this commit";
                 return Err(Error::storage(false, message).at_version(version));
             }
             self.storage.delete(&log_path(&commit_name(version))).await?;

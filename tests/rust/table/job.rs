@@ -284,6 +284,29 @@ async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
     }
 }
 
+/// The log before a commit may be gone when its writer asks again.
+#[tokio::test]
+async fn a_job_that_is_committed_again_after_cleaning_keeps_its_commit() {
+    for followed in [false, true] {
+        let sample = Sample::new();
+        for file in ["a", "b"] {
+            write(&sample, Mode::Append, &[file]).await.unwrap();
+        }
+        let job = plan(&sample, Mode::Append).await.unwrap();
+        assert_eq!(commit(&job, &sample, &["c"]).await.unwrap().version, 2);
+        deltic_table::checkpoint::write::checkpoint(&sample.storage, World::default().now_ms()).await.unwrap();
+        if followed {
+            write(&sample, Mode::Append, &["d"]).await.unwrap();
+        }
+        for version in 0..2 {
+            sample.delete(&format!("{version:020}.json"));
+        }
+        let before = (listed(&sample), files(&sample).await);
+        assert_eq!(commit(&job, &sample, &["c"]).await.unwrap().version, 2);
+        assert_eq!((listed(&sample), files(&sample).await), before, "{followed}");
+    }
+}
+
 /// The names in the log.
 fn listed(sample: &Sample) -> Vec<String> {
     let entries = std::fs::read_dir(sample.log("")).unwrap();
