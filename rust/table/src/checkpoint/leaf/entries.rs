@@ -79,7 +79,7 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
             if slots > keys.rows {
                 return Ok(None);
             }
-            let page = packed.open(keys, &mut scratch.page)?;
+            let page = packed.open(keys, &mut scratch.pages[0])?;
             if page.encoding != Encoding::Dictionary || page.repeated(keys)?.count_set_bits() > 0 {
                 return Ok(None);
             }
@@ -198,7 +198,7 @@ impl Distinct {
 /// Shows every slot: whether it begins a row, and its value if it has one.
 fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+        let Scratch { pages: [buffer, _], dictionary: dictionary_buffer, codes } = scratch;
         let mut rest = chunk.bytes;
         let dictionary = opened(&mut rest, chunk, dictionary_buffer)?;
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;

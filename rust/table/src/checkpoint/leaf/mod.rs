@@ -13,6 +13,7 @@ mod entries;
 mod hybrid;
 pub(crate) mod lengths;
 mod page;
+mod snappy;
 mod texts;
 mod values;
 pub(crate) mod views;
@@ -27,7 +28,7 @@ use parquet::basic::{Compression, Type as PhysicalType};
 use simdutf8::basic::from_utf8;
 
 pub(crate) use self::entries::{Entries, NONE, entries};
-use self::page::{Encoding, Pages, Step};
+use self::page::{Encoding, Opened, Pages, Step, each_opened};
 pub(crate) use self::texts::{Trimmed, trimmed};
 use self::values::{Number, TextDictionary, Texts, spread};
 
@@ -75,7 +76,7 @@ pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<
 /// Memory that is used for one chunk after another.
 #[derive(Default)]
 struct Scratch {
-    page: Vec<u8>,
+    pages: [Vec<u8>; 2],
     dictionary: Vec<u8>,
     codes: Vec<u32>,
 }
@@ -95,7 +96,8 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     // Never waits: a lock that was held when the process forked stays held in the child.
     let mut scratch = WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default();
     let done = work(&mut scratch);
-    for buffer in [&mut scratch.page, &mut scratch.dictionary] {
+    let [page, second] = &mut scratch.pages;
+    for buffer in [page, second, &mut scratch.dictionary] {
         if buffer.capacity() > KEPT_BUFFER {
             *buffer = Vec::new();
         }
@@ -115,7 +117,7 @@ pub(crate) fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
         let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionary)?;
         while let Some(step) = pages.step()? {
             if let Step::Wanted(packed) = step {
-                there.append_buffer(&packed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
+                there.append_buffer(&packed.open(chunk, &mut scratch.pages[0])?.defined(chunk, least)?);
             }
         }
         Ok(there.finish())
@@ -178,7 +180,7 @@ where
                     continue;
                 }
             };
-            let page = packed.open(chunk, &mut scratch.page)?;
+            let page = packed.open(chunk, &mut scratch.pages[0])?;
             let there = page.defined(chunk, chunk.max_definition)?;
             let found = there.count_set_bits();
             let out = if few.is_some() { &mut of_page } else { &mut values };
@@ -243,7 +245,7 @@ impl TextPages {
         let mut done = Vec::new();
         let mut rest = chunk.bytes;
         with_scratch(|scratch| {
-            let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+            let Scratch { pages: buffers, dictionary: dictionary_buffer, codes } = scratch;
             if self.dictionary.is_none() {
                 let mut after = rest;
                 let Some(page) = whole(page::opened(&mut after, chunk, dictionary_buffer), is_last)? else {
@@ -254,33 +256,44 @@ impl TextPages {
                 rest = after;
             }
             let known = self.dictionary.as_ref().and_then(Option::as_ref).map(|(texts, page)| (texts, page.as_slice()));
-            while self.at < chunk.rows {
+            let (mut shown, at) = (self.at, &mut self.at);
+            let next = || {
+                if *at == chunk.rows {
+                    return Ok(None);
+                }
                 let mut after = rest;
-                let Some(packed) = whole(page::split(&mut after), is_last)? else { break };
-                let packed = match packed {
-                    Some(packed) => packed,
-                    None if is_last => return Err(page::OTHER_ROWS),
-                    None => break,
+                let packed = match whole(page::split(&mut after), is_last)? {
+                    Some(Some(packed)) => packed,
+                    Some(None) if is_last => return Err(page::OTHER_ROWS),
+                    _ => return Ok(None),
                 };
                 rest = after;
-                let start = self.at;
-                self.at = Some(start + packed.values).filter(|at| *at <= chunk.rows).ok_or(page::OTHER_ROWS)?;
-                if rows.is_some_and(|rows| rows.slice(start, packed.values).count_set_bits() == 0) {
-                    done.push(read(&vec![None; packed.values]));
-                    continue;
-                }
-                let page = packed.open(chunk, buffer)?;
+                let start = *at;
+                *at = Some(start + packed.values).filter(|at| *at <= chunk.rows).ok_or(page::OTHER_ROWS)?;
+                let is_wanted = rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
+                Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
+            };
+            each_opened(chunk, buffers, next, |opened| {
+                let page = match opened {
+                    Opened::Page(page) => page,
+                    Opened::Unwanted(count) => {
+                        shown += count;
+                        done.push(read(&vec![None; count]));
+                        return Ok(());
+                    }
+                };
                 let there = page.defined(chunk, chunk.max_definition)?;
                 let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
                 let mut texts = Vec::with_capacity(page.values);
                 for slot in 0..page.values {
                     let bytes = if there.value(slot) { Some(values.text()?) } else { None };
-                    let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(start + slot)));
+                    let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(shown + slot)));
                     texts.push(wanted.map(|bytes| from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
                 }
+                shown += page.values;
                 done.push(read(&texts));
-            }
-            Ok(())
+                Ok(())
+            })
         })?;
         Ok((done, chunk.bytes.len() - rest.len()))
     }

@@ -9,12 +9,13 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use parquet::basic::Compression;
 
 use super::hybrid::Runs;
-use super::{Chunk, Decoded, Stop};
+use super::{Chunk, Decoded, Stop, snappy};
 use crate::footer::thrift::{FALSE, I32, STRUCT, Thrift};
 
 pub(super) const BROKEN_HEADER: Stop = Stop::Broken("a page header cannot be read");
 pub(super) const CUT_OFF: Stop = Stop::Broken("a page is cut off");
 pub(super) const OTHER_ROWS: Stop = Stop::Broken("a column chunk has another number of rows than its row group");
+const NO_SNAPPY: Stop = Stop::Broken("a page is no Snappy");
 const WRONG_LENGTH: Stop = Stop::Broken("a page has another length than its header says");
 
 /// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.
@@ -118,6 +119,39 @@ impl<'c> Pages<'c> {
         let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
         Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
     }
+}
+
+/// A page that was opened, or rows that are not wanted.
+pub(super) enum Opened<'p> {
+    Page(Page<'p>),
+    Unwanted(usize),
+}
+
+/// Opens what `next` gives, two pages at once where two follow each other, and shows it in the same order.
+pub(super) fn each_opened<'c>(
+    chunk: Chunk<'c>,
+    buffers: &mut [Vec<u8>; 2],
+    mut next: impl FnMut() -> Decoded<Option<Step<'c>>>,
+    mut show: impl FnMut(Opened<'_>) -> Decoded<()>,
+) -> Decoded<()> {
+    let mut following = next()?;
+    while let Some(step) = following.take() {
+        following = next()?;
+        match (step, &following) {
+            (Step::Unwanted(count), _) => show(Opened::Unwanted(count))?,
+            (Step::Wanted(packed), Some(Step::Wanted(second))) => {
+                let [page, second] = Packed::open_two([&packed, second], chunk, buffers)?;
+                show(Opened::Page(page))?;
+                show(Opened::Page(second))?;
+                following = next()?;
+            }
+            (Step::Wanted(packed), _) => {
+                let [buffer, _] = buffers;
+                show(Opened::Page(packed.open(chunk, buffer)?))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The dictionary at the front of `rest`, if there is one, taken off it and opened.
@@ -243,32 +277,67 @@ impl<'c> Packed<'c> {
     where
         'c: 'p,
     {
-        let Self { values, encoding, .. } = *self;
-        let (codec, nests, is_optional) = (chunk.codec, chunk.max_repetition > 0, chunk.max_definition > 0);
+        let (codec, bytes, size) = self.body(chunk.codec)?;
+        self.page(chunk, decompress(codec, bytes, size, buffer)?)
+    }
+
+    /// The same with two pages at once.
+    pub(super) fn open_two<'p>(pages: [&Self; 2], chunk: Chunk<'_>, buffers: &'p mut [Vec<u8>; 2]) -> Decoded<[Page<'p>; 2]>
+    where
+        'c: 'p,
+    {
+        let [first, second] = pages;
+        let [buffer, other_buffer] = buffers;
+        let ((codec, bytes, size), (other_codec, other_bytes, other_size)) =
+            (first.body(chunk.codec)?, second.body(chunk.codec)?);
+        if codec != Compression::SNAPPY || other_codec != Compression::SNAPPY {
+            return Ok([first.open(chunk, buffer)?, second.open(chunk, other_buffer)?]);
+        }
+        let (out, other_out) = (snappy_room(bytes, size, buffer)?, snappy_room(other_bytes, other_size, other_buffer)?);
+        snappy::decompress([bytes, other_bytes], [out, other_out]).ok_or(NO_SNAPPY)?;
+        Ok([first.page(chunk, out)?, second.page(chunk, other_out)?])
+    }
+
+    /// What is compressed, how, and how long it becomes.
+    fn body(&self, codec: Compression) -> Decoded<(Compression, &'c [u8], usize)> {
         match self.levels {
-            Levels::Inside(are_runs) => {
-                let mut data = decompress(codec, self.bytes, self.size, buffer)?;
-                let (mut repetition, mut definition) = (&[][..], &[][..]);
-                if !self.is_dictionary {
-                    // Spark's writer gives levels that are not there another encoding.
-                    if (nests && !are_runs[0]) || (is_optional && !are_runs[1]) {
-                        return Err(Stop::Rare);
-                    }
-                    repetition = if nests { counted(&mut data)? } else { repetition };
-                    definition = if is_optional { counted(&mut data)? } else { definition };
-                }
-                Ok(Page { values, encoding, repetition, definition, data })
-            }
+            Levels::Inside(_) => Ok((codec, self.bytes, self.size)),
             Levels::Before(repetition, definition, is_compressed) => {
-                let (repetition, rest) = self.bytes.split_at_checked(repetition).ok_or(CUT_OFF)?;
-                let (definition, rest) = rest.split_at_checked(definition).ok_or(CUT_OFF)?;
-                let size = self.size.checked_sub(repetition.len() + definition.len()).ok_or(WRONG_LENGTH)?;
+                let levels = repetition.checked_add(definition).ok_or(CUT_OFF)?;
+                let (_, rest) = self.bytes.split_at_checked(levels).ok_or(CUT_OFF)?;
+                let size = self.size.checked_sub(levels).ok_or(WRONG_LENGTH)?;
                 // Of nulls alone nothing is left to compress.
                 let codec = if is_compressed && !rest.is_empty() { codec } else { Compression::UNCOMPRESSED };
-                let data = decompress(codec, rest, size, buffer)?;
-                Ok(Page { values, encoding, repetition, definition, data })
+                Ok((codec, rest, size))
             }
         }
+    }
+
+    /// Finds levels and values, once the body is decompressed.
+    fn page<'p>(&self, chunk: Chunk<'_>, mut data: &'p [u8]) -> Decoded<Page<'p>>
+    where
+        'c: 'p,
+    {
+        let Self { values, encoding, .. } = *self;
+        let (nests, is_optional) = (chunk.max_repetition > 0, chunk.max_definition > 0);
+        let (mut repetition, mut definition) = (&[][..], &[][..]);
+        match self.levels {
+            Levels::Inside(_) if self.is_dictionary => {}
+            Levels::Inside(are_runs) => {
+                // Spark's writer gives levels that are not there another encoding.
+                if (nests && !are_runs[0]) || (is_optional && !are_runs[1]) {
+                    return Err(Stop::Rare);
+                }
+                repetition = if nests { counted(&mut data)? } else { repetition };
+                definition = if is_optional { counted(&mut data)? } else { definition };
+            }
+            Levels::Before(of_repetition, of_definition, _) => {
+                let (levels, rest) = self.bytes.split_at_checked(of_repetition).ok_or(CUT_OFF)?;
+                repetition = levels;
+                definition = rest.get(..of_definition).ok_or(CUT_OFF)?;
+            }
+        }
+        Ok(Page { values, encoding, repetition, definition, data })
     }
 }
 
@@ -282,38 +351,41 @@ fn counted<'p>(data: &mut &'p [u8]) -> Decoded<&'p [u8]> {
 }
 
 fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p [u8]> {
-    let mut room = |limit: usize, beyond: Stop| {
-        if size > limit {
-            return Err(beyond);
-        }
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        Ok(())
-    };
     match codec {
-        Compression::UNCOMPRESSED if bytes.len() == size => return Ok(bytes),
-        Compression::UNCOMPRESSED => return Err(WRONG_LENGTH),
+        Compression::UNCOMPRESSED if bytes.len() == size => Ok(bytes),
+        Compression::UNCOMPRESSED => Err(WRONG_LENGTH),
         Compression::SNAPPY => {
-            room(bytes.len().saturating_mul(SNAPPY_RATIO), WRONG_LENGTH)?;
-            let length = snap::raw::decompress_len(bytes).map_err(|_| CUT_OFF)?;
-            let out = buffer.get_mut(..size).filter(|_| length == size).ok_or(WRONG_LENGTH)?;
-            snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| Stop::Broken("a page is no Snappy"))?;
+            let out = snappy_room(bytes, size, buffer)?;
+            snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| NO_SNAPPY)?;
+            Ok(out)
         }
         Compression::ZSTD(_) => {
-            room(zstd_limit(bytes), Stop::Rare)?;
-            let out = buffer.get_mut(..size).ok_or(WRONG_LENGTH)?;
+            let out = room(size, zstd_limit(bytes), Stop::Rare, buffer)?;
             let broken = |_| Stop::Broken("a page is no Zstandard");
             let length = zstd::bulk::decompress_to_buffer(bytes, out).map_err(broken)?;
-            if length != size {
-                return Err(WRONG_LENGTH);
-            }
+            if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
         }
         Compression::GZIP(_) | Compression::LZO | Compression::BROTLI(_) | Compression::LZ4 | Compression::LZ4_RAW => {
-            return Err(Stop::Rare);
+            Err(Stop::Rare)
         }
     }
-    buffer.get(..size).ok_or(WRONG_LENGTH)
+}
+
+/// Where so many bytes are decompressed to, `limit` at most.
+fn room(size: usize, limit: usize, beyond: Stop, buffer: &mut Vec<u8>) -> Decoded<&mut [u8]> {
+    if size > limit {
+        return Err(beyond);
+    }
+    if buffer.len() < size {
+        buffer.resize(size, 0);
+    }
+    buffer.get_mut(..size).ok_or(WRONG_LENGTH)
+}
+
+fn snappy_room<'p>(bytes: &[u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p mut [u8]> {
+    let out = room(size, bytes.len().saturating_mul(SNAPPY_RATIO), WRONG_LENGTH, buffer)?;
+    let length = snap::raw::decompress_len(bytes).map_err(|_| CUT_OFF)?;
+    if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
 }
 
 /// What a header says that is of use here.

@@ -10,7 +10,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
-use super::page::{Pages, Step};
+use super::page::{Opened, Pages, each_opened};
 use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 use crate::large::Large;
@@ -63,27 +63,22 @@ fn each_page(
     mut show: impl FnMut(Shown<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
+        let Scratch { pages: buffers, dictionary: dictionary_buffer, codes } = scratch;
         let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
         let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
         let mut read = known.map_or(0, |(_, page)| page.len());
-        while let Some(step) = pages.step()? {
-            let packed = match step {
-                Step::Wanted(packed) => packed,
-                Step::Unwanted(count) => {
-                    show(Shown::Unwanted(count))?;
-                    continue;
-                }
+        each_opened(chunk, buffers, || pages.step(), |opened| {
+            let page = match opened {
+                Opened::Page(page) => page,
+                Opened::Unwanted(count) => return show(Shown::Unwanted(count)),
             };
-            let page = packed.open(chunk, buffer)?;
             let there = page.defined(chunk, chunk.max_definition)?;
             read += page.data.len();
             let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
             let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-            show(Shown::Page(there, values, most))?;
-        }
-        Ok(())
+            show(Shown::Page(there, values, most))
+        })
     })
 }
 
