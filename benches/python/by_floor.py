@@ -1,8 +1,8 @@
 """What this machine makes of the bytes alone: the least that a case can cost here, with Arrow C++ on every processor.
 
-A plan's floor decodes the columns that its filter needs and then those that its tasks are made of, keeps both (so every
-column costs fresh memory; statistics in JSON are searched and dropped), and reads the commits without parsing them.
-Nothing is joined, compared or checked.
+A plan's floor reads and decompresses the pages that its filter needs and then those that its tasks are made of, decodes
+nothing and keeps nothing, and reads the commits without parsing them. Of whoever lists all files, the columns are also
+decoded and kept. Nothing is joined, compared or checked.
 """
 
 import os
@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pages
 import plain
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,57 +44,24 @@ def _read(paths: list[Path], columns: list[str]) -> list[pa.Table]:
     return list(THREADS.map(read, _groups(paths)))
 
 
-def _searched(paths: list[Path]) -> int:
-    """Files whose statistics in JSON were decoded, searched once for their second bounds, and dropped."""
-
-    def search(place: tuple[Path, pq.FileMetaData, int]) -> int:
-        path, footer, group = place
-        add = pq.ParquetFile(path, metadata=footer).read_row_group(group, ["add.stats"], use_threads=False)["add"]
-        return int(pc.count(pc.find_substring(pc.struct_field(add, "stats"), '"maxValues"')).as_py())
-
-    return sum(THREADS.map(search, _groups(paths)))
-
-
 def _tail(log: Path, after: int) -> list[Path]:
     return [path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > after]
 
 
-def _has_vectors(path: Path) -> bool:
-    """Whether any file has a deletion vector: where none has, a reader learns so from the footer."""
-    footer = pq.read_metadata(path)
-    for place in range(footer.num_row_groups):
-        group = footer.row_group(place)
-        for column in (group.column(number) for number in range(group.num_columns)):
-            if column.path_in_schema == f"{VECTOR}.pathOrInlineDv" and column.statistics.null_count < group.num_rows:
-                return True
-    return False
+def _vectors(paths: list[Path]) -> list[str]:
+    """The column of deletion vectors, if any file has one: where none has, a reader learns so from the footer."""
+    groups = (footer.row_group(place) for _, footer, place in _groups(paths))
+    leaves = ((group, group.column(number)) for group in groups for number in range(group.num_columns))
+    members = ((group, leaf) for group, leaf in leaves if leaf.path_in_schema == f"{VECTOR}.pathOrInlineDv")
+    return [VECTOR] if any(leaf.statistics.null_count < group.num_rows for group, leaf in members) else []
 
 
 def _filter_columns(job: Job) -> list[str]:
-    """Columns of the checkpoint that a filter needs; none where it needs the statistics in JSON."""
+    """Columns of the checkpoint that a filter needs."""
     column = job.question.column
     if job.by_day:
         return [f"add.partitionValues_parsed.{column}"] if job.typed else ["add.partitionValues"]
-    return [f"add.stats_parsed.{side}.{column}" for side in ("minValues", "maxValues")] if job.typed else []
-
-
-def _plan(job: Job, columns: list[str]) -> Iterator[Answer | None]:
-    log = Path(job.uri, "_delta_log")
-    version, paths = plain.last_checkpoint(log)
-    tail = _tail(log, version)
-    rest = TASK + [VECTOR] * any(_has_vectors(path) for path in paths)
-    yield None
-    started = time.perf_counter()
-    filtered = _read(paths, columns) if columns else []
-    searched = 0 if columns else _searched(paths)
-    filter_us = round((time.perf_counter() - started) * 1e6)
-    tasks = _read(paths, rest)
-    commits = [path.read_bytes() for path in tail]
-    yield None
-    found = [pc.count(pc.struct_field(table["add"], "path")).as_py() for table in tasks]
-    assert not paths or sum(found) == job.files, f"{sum(found)} files in the checkpoint instead of {job.files}"
-    assert not paths or filtered or searched == job.files, f"{searched} files have statistics"
-    yield {"commits": len(commits), **({"filter_us": filter_us} if paths else {})}
+    return [f"add.stats_parsed.{side}.{column}" for side in ("minValues", "maxValues")] if job.typed else ["add.stats"]
 
 
 def open_table(job: Job) -> Iterator[Answer | None]:
@@ -103,11 +71,37 @@ def open_table(job: Job) -> Iterator[Answer | None]:
 
 
 def list_files(job: Job) -> Iterator[Answer | None]:
-    yield from _plan(job, ["add.partitionValues"])
+    log = Path(job.uri, "_delta_log")
+    version, paths = plain.last_checkpoint(log)
+    tail = _tail(log, version)
+    columns = [*TASK, "add.partitionValues", *_vectors(paths)]
+    yield None
+    tasks = _read(paths, columns)
+    commits = [path.read_bytes() for path in tail]
+    yield None
+    found = [pc.count(pc.struct_field(table["add"], "path")).as_py() for table in tasks]
+    assert sum(found) == job.files, f"{sum(found)} files in the checkpoint instead of {job.files}"
+    yield {"commits": len(commits)}
 
 
 def plan(job: Job) -> Iterator[Answer | None]:
-    yield from _plan(job, _filter_columns(job))
+    log = Path(job.uri, "_delta_log")
+    version, paths = plain.last_checkpoint(log)
+    tail = _tail(log, version)
+    first, then = (
+        [group for path in paths for group in pages.chunks(path, columns)]
+        for columns in (_filter_columns(job), [*TASK, *_vectors(paths)])
+    )
+    yield None
+    started = time.perf_counter()
+    decompressed = pages.decompress(first, THREADS)
+    filter_us = round((time.perf_counter() - started) * 1e6)
+    decompressed += pages.decompress(then, THREADS)
+    commits = [path.read_bytes() for path in tail]
+    yield None
+    least = sum(chunk.pages[-1][2] for group in [*first, *then] for chunk in group)
+    assert decompressed >= least, "pages are missing"
+    yield {"commits": len(commits), **({"filter_us": filter_us} if paths else {})}
 
 
 def plan_uncached(job: Job) -> Iterator[Answer | None]:
