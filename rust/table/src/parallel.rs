@@ -1,12 +1,50 @@
-//! Work on other threads of the runtime.
+//! Work on other threads: tasks of the runtime, and lanes, which are threads of their own.
+//!
+//! Who waits for a network leaves the thread to others. Who reads files of a local disk and computes has next to nothing to
+//! wait for, and loses more when each step is handed from thread to thread: a system now and then runs the two threads
+//! that pass work to each other on one processor, for milliseconds, while another is idle. On a lane, pieces of work are
+//! done from their beginning to their end.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt::{self, Display};
 use std::num::NonZeroUsize;
-use std::sync::LazyLock;
-use std::thread::available_parallelism;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread::{self, available_parallelism};
 
+use futures::future::{Either, select, try_join_all};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
+
+thread_local! {
+    /// Whether this thread is a lane, which may compute for long and wait for a disk.
+    static IS_LANE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a computation that panicked said.
+#[derive(Debug)]
+pub(crate) struct Panicked(String);
+
+impl Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panicked: {}", self.0)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+impl Panicked {
+    fn of(payload: &(dyn Any + Send)) -> Self {
+        let text =
+            payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Self(text.unwrap_or("no text").to_owned())
+    }
+}
 
 /// How much to work on at once: a piece for each processor, and one that is being fetched.
 pub(crate) fn parallelism() -> usize {
@@ -50,4 +88,130 @@ pub(crate) async fn in_parallel<T: Send + 'static>(
     }
     let mut task = AbortOnDrop(tokio::spawn(work));
     (&mut task.0).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
+}
+
+/// Does what takes a processor or a disk for long: here on a lane, elsewhere on a thread that is there for it.
+///
+/// # Errors
+/// The work panicked.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::result::Result<T, Panicked> {
+    if IS_LANE.get() {
+        return catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Panicked::of(&*payload));
+    }
+    tokio::task::spawn_blocking(work).await.map_err(|ended| match ended.try_into_panic() {
+        Ok(payload) => Panicked::of(&*payload),
+        Err(_) => Panicked("the runtime was shut down".to_owned()),
+    })
+}
+
+/// Does pieces of work on so many lanes, and gives what came of them in their order. Lanes whose outcome nobody waits for
+/// any more end where their piece waits next. They are not taken from the threads of the runtime: a piece may need those.
+pub(crate) async fn on_lanes<T, W>(pieces: impl IntoIterator<Item = W>, lanes: usize) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    W: Future<Output = Result<T>> + Send + 'static,
+{
+    let pieces: Vec<(usize, W)> = pieces.into_iter().enumerate().collect();
+    let lanes = lanes.min(pieces.len());
+    let left = Arc::new(Mutex::new(pieces.into_iter()));
+    let next = move || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let (runtime, mut outcomes) = (Handle::current(), Vec::with_capacity(lanes));
+    for _ in 0..lanes {
+        let (done, outcome) = oneshot::channel();
+        let (runtime, next) = (runtime.clone(), next.clone());
+        let lane = move || {
+            IS_LANE.set(true);
+            runtime.block_on(one_lane(next, done));
+        };
+        let started = thread::Builder::new().name("deltic-lane".to_owned()).spawn(lane);
+        started.map_err(|e| Error::internal("a thread cannot be started").caused_by(e))?;
+        outcomes.push(async move { outcome.await.map_err(|e| Error::internal("a task did not end").caused_by(e))? });
+    }
+    let mut done: Vec<(usize, T)> = try_join_all(outcomes).await?.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, done)| done).collect())
+}
+
+async fn one_lane<T, W: Future<Output = Result<T>>>(
+    next: impl Fn() -> Option<(usize, W)>,
+    mut outcome: oneshot::Sender<Result<Vec<(usize, T)>>>,
+) {
+    let all = async {
+        let mut done = Vec::new();
+        while let Some((number, piece)) = next() {
+            done.push((number, piece.await?));
+            // Pieces that wait for nothing would never let it be seen that nobody waits for them.
+            tokio::task::yield_now().await;
+        }
+        Ok(done)
+    };
+    let done = match select(pin!(all), pin!(outcome.closed())).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    };
+    // Who waited may be gone.
+    let _ = done.map(|done| outcome.send(done));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lanes_give_what_came_of_the_pieces_in_their_order() {
+        let piece = |number: u64| async move {
+            tokio::time::sleep(Duration::from_millis(5 * (number % 3))).await;
+            let named = blocking(|| thread::current().name().map(str::to_owned)).await.unwrap();
+            Ok((number, named))
+        };
+        let done = on_lanes((0..20).map(piece), 3).await.unwrap();
+        let lane = Some("deltic-lane".to_owned());
+        assert_eq!(done, (0..20).map(|number| (number, lane.clone())).collect::<Vec<_>>());
+        assert_eq!(on_lanes((0..0).map(piece), 3).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_fails_or_panics_fails_all_and_begins_no_other() {
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        let piece = |panics: bool| async move {
+            BEGUN.fetch_add(1, Ordering::Relaxed);
+            assert!(!panics, "a piece");
+            Err::<(), _>(Error::invalid("a piece"))
+        };
+        let failed = on_lanes([false; 9].map(piece), 1).await.unwrap_err();
+        assert_eq!((failed.message(), BEGUN.load(Ordering::Relaxed)), ("a piece", 1));
+        assert!(on_lanes([true; 2].map(piece), 1).await.unwrap_err().message().contains("did not end"));
+    }
+
+    #[tokio::test]
+    async fn lanes_stop_when_nobody_waits() {
+        let (begun, held) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
+        let pieces: Vec<_> = (0..9).map(|_| (begun.clone(), held.clone())).collect();
+        let endless = |(begun, held): (Arc<AtomicUsize>, Arc<()>)| async move {
+            begun.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+            Ok(drop(held))
+        };
+        let waited =
+            tokio::time::timeout(Duration::from_millis(50), on_lanes(pieces.into_iter().map(endless), 2)).await;
+        assert!(waited.is_err());
+        while Arc::strong_count(&held) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(begun.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn what_panics_says_so_everywhere() {
+        let panicking = || panic!("over {}", 1);
+        assert_eq!(blocking::<()>(panicking).await.unwrap_err().to_string(), "panicked: over 1");
+        let on_lane = on_lanes([async move { Ok(blocking::<()>(panicking).await.unwrap_err().to_string()) }], 1).await;
+        assert_eq!(on_lane.unwrap(), ["panicked: over 1"]);
+    }
 }

@@ -30,6 +30,7 @@ use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
 use crate::footer::narrow::{Leaf, narrowed};
 use crate::footer::pages::{self, Chunks};
+use crate::parallel::blocking;
 use crate::storage::{Pin, Storage};
 
 /// How much of the file's end is fetched at first: footers of checkpoints are mostly smaller than the least, and those of
@@ -446,7 +447,7 @@ impl Part {
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let part = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&part)).await;
+        let done = blocking(move || work(&part)).await;
         done.map_err(|e| Error::corrupt("decoding the Parquet file failed").caused_by(e).in_file(&self.path))?
     }
 

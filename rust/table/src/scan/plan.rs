@@ -30,7 +30,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
 use crate::once::Once;
-use crate::parallel::{all_of, in_parallel, parallelism, working};
+use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, working};
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
 
@@ -139,8 +139,8 @@ impl ScanPlan {
             None => Vec::new(),
         };
         let by_partition = Arc::new(self.pruning.by_partition());
-        let count = |group| in_parallel(count_group(self.snapshot.clone(), by_partition.clone(), group));
-        for group in all_of(groups.into_iter().map(count), at_once(&self.snapshot).await?).await? {
+        let count = |group| count_group(self.snapshot.clone(), by_partition.clone(), group);
+        for group in together(&self.snapshot, groups.into_iter().map(count)).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -150,16 +150,16 @@ impl ScanPlan {
 
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
-        let of_group = |at: usize| in_parallel(group_bytes(self.snapshot.clone(), self.groups.clone(), at));
-        let in_groups = all_of((0..self.groups.len()).map(of_group), at_once(&self.snapshot).await?).await?;
+        let of_group = |at: usize| group_bytes(self.snapshot.clone(), self.groups.clone(), at);
+        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
     /// The files to read, with all that reading needs.
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
-            let members = |at: usize| in_parallel(group_adds(self.snapshot.clone(), self.groups.clone(), at));
-            let in_groups = all_of((0..self.groups.len()).map(members), at_once(&self.snapshot).await?).await?;
+            let members = |at: usize| group_adds(self.snapshot.clone(), self.groups.clone(), at);
+            let in_groups = together(&self.snapshot, (0..self.groups.len()).map(members)).await?;
             Ok(self.loose.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
@@ -211,8 +211,8 @@ impl ScanPlan {
             Ok(RecordBatch::try_new(schema.clone(), columns)?)
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
-        let in_group = |at| in_parallel(group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone()));
-        batches.extend(all_of((0..self.groups.len()).map(in_group), at_once(&self.snapshot).await?).await?);
+        let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
+        batches.extend(together(&self.snapshot, (0..self.groups.len()).map(in_group)).await?);
         Ok((schema, batches))
     }
 }
@@ -249,8 +249,8 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 /// The files of the checkpoint's row groups that are live and that the predicate keeps.
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
-    let keep = |group| in_parallel(keep_group(snapshot.clone(), pruning.clone(), group));
-    let mut kept = all_of(files.groups_for(pruning).await?.into_iter().map(keep), at_once(snapshot).await?).await?;
+    let keep = |group| keep_group(snapshot.clone(), pruning.clone(), group);
+    let mut kept = together(snapshot, files.groups_for(pruning).await?.into_iter().map(keep)).await?;
     kept.retain(|kept| !kept.paths.is_empty());
     Ok(kept)
 }
@@ -301,10 +301,18 @@ fn prune_batch(
     }
 }
 
-/// Row groups looked at at once. A processor has work while the next pages are fetched, unless memory counts for more.
-async fn at_once(snapshot: &Snapshot) -> Result<usize> {
+/// Does what is to be done with row groups, several at once. A processor has work while the next pages are fetched,
+/// unless memory counts for more.
+async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    W: Future<Output = Result<T>> + Send + 'static,
+{
+    if !snapshot.storage().is_local() {
+        return all_of(groups.map(in_parallel), parallelism()).await;
+    }
     let keeps_nothing = snapshot.files().await?.is_some_and(|files| !files.keeps_columns());
-    Ok(if snapshot.storage().is_local() && keeps_nothing { working() } else { parallelism() })
+    on_lanes(groups, if keeps_nothing { working() } else { parallelism() }).await
 }
 
 async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
@@ -334,7 +342,7 @@ async fn live(
         return Ok((rows, keys));
     }
     let snapshot = snapshot.clone();
-    blocking(move || {
+    computed(move || {
         let tail = snapshot.replayed().ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
         let unseen = keys.unseen(tail);
         Ok((scatter(&rows, &unseen), keys.filter(&unseen)?))
@@ -397,8 +405,8 @@ async fn group_batch(
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
+async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    blocking(work).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
 }
 
 fn bytes(adds: &AddBatch) -> u64 {
@@ -508,7 +516,7 @@ pub async fn files(
     });
     let batch = move |adds| {
         let describe = describe.clone();
-        blocking(move || describe(adds))
+        computed(move || describe(adds))
     };
     let batches = snapshot.live_files(&wanted).await?.map_ok(batch).try_buffered(CONCURRENT_BATCHES);
     Ok((schema, batches.map_err(move |e| e.in_table(&location))))

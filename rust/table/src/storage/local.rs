@@ -29,6 +29,7 @@ use super::pin::{Identity, Pin};
 use super::ranges::merge;
 use super::{Body, Entry, Put, Syncing, pool};
 use crate::error::{Error, Result};
+use crate::parallel;
 
 const TEMPORARY: &str = ".tmp-";
 /// Ranges closer than this are read as one.
@@ -44,7 +45,7 @@ pub(super) struct LocalDisk {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
+    parallel::blocking(work)
         .await
         .map_err(|e| Error::internal("a task for the local disk did not finish").caused_by(e))?
 }
@@ -87,7 +88,7 @@ impl LocalDisk {
             Ok(bytes)
         };
         let all = move || paths.iter().enumerate().map(|(at, path)| one(path).map_err(|e| (at, e))).collect();
-        let read = tokio::task::spawn_blocking(all).await;
+        let read = parallel::blocking(all).await;
         read.map_err(|e| (0, Error::internal("a task for the local disk did not finish").caused_by(e)))?
     }
 

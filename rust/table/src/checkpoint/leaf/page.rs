@@ -282,7 +282,11 @@ impl<'c> Packed<'c> {
     }
 
     /// The same with two pages at once.
-    pub(super) fn open_two<'p>(pages: [&Self; 2], chunk: Chunk<'_>, buffers: &'p mut [Vec<u8>; 2]) -> Decoded<[Page<'p>; 2]>
+    pub(super) fn open_two<'p>(
+        pages: [&Self; 2],
+        chunk: Chunk<'_>,
+        buffers: &'p mut [Vec<u8>; 2],
+    ) -> Decoded<[Page<'p>; 2]>
     where
         'c: 'p,
     {

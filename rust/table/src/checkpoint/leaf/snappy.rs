@@ -270,7 +270,8 @@ mod tests {
     fn rare_tags() {
         // A literal whose length takes two bytes, a copy that goes back by four bytes, and one of what it writes itself.
         let long: Vec<u8> = (0..300_u16).map(|number| number as u8).collect();
-        let page = [&[0xc6, 0x02, 61 << 2, 43, 1], &long[..], &[13 << 2 | 3, 44, 1, 0, 0], &[11 << 2 | 2, 1, 0]].concat();
+        let page =
+            [&[0xc6, 0x02, 61 << 2, 43, 1], &long[..], &[13 << 2 | 3, 44, 1, 0, 0], &[11 << 2 | 2, 1, 0]].concat();
         let mut out = [vec![0; 326], vec![0; 326]];
         let [first, second] = &mut out;
         assert_eq!(decompress([&page, &page], [first, second]), Some(()));

@@ -68,17 +68,22 @@ fn each_page(
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
         let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
         let mut read = known.map_or(0, |(_, page)| page.len());
-        each_opened(chunk, buffers, || pages.step(), |opened| {
-            let page = match opened {
-                Opened::Page(page) => page,
-                Opened::Unwanted(count) => return show(Shown::Unwanted(count)),
-            };
-            let there = page.defined(chunk, chunk.max_definition)?;
-            read += page.data.len();
-            let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
-            let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-            show(Shown::Page(there, values, most))
-        })
+        each_opened(
+            chunk,
+            buffers,
+            || pages.step(),
+            |opened| {
+                let page = match opened {
+                    Opened::Page(page) => page,
+                    Opened::Unwanted(count) => return show(Shown::Unwanted(count)),
+                };
+                let there = page.defined(chunk, chunk.max_definition)?;
+                read += page.data.len();
+                let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
+                let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+                show(Shown::Page(there, values, most))
+            },
+        )
     })
 }
 
