@@ -272,13 +272,23 @@ impl ColumnPlan {
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
         let mut partitions = direct.partitions(&partitions)?.into_iter();
+        let is_wanted = |name| self.sources.contains(&Source::Member(name));
+        let [mut size, mut time] = match is_wanted("size") && is_wanted("modificationTime") {
+            true => direct.two_leaves([&["add", "size"], &["add", "modificationTime"]])?,
+            false => [None, None],
+        };
+        let mut member = |name: &'static str| match name {
+            "size" if size.is_some() => Ok(size.take()),
+            "modificationTime" if time.is_some() => Ok(time.take()),
+            _ => direct.leaf(&["add", name]),
+        };
         let column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member("deletionVector"), _) => match direct.vectors()? {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
                 None => Err(Failed::Rare),
             },
             (Source::Member("path"), _) if self.trims_paths => Ok(Values::Trimmed(Arc::new(direct.trimmed(&PATH)?))),
-            (Source::Member(name), _) => match direct.leaf(&["add", name])? {
+            (Source::Member(name), _) => match member(name)? {
                 Some(values) => Ok(Values::Array(conformed(name, &values)?)),
                 None if *name == "path" => Err(Failed::Rare),
                 None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),

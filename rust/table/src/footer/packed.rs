@@ -25,6 +25,33 @@ pub(crate) fn unpacked(bytes: &[u8], width: u32, count: usize) -> impl Iterator<
     })
 }
 
+/// Numbers that are unpacked together, and the bytes that are looked at for that: of the last one, eight.
+const TOGETHER: usize = 8;
+const WINDOW: usize = (TOGETHER - 1) * (MOST_BITS as usize) / 8 + 8;
+
+/// Appends the same numbers as [`unpacked`] gives, in less time where they are many.
+pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) {
+    // Of no width more is looked at than the window holds.
+    let width = width.min(u32::from(MOST_BITS));
+    let (mask, bits) = ((1_u64 << width) - 1, width as usize);
+    let mut rest = bytes;
+    out.reserve(count);
+    let mut left = count;
+    while left >= TOGETHER
+        && let Some(window) = rest.first_chunk::<WINDOW>()
+    {
+        let number = |place: usize| {
+            let bit = place * bits;
+            let word = window[bit / 8..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            (word >> (bit % 8) & mask) as u32
+        };
+        out.extend_from_slice(&std::array::from_fn::<_, TOGETHER, _>(number));
+        rest = rest.get(bits..).unwrap_or_default();
+        left -= TOGETHER;
+    }
+    out.extend(unpacked(rest, width, left));
+}
+
 /// Shows `take` the numbers at the front of `bytes`, packed as their differences, and gives what stands behind them;
 /// `None` where there are more than `most`, or they are cut off.
 pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) -> Option<&[u8]> {
@@ -73,6 +100,22 @@ mod tests {
         let mut out = Vec::new();
         let rest = differences(bytes, most, |number| out.push(number))?;
         Some((out, rest))
+    }
+
+    #[test]
+    fn many_numbers_are_unpacked_as_one_by_one() {
+        let bytes: Vec<u8> = (0..400_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for width in 0..=32 {
+            for count in [0, 7, 8, 9, 64, 77, 3201] {
+                for length in [0, 5, 41, 400] {
+                    let mut out = vec![9];
+                    unpack(&bytes[..length], width, count, &mut out);
+                    let expected: Vec<u32> =
+                        std::iter::once(9).chain(unpacked(&bytes[..length], width, count)).collect();
+                    assert!(out == expected, "{count} of {width} bits in {length} bytes");
+                }
+            }
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn entries(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) 
 fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
     with_scratch(|scratch| {
         let mut rest = keys.bytes;
-        let dictionary = opened(&mut rest, keys, &mut scratch.dictionary)?;
+        let dictionary = opened(&mut rest, keys, &mut scratch.dictionaries[0])?;
         let Some(dictionary) = dictionary.filter(|page| page.values == 1) else { return Ok(None) };
         let mut slots = 0_usize;
         while let Some(packed) = split(&mut rest)? {
@@ -198,7 +198,7 @@ impl Distinct {
 /// Shows every slot: whether it begins a row, and its value if it has one.
 fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { pages: [buffer, _], dictionary: dictionary_buffer, codes } = scratch;
+        let Scratch { pages: [buffer, _], dictionaries: [dictionary_buffer, _], codes } = scratch;
         let mut rest = chunk.bytes;
         let dictionary = opened(&mut rest, chunk, dictionary_buffer)?;
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;

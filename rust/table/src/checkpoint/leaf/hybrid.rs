@@ -7,7 +7,7 @@
 use arrow_buffer::BooleanBufferBuilder;
 
 use super::{Decoded, Stop};
-use crate::footer::packed::unpacked;
+use crate::footer::packed::{unpack, unpacked};
 
 const CUT_OFF: Stop = Stop::Broken("a run of levels or codes is cut off");
 
@@ -84,7 +84,7 @@ impl<'b> Runs<'b> {
         while let Some(run) = self.run()? {
             match run {
                 Run::Same(value, count) => out.resize(out.len() + count, value),
-                Run::Packed(bytes, count) => out.extend(unpacked(bytes, width, count)),
+                Run::Packed(bytes, count) => unpack(bytes, width, count, out),
             }
         }
         Ok(())

@@ -77,7 +77,7 @@ pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<
 #[derive(Default)]
 struct Scratch {
     pages: [Vec<u8>; 2],
-    dictionary: Vec<u8>,
+    dictionaries: [Vec<u8>; 2],
     codes: Vec<u32>,
 }
 
@@ -96,8 +96,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     // Never waits: a lock that was held when the process forked stays held in the child.
     let mut scratch = WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default();
     let done = work(&mut scratch);
-    let [page, second] = &mut scratch.pages;
-    for buffer in [page, second, &mut scratch.dictionary] {
+    for buffer in scratch.pages.iter_mut().chain(&mut scratch.dictionaries) {
         if buffer.capacity() > KEPT_BUFFER {
             *buffer = Vec::new();
         }
@@ -114,7 +113,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
 pub(crate) fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
     let mut there = BooleanBufferBuilder::new(chunk.rows);
     with_scratch(|scratch| {
-        let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionary)?;
+        let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionaries[0])?;
         while let Some(step) = pages.step()? {
             if let Step::Wanted(packed) = step {
                 there.append_buffer(&packed.open(chunk, &mut scratch.pages[0])?.defined(chunk, least)?);
@@ -126,6 +125,51 @@ pub(crate) fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
 
 /// The values of a leaf in an Arrow type that holds them as they are; of `rows` alone if given, where others may be null.
 pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanBuffer>) -> Decoded<ArrayRef> {
+    if chunk.physical == PhysicalType::BYTE_ARRAY && target == &ArrowType::Utf8 {
+        return Ok(Arc::new(texts::texts(chunk, rows)?));
+    }
+    with_scratch(|scratch| {
+        let Scratch { pages: [page, _], dictionaries: [dictionary, _], codes } = scratch;
+        let pages = Pages::new(chunk, rows, dictionary)?;
+        numbers_as(chunk, target, rows, pages, &mut Working { page, codes })
+    })
+}
+
+/// The same of two leaves of numbers, whose dictionaries are decompressed at once: they are most of what such leaves are
+/// made of.
+pub(crate) fn two_arrays(
+    chunks: [Chunk<'_>; 2],
+    targets: [&ArrowType; 2],
+    rows: Option<&BooleanBuffer>,
+) -> Decoded<[ArrayRef; 2]> {
+    let ([one, other], [target, other_target]) = (chunks, targets);
+    if chunks.iter().any(|chunk| chunk.physical == PhysicalType::BYTE_ARRAY) {
+        return Ok([array(one, target, rows)?, array(other, other_target, rows)?]);
+    }
+    with_scratch(|scratch| {
+        let Scratch { pages: [page, _], dictionaries, codes } = scratch;
+        let [pages, other_pages] = Pages::of_two(chunks, rows, dictionaries)?;
+        let mut working = Working { page, codes };
+        let values = numbers_as(one, target, rows, pages, &mut working)?;
+        Ok([values, numbers_as(other, other_target, rows, other_pages, &mut working)?])
+    })
+}
+
+/// Memory for one page after the other.
+struct Working<'s> {
+    page: &'s mut Vec<u8>,
+    codes: &'s mut Vec<u32>,
+}
+
+type OfLeaf<'c, 'p> = (Pages<'c>, Option<page::Page<'p>>);
+
+fn numbers_as(
+    chunk: Chunk<'_>,
+    target: &ArrowType,
+    rows: Option<&BooleanBuffer>,
+    pages: OfLeaf<'_, '_>,
+    working: &mut Working<'_>,
+) -> Decoded<ArrayRef> {
     use ArrowType as A;
     let retyped = |array: &dyn Array| {
         let data = array.to_data().into_builder().data_type(target.clone()).build();
@@ -138,23 +182,29 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
         Err(_) => Err(Stop::Rare),
     };
     match (chunk.physical, target) {
-        (PhysicalType::INT32, A::Int32 | A::Date32) => retyped(&numbers::<Int32Type>(chunk, rows)?),
-        (PhysicalType::INT64, A::Int64 | A::Timestamp(..)) => retyped(&numbers::<Int64Type>(chunk, rows)?),
-        (PhysicalType::FLOAT, A::Float32) => Ok(Arc::new(numbers::<Float32Type>(chunk, rows)?)),
-        (PhysicalType::DOUBLE, A::Float64) => Ok(Arc::new(numbers::<Float64Type>(chunk, rows)?)),
+        (PhysicalType::INT32, A::Int32 | A::Date32) => retyped(&numbers::<Int32Type>(chunk, rows, pages, working)?),
+        (PhysicalType::INT64, A::Int64 | A::Timestamp(..)) => {
+            retyped(&numbers::<Int64Type>(chunk, rows, pages, working)?)
+        }
+        (PhysicalType::FLOAT, A::Float32) => Ok(Arc::new(numbers::<Float32Type>(chunk, rows, pages, working)?)),
+        (PhysicalType::DOUBLE, A::Float64) => Ok(Arc::new(numbers::<Float64Type>(chunk, rows, pages, working)?)),
         (PhysicalType::INT32, A::Decimal128(precision, scale)) => {
-            decimal(numbers::<Int32Type>(chunk, rows)?.unary(i128::from), *precision, *scale)
+            decimal(numbers::<Int32Type>(chunk, rows, pages, working)?.unary(i128::from), *precision, *scale)
         }
         (PhysicalType::INT64, A::Decimal128(precision, scale)) => {
-            decimal(numbers::<Int64Type>(chunk, rows)?.unary(i128::from), *precision, *scale)
+            decimal(numbers::<Int64Type>(chunk, rows, pages, working)?.unary(i128::from), *precision, *scale)
         }
-        (PhysicalType::BYTE_ARRAY, A::Utf8) => Ok(Arc::new(texts::texts(chunk, rows)?)),
         _ => Err(Stop::Rare),
     }
 }
 
 /// The numbers of a leaf; of `rows` alone if given, where others may be zero.
-fn numbers<T>(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<PrimitiveArray<T>>
+fn numbers<T>(
+    chunk: Chunk<'_>,
+    rows: Option<&BooleanBuffer>,
+    (mut pages, dictionary): OfLeaf<'_, '_>,
+    working: &mut Working<'_>,
+) -> Decoded<PrimitiveArray<T>>
 where
     T: ArrowPrimitiveType,
     T::Native: Number,
@@ -166,44 +216,40 @@ where
         None => Vec::with_capacity(chunk.rows),
     };
     let mut valid = BooleanBufferBuilder::new(chunk.rows);
-    with_scratch(|scratch| {
-        let (mut pages, dictionary) = Pages::new(chunk, rows, &mut scratch.dictionary)?;
-        let known = dictionary.as_ref().map_or((&[][..], 0), |page| (page.data, page.values));
-        let mut of_page: Vec<T::Native> = Vec::new();
-        while let Some(step) = pages.step()? {
-            let start = valid.len();
-            let packed = match step {
-                Step::Wanted(packed) => packed,
-                Step::Unwanted(count) => {
-                    values.resize(values.len().max(start + count), T::Native::default());
-                    valid.append_n(count, false);
-                    continue;
-                }
-            };
-            let page = packed.open(chunk, &mut scratch.pages[0])?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            let found = there.count_set_bits();
-            let out = if few.is_some() { &mut of_page } else { &mut values };
-            let first = out.len();
-            match page.encoding {
-                Encoding::Plain => T::Native::plain(page.data, found, out)?,
-                Encoding::Dictionary => {
-                    page.codes(found, &mut scratch.codes)?;
-                    T::Native::coded(known.0, known.1, &scratch.codes, out)?;
-                }
-                Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
+    let known = dictionary.as_ref().map_or((&[][..], 0), |page| (page.data, page.values));
+    let mut of_page: Vec<T::Native> = Vec::new();
+    while let Some(step) = pages.step()? {
+        let start = valid.len();
+        let packed = match step {
+            Step::Wanted(packed) => packed,
+            Step::Unwanted(count) => {
+                values.resize(values.len().max(start + count), T::Native::default());
+                valid.append_n(count, false);
+                continue;
             }
-            spread(out, first, &there);
-            if let Some(few) = few {
-                for row in few.slice(start, there.len()).set_indices() {
-                    values[start + row] = of_page[row];
-                }
-                of_page.clear();
+        };
+        let page = packed.open(chunk, working.page)?;
+        let there = page.defined(chunk, chunk.max_definition)?;
+        let found = there.count_set_bits();
+        let out = if few.is_some() { &mut of_page } else { &mut values };
+        let first = out.len();
+        match page.encoding {
+            Encoding::Plain => T::Native::plain(page.data, found, out)?,
+            Encoding::Dictionary => {
+                page.codes(found, working.codes)?;
+                T::Native::coded(known.0, known.1, working.codes, out)?;
             }
-            valid.append_buffer(&there);
+            Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
         }
-        Ok(())
-    })?;
+        spread(out, first, &there);
+        if let Some(few) = few {
+            for row in few.slice(start, there.len()).set_indices() {
+                values[start + row] = of_page[row];
+            }
+            of_page.clear();
+        }
+        valid.append_buffer(&there);
+    }
     let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
     Ok(PrimitiveArray::new(values.into(), nulls))
 }
@@ -245,7 +291,7 @@ impl TextPages {
         let mut done = Vec::new();
         let mut rest = chunk.bytes;
         with_scratch(|scratch| {
-            let Scratch { pages: buffers, dictionary: dictionary_buffer, codes } = scratch;
+            let Scratch { pages: buffers, dictionaries: [dictionary_buffer, _], codes } = scratch;
             if self.dictionary.is_none() {
                 let mut after = rest;
                 let Some(page) = whole(page::opened(&mut after, chunk, dictionary_buffer), is_last)? else {

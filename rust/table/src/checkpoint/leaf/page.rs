@@ -100,12 +100,45 @@ impl<'c> Pages<'c> {
     where
         'c: 'p,
     {
+        let mut rest = chunk.bytes;
+        let dictionary = opened(&mut rest, chunk, buffer)?;
+        Ok((Self::after_dictionary(chunk, rest, rows)?, dictionary))
+    }
+
+    /// The same of two leaves.
+    pub(super) fn of_two<'p>(
+        chunks: [Chunk<'c>; 2],
+        rows: Option<&'c BooleanBuffer>,
+        buffers: &'p mut [Vec<u8>; 2],
+    ) -> Decoded<[(Self, Option<Page<'p>>); 2]>
+    where
+        'c: 'p,
+    {
+        let ([one, other], [buffer, other_buffer]) = (chunks, buffers);
+        let (mut rest, mut other_rest) = (one.bytes, other.bytes);
+        let (page, other_page) = match (dictionary(&mut rest)?, dictionary(&mut other_rest)?) {
+            (Some(first), Some(second)) => {
+                let [page, other_page] = Packed::open_two([(&first, one), (&second, other)], [buffer, other_buffer])?;
+                (Some(page), Some(other_page))
+            }
+            (first, second) => (
+                first.map(|packed| packed.open(one, buffer)).transpose()?,
+                second.map(|packed| packed.open(other, other_buffer)).transpose()?,
+            ),
+        };
+        let is_plain = |page: &Option<Page<'_>>| page.as_ref().is_none_or(|page| page.encoding == Encoding::Plain);
+        if !is_plain(&page) || !is_plain(&other_page) {
+            return Err(Stop::Rare);
+        }
+        let pages = Self::after_dictionary(one, rest, rows)?;
+        Ok([(pages, page), (Self::after_dictionary(other, other_rest, rows)?, other_page)])
+    }
+
+    fn after_dictionary(chunk: Chunk<'c>, rest: &'c [u8], rows: Option<&'c BooleanBuffer>) -> Decoded<Self> {
         if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
             return Err(Stop::Rare);
         }
-        let mut rest = chunk.bytes;
-        let dictionary = opened(&mut rest, chunk, buffer)?;
-        Ok((Self { rest, rows, at: 0, end: chunk.rows }, dictionary))
+        Ok(Self { rest, rows, at: 0, end: chunk.rows })
     }
 
     /// The page that follows; `None` when all rows are there.
@@ -140,7 +173,7 @@ pub(super) fn each_opened<'c>(
         match (step, &following) {
             (Step::Unwanted(count), _) => show(Opened::Unwanted(count))?,
             (Step::Wanted(packed), Some(Step::Wanted(second))) => {
-                let [page, second] = Packed::open_two([&packed, second], chunk, buffers)?;
+                let [page, second] = Packed::open_two([(&packed, chunk), (second, chunk)], buffers.each_mut())?;
                 show(Opened::Page(page))?;
                 show(Opened::Page(second))?;
                 following = next()?;
@@ -281,25 +314,21 @@ impl<'c> Packed<'c> {
         self.page(chunk, decompress(codec, bytes, size, buffer)?)
     }
 
-    /// The same with two pages at once.
-    pub(super) fn open_two<'p>(
-        pages: [&Self; 2],
-        chunk: Chunk<'_>,
-        buffers: &'p mut [Vec<u8>; 2],
-    ) -> Decoded<[Page<'p>; 2]>
+    /// The same with two pages at once, each of its chunk.
+    pub(super) fn open_two<'p>(pages: [(&Self, Chunk<'_>); 2], buffers: [&'p mut Vec<u8>; 2]) -> Decoded<[Page<'p>; 2]>
     where
         'c: 'p,
     {
-        let [first, second] = pages;
+        let [(first, chunk), (second, other_chunk)] = pages;
         let [buffer, other_buffer] = buffers;
-        let ((codec, bytes, size), (other_codec, other_bytes, other_size)) =
-            (first.body(chunk.codec)?, second.body(chunk.codec)?);
+        let (codec, bytes, size) = first.body(chunk.codec)?;
+        let (other_codec, other_bytes, other_size) = second.body(other_chunk.codec)?;
         if codec != Compression::SNAPPY || other_codec != Compression::SNAPPY {
-            return Ok([first.open(chunk, buffer)?, second.open(chunk, other_buffer)?]);
+            return Ok([first.open(chunk, buffer)?, second.open(other_chunk, other_buffer)?]);
         }
         let (out, other_out) = (snappy_room(bytes, size, buffer)?, snappy_room(other_bytes, other_size, other_buffer)?);
         snappy::decompress([bytes, other_bytes], [out, other_out]).ok_or(NO_SNAPPY)?;
-        Ok([first.page(chunk, out)?, second.page(chunk, other_out)?])
+        Ok([first.page(chunk, out)?, second.page(other_chunk, other_out)?])
     }
 
     /// What is compressed, how, and how long it becomes.

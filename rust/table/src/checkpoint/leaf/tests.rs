@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use super::lengths::{self, TextLeaf};
 use super::views::TextViews;
-use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page, trimmed};
+use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page, trimmed, two_arrays};
 use crate::checkpoint::memory::Pool;
 use crate::footer::pages;
 
@@ -208,11 +208,19 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
             .unwrap(),
         )])
         .collect();
-    for (path, expected) in leaves {
-        let (chunk, is_rare) = chunk(&path);
+    // Each alone, and with the one after it.
+    for ((path, expected), (other_path, other_expected)) in leaves.iter().zip(leaves.iter().cycle().skip(1)) {
+        let ((chunk, is_rare), (other, is_other_rare)) = (chunk(path), chunk(other_path));
         match array(chunk, expected.data_type(), wanted) {
-            Ok(found) => assert_eq!(&chosen(&found), &chosen(&expected), "{path:?}"),
+            Ok(found) => assert_eq!(&chosen(&found), &chosen(expected), "{path:?}"),
             Err(stop) => assert!(stop == Stop::Rare && is_rare, "{path:?}: {stop:?}"),
+        }
+        match two_arrays([chunk, other], [expected.data_type(), other_expected.data_type()], wanted) {
+            Ok(found) => {
+                let found = found.map(|values| chosen(&values));
+                assert_eq!(found, [chosen(expected), chosen(other_expected)], "{path:?}, {other_path:?}");
+            }
+            Err(stop) => assert!(stop == Stop::Rare && (is_rare || is_other_rare), "{path:?}: {stop:?}"),
         }
     }
     let (text, is_rare) = chunk(&["add", "text"]);
@@ -400,6 +408,9 @@ proptest! {
             // Whatever comes out has the rows that the footer promised.
             if let Ok(found) = array(chunk, &target, None) {
                 prop_assert_eq!(found.len(), rows.len());
+            }
+            if let Ok(found) = two_arrays([chunk; 2], [&target; 2], None) {
+                prop_assert_eq!(found.map(|found| found.len()), [rows.len(); 2]);
             }
             if let Ok(found) = trimmed(chunk) {
                 let whole = found.whole(0..found.len(), found.len());

@@ -63,7 +63,7 @@ fn each_page(
     mut show: impl FnMut(Shown<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { pages: buffers, dictionary: dictionary_buffer, codes } = scratch;
+        let Scratch { pages: buffers, dictionaries: [dictionary_buffer, _], codes } = scratch;
         let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
         let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
