@@ -301,18 +301,16 @@ fn prune_batch(
     }
 }
 
-/// Does what is to be done with row groups, several at once. A processor has work while the next pages are fetched,
-/// unless memory counts for more.
+/// Does what is to be done with row groups, several at once.
 async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    if !snapshot.storage().is_local() {
-        return all_of(groups.map(in_parallel), parallelism()).await;
+    match snapshot.storage().is_local() {
+        true => on_lanes(groups, working()).await,
+        false => all_of(groups.map(in_parallel), parallelism()).await,
     }
-    let keeps_nothing = snapshot.files().await?.is_some_and(|files| !files.keeps_columns());
-    on_lanes(groups, if keeps_nothing { working() } else { parallelism() }).await
 }
 
 async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {

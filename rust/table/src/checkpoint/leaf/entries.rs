@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
+use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 
-use super::page::{Encoding, opened, split};
+use super::page::{Encoding, Page, opened, split};
 use super::values::{TextDictionary, Texts, Value};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 
@@ -95,11 +96,25 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
 /// The values where every slot is a row and has the key, if it has any.
 fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> {
     let mut codes = Vec::with_capacity(values.rows);
-    each_slot(values, |begins, value| {
-        if !begins {
+    each_page(values, |page, continues, there, mut texts| {
+        if continues.count_set_bits() > 0 {
             return Err(OTHER_SLOTS);
         }
-        codes.push(value.map_or(Ok(NONE), |value| distinct.number(&value))?);
+        match texts {
+            Texts::Coded(of_page, dictionary, bytes) if there.count_set_bits() == page.values => {
+                for code in of_page {
+                    codes.push(match distinct.by_code.get(*code as usize) {
+                        Some(Some(known)) => *known,
+                        _ => distinct.number(&Value::Coded(*code, dictionary, bytes))?,
+                    });
+                }
+            }
+            _ => {
+                for slot in 0..page.values {
+                    codes.push(if there.value(slot) { distinct.number(&texts.next()?)? } else { NONE });
+                }
+            }
+        }
         Ok(())
     })?;
     if codes.len() == values.rows { Ok(codes) } else { Err(OTHER_SLOTS) }
@@ -197,6 +212,20 @@ impl Distinct {
 
 /// Shows every slot: whether it begins a row, and its value if it has one.
 fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
+    each_page(chunk, |page, continues, there, mut values| {
+        for slot in 0..page.values {
+            let value = if there.value(slot) { Some(values.next()?) } else { None };
+            show(!continues.value(slot), value)?;
+        }
+        Ok(())
+    })
+}
+
+/// Shows every page: which slots belong to the row before them, which have a value, and the values.
+fn each_page(
+    chunk: Chunk<'_>,
+    mut show: impl FnMut(&Page<'_>, &BooleanBuffer, &BooleanBuffer, Texts<'_>) -> Decoded<()>,
+) -> Decoded<()> {
     with_scratch(|scratch| {
         let Scratch { pages: [buffer, _], dictionaries: [dictionary_buffer, _], codes } = scratch;
         let mut rest = chunk.bytes;
@@ -207,13 +236,9 @@ fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> 
         while let Some(packed) = split(&mut rest)? {
             left = left.checked_sub(packed.values).ok_or(Stop::Rare)?;
             let page = packed.open(chunk, buffer)?;
-            let continues = page.repeated(chunk)?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-            for slot in 0..page.values {
-                let value = if there.value(slot) { Some(values.next()?) } else { None };
-                show(!continues.value(slot), value)?;
-            }
+            let (continues, there) = (page.repeated(chunk)?, page.defined(chunk, chunk.max_definition)?);
+            let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+            show(&page, &continues, &there, values)?;
         }
         Ok(())
     })
