@@ -196,7 +196,8 @@ mod tests {
         let endless = |(begun, held): (Arc<AtomicUsize>, Arc<()>)| async move {
             begun.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<()>().await;
-            Ok(drop(held))
+            drop(held);
+            Ok(())
         };
         let waited =
             tokio::time::timeout(Duration::from_millis(50), on_lanes(pieces.into_iter().map(endless), 2)).await;

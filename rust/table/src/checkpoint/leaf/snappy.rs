@@ -1,8 +1,9 @@
 //! Snappy, two pages at once.
 //!
 //! Where a tag stands depends on all tags before it, so whoever decompresses one page waits for most of the time. Two
-//! pages that do not depend on each other take a third less time than one after the other, if neither makes the processor
-//! guess: a step copies the most that a tag may say, and what is too much is overwritten by the next.
+//! pages that do not depend on each other are in work at once here, step by step in turn, and take a third less time. A
+//! step makes the processor guess nothing: it copies the most that tags may say, and the next one overwrites what is too
+//! much.
 //!
 //! Invariant: pages become what the library makes of them one by one, or are refused as there (`tests`).
 //!
