@@ -26,23 +26,23 @@ thread_local! {
     static IS_LANE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a computation that panicked said.
+/// Why a computation did not end.
 #[derive(Debug)]
-pub(crate) struct Panicked(String);
+pub(crate) struct Unfinished(String);
 
-impl Display for Panicked {
+impl Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.0)
+        f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Panicked {}
+impl std::error::Error for Unfinished {}
 
-impl Panicked {
-    fn of(payload: &(dyn Any + Send)) -> Self {
+impl Unfinished {
+    fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text =
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Self(text.unwrap_or("no text").to_owned())
+        Self(format!("panicked: {}", text.unwrap_or("no text")))
     }
 }
 
@@ -96,13 +96,13 @@ pub(crate) async fn in_parallel<T: Send + 'static>(
 /// The work panicked.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> std::result::Result<T, Panicked> {
+) -> std::result::Result<T, Unfinished> {
     if IS_LANE.get() {
-        return catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Panicked::of(&*payload));
+        return catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Unfinished::panicked(&*payload));
     }
     tokio::task::spawn_blocking(work).await.map_err(|ended| match ended.try_into_panic() {
-        Ok(payload) => Panicked::of(&*payload),
-        Err(_) => Panicked("the runtime was shut down".to_owned()),
+        Ok(payload) => Unfinished::panicked(&*payload),
+        Err(_) => Unfinished("the runtime was shut down".to_owned()),
     })
 }
 
@@ -125,8 +125,15 @@ where
             IS_LANE.set(true);
             runtime.block_on(one_lane(next, done));
         };
-        let started = thread::Builder::new().name("deltic-lane".to_owned()).spawn(lane);
-        started.map_err(|e| Error::internal("a thread cannot be started").caused_by(e))?;
+        match thread::Builder::new().name("deltic-lane".to_owned()).spawn(lane) {
+            Ok(_) => {}
+            // The others do its work.
+            Err(_) if !outcomes.is_empty() => break,
+            Err(e) => {
+                let message = "cannot start a thread to plan on; the limit on threads may be too low";
+                return Err(Error::storage(true, message).caused_by(e));
+            }
+        }
         outcomes.push(async move { outcome.await.map_err(|e| Error::internal("a task did not end").caused_by(e))? });
     }
     let mut done: Vec<(usize, T)> = try_join_all(outcomes).await?.into_iter().flatten().collect();

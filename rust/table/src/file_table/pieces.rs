@@ -11,8 +11,8 @@ use crate::checkpoint::leaf::{Stop, TextPages};
 use crate::checkpoint::part::Part;
 use crate::error::{Error, Result};
 
-/// Bytes of a piece from the disk, and from a store that takes its time for every request.
-const LOCAL_PIECE: u64 = 1024 * 1024;
+/// Bytes of a piece from the disk, enough for several pages, and from a store that takes its time for every request.
+const LOCAL_PIECE: u64 = 2 * 1024 * 1024;
 const REMOTE_PIECE: u64 = 8 * 1024 * 1024;
 
 /// Where the texts are.
