@@ -134,7 +134,8 @@ impl<'c> Pages<'c> {
         Ok([(pages, page), (Self::after_dictionary(other, other_rest, rows)?, other_page)])
     }
 
-    fn after_dictionary(chunk: Chunk<'c>, rest: &'c [u8], rows: Option<&'c BooleanBuffer>) -> Decoded<Self> {
+    /// The data pages in what follows the dictionary.
+    pub(super) fn after_dictionary(chunk: Chunk<'c>, rest: &'c [u8], rows: Option<&'c BooleanBuffer>) -> Decoded<Self> {
         if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
             return Err(Stop::Rare);
         }

@@ -10,7 +10,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
-use super::page::{Opened, Pages, each_opened};
+use super::page::{Encoding, Opened, Packed, Pages, Step, dictionary, each_opened};
 use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 use crate::large::Large;
@@ -63,27 +63,46 @@ fn each_page(
     mut show: impl FnMut(Shown<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { pages: buffers, dictionaries: [dictionary_buffer, _], codes } = scratch;
-        let (mut pages, dictionary) = Pages::new(chunk, rows, dictionary_buffer)?;
+        let Scratch { pages: buffers, dictionaries: [dictionary_buffer, second_buffer], codes } = scratch;
+        let mut rest = chunk.bytes;
+        let packed = dictionary(&mut rest)?;
+        let mut pages = Pages::after_dictionary(chunk, rest, rows)?;
+        // Of a dictionary that grew too large, the first page has codes, which are few bytes. The second is as large as it.
+        let front = if packed.is_some() { [pages.step()?, pages.step()?] } else { [None, None] };
+        let (dictionary, second) = match (packed, &front[1]) {
+            (Some(packed), Some(Step::Wanted(second))) => {
+                let both = [(&packed, chunk), (second, chunk)];
+                let [page, second] = Packed::open_two(both, [dictionary_buffer, second_buffer])?;
+                (Some(page), Some(second))
+            }
+            (packed, _) => (packed.map(|packed| packed.open(chunk, dictionary_buffer)).transpose()?, None),
+        };
+        if dictionary.as_ref().is_some_and(|page| page.encoding != Encoding::Plain) {
+            return Err(Stop::Rare);
+        }
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
         let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
         let mut read = known.map_or(0, |(_, page)| page.len());
-        each_opened(
-            chunk,
-            buffers,
-            || pages.step(),
-            |opened| {
-                let page = match opened {
-                    Opened::Page(page) => page,
-                    Opened::Unwanted(count) => return show(Shown::Unwanted(count)),
-                };
-                let there = page.defined(chunk, chunk.max_definition)?;
-                read += page.data.len();
-                let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
-                let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-                show(Shown::Page(there, values, most))
-            },
-        )
+        let mut opened = |opened: Opened<'_>| {
+            let page = match opened {
+                Opened::Page(page) => page,
+                Opened::Unwanted(count) => return show(Shown::Unwanted(count)),
+            };
+            let there = page.defined(chunk, chunk.max_definition)?;
+            read += page.data.len();
+            let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
+            let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
+            show(Shown::Page(there, values, most))
+        };
+        for (step, page) in front.into_iter().zip([None, second]) {
+            match (step, page) {
+                (_, Some(page)) => opened(Opened::Page(page))?,
+                (Some(Step::Wanted(packed)), None) => opened(Opened::Page(packed.open(chunk, &mut buffers[0])?))?,
+                (Some(Step::Unwanted(count)), None) => opened(Opened::Unwanted(count))?,
+                (None, None) => {}
+            }
+        }
+        each_opened(chunk, buffers, || pages.step(), opened)
     })
 }
 
