@@ -46,9 +46,9 @@ deltic changes them, and so is the time it took. The other peers run anew, in tu
 cut off the last time, and all with `--keep-peers`. Whatever comes from an earlier run, of the same versions, tables
 and runs on the same kind of machine, has a EARLIER_MARK.
 
-The floor is what the bytes alone cost here, with Arrow C++ on every processor, row group by row group. Of a plan: it
-reads and decompresses the pages that the filter needs, then those of path, size and time, and reads the later commits;
-it decodes nothing and keeps nothing. No page can be entered in its middle, and of these tables all pages hold files
+The floor is what the bytes alone cost here, with Arrow C++ on every processor, column by column. Of a plan: it reads
+and decompresses the pages that the filter needs, then those of path, size and time, and reads the later commits; it
+decodes nothing and keeps nothing. No page can be entered in its middle, and of these tables nearly all pages hold files
 that are kept. (Its Snappy is the library's own, page by page; deltic decompresses two pages of texts at once, which is
 quicker.) Whoever lists all files decodes these columns, too, and keeps them. Opening is a footer, a refresh a listing
 and one commit, a checkpoint the writing of columns already decoded, an append two encoded files and their fsync. It is

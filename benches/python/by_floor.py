@@ -89,7 +89,7 @@ def plan(job: Job) -> Iterator[Answer | None]:
     version, paths = plain.last_checkpoint(log)
     tail = _tail(log, version)
     first, then = (
-        [group for path in paths for group in pages.chunks(path, columns)]
+        [chunk for path in paths for chunk in pages.chunks(path, columns)]
         for columns in (_filter_columns(job), [*TASK, *_vectors(paths)])
     )
     yield None
@@ -99,8 +99,7 @@ def plan(job: Job) -> Iterator[Answer | None]:
     decompressed += pages.decompress(then, THREADS)
     commits = [path.read_bytes() for path in tail]
     yield None
-    least = sum(chunk.pages[-1][2] for group in [*first, *then] for chunk in group)
-    assert decompressed >= least, "pages are missing"
+    assert decompressed == sum(size for chunk in [*first, *then] for _, _, size in chunk.pages), "pages are missing"
     yield {"commits": len(commits), **({"filter_us": filter_us} if paths else {})}
 
 

@@ -1,6 +1,6 @@
 """Pages of Parquet files, found beforehand, then read and decompressed: what no reader of Snappy can do without.
 
-A page can only be decompressed as a whole, from its beginning on, and only with it is known where a row stands.
+A page can only be decompressed from its beginning on, and where a row stands in it is known only then.
 """
 
 import threading
@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 # Kinds of fields in the compact protocol of Thrift that have a value behind their head.
 BYTE, INTEGERS, DOUBLE, BINARY, STRUCT = 3, (4, 5, 6), 7, 8, 12
 UNCOMPRESSED_SIZE, COMPRESSED_SIZE = 2, 3
+# Memory of each thread into which pages are read, one after the other.
+KEPT = threading.local()
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,18 @@ class _Header:
         return self.data[self.place - 1]
 
 
-def chunks(path: Path, columns: list[str]) -> list[list[Chunk]]:
-    """Columns, or all leaves below them, of each row group."""
+def chunks(path: Path, columns: list[str]) -> list[Chunk]:
+    """Columns, or all leaves below them, of all row groups."""
     footer = pq.read_metadata(path)
-    groups = []
+    found = []
     with path.open("rb") as file:
         for group in map(footer.row_group, range(footer.num_row_groups)):
             leaves = [group.column(number) for number in range(group.num_columns)]
-            wanted = [leaf for leaf in leaves if any(f"{leaf.path_in_schema}.".startswith(f"{c}.") for c in columns)]
-            groups.append([_chunk(path, file, leaf) for leaf in wanted])
-    return groups
+            for column in columns:
+                wanted = [leaf for leaf in leaves if f"{leaf.path_in_schema}.".startswith(f"{column}.")]
+                assert wanted, f"{path} has no {column}"
+                found += [_chunk(path, file, leaf) for leaf in wanted]
+    return found
 
 
 def _chunk(path: Path, file: BinaryIO, leaf: pq.ColumnChunkMetaData) -> Chunk:
@@ -98,26 +102,20 @@ def _chunk(path: Path, file: BinaryIO, leaf: pq.ColumnChunkMetaData) -> Chunk:
     return Chunk(path, leaf.compression.lower(), start, len(data), tuple(pages))
 
 
-def decompress(groups: Iterable[list[Chunk]], threads: Executor) -> int:
-    """Reads and decompresses all pages, one row group a thread, and keeps nothing. Gives how many bytes they are."""
-    kept = threading.local()
-
-    def one(group: list[Chunk]) -> int:
-        return sum(_decompressed(chunk, kept) for chunk in group)
-
-    return sum(threads.map(one, groups))
+def decompress(chunks: Iterable[Chunk], threads: Executor) -> int:
+    """Reads and decompresses all pages, the largest columns first, and keeps nothing. Gives how many bytes they are."""
+    return sum(threads.map(_decompressed, sorted(chunks, key=lambda chunk: -chunk.length)))
 
 
-def _decompressed(chunk: Chunk, kept: threading.local) -> int:
-    if len(getattr(kept, "memory", b"")) < chunk.length:
-        kept.memory = bytearray(chunk.length)
-    memory = memoryview(kept.memory)[: chunk.length]
-    with chunk.path.open("rb", buffering=0) as file:
-        file.seek(chunk.start)
-        read = 0
-        while read < chunk.length:
-            read += file.readinto(memory[read:])
+def _decompressed(chunk: Chunk) -> int:
+    longest = max(length for _, length, _ in chunk.pages)
+    if len(getattr(KEPT, "memory", b"")) < longest:
+        KEPT.memory = bytearray(longest)
     codec, done = pa.Codec(chunk.codec), 0
-    for place, length, size in chunk.pages:
-        done += len(codec.decompress(pa.py_buffer(memory[place : place + length]), size))
+    with chunk.path.open("rb", buffering=0) as file:
+        for place, length, size in chunk.pages:
+            file.seek(chunk.start + place)
+            page = memoryview(KEPT.memory)[:length]
+            assert file.readinto(page) == length, f"{chunk.path} is cut off"
+            done += len(codec.decompress(pa.py_buffer(page), size))
     return done

@@ -11,10 +11,11 @@ use std::fmt::{self, Display};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 
-use futures::future::{Either, select, try_join_all};
+use futures::future::{Either, FutureExt, select, try_join_all};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -98,7 +99,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::result::Result<T, Unfinished> {
     if IS_LANE.get() {
-        return catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Unfinished::panicked(&*payload));
+        let done = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Unfinished::panicked(&*payload));
+        // Work that waits for nothing would never let it be seen that nobody waits for it any more.
+        tokio::task::yield_now().await;
+        return done;
     }
     tokio::task::spawn_blocking(work).await.map_err(|ended| match ended.try_into_panic() {
         Ok(payload) => Unfinished::panicked(&*payload),
@@ -106,26 +110,63 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
-/// Does pieces of work on so many lanes, and gives what came of them in their order. Lanes whose outcome nobody waits for
-/// any more end where their piece waits next. They are not taken from the threads of the runtime: a piece may need those.
+/// How many lanes may run in a process, for each processor. Of more than these, whoever asks has one.
+const LANES_OF_A_PROCESSOR: usize = 4;
+
+/// The process, as a forked child has none of its parent's lanes, and how many lanes run in it.
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+
+/// A lane that counts as running until it is dropped.
+struct Lane;
+
+impl Lane {
+    /// How many run in this process, told from what was counted.
+    fn running(counted: u64) -> u32 {
+        if (counted >> 32) as u32 == std::process::id() { counted as u32 } else { 0 }
+    }
+
+    fn new() -> Self {
+        Self::count(|running| running.saturating_add(1));
+        Self
+    }
+
+    fn count(change: impl Fn(u32) -> u32) {
+        let changed = |counted| Some(u64::from(std::process::id()) << 32 | u64::from(change(Self::running(counted))));
+        // It always gives a number.
+        let _ = RUNNING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        Self::count(|running| running.saturating_sub(1));
+    }
+}
+
+/// Does pieces of work on so many lanes at most, and gives what came of them in their order. Lanes whose outcome nobody
+/// waits for any more end with what they compute just now. They are not taken from the threads of the runtime: a piece may
+/// need those.
 pub(crate) async fn on_lanes<T, W>(pieces: impl IntoIterator<Item = W>, lanes: usize) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
     let pieces: Vec<(usize, W)> = pieces.into_iter().enumerate().collect();
+    let most = LANES_OF_A_PROCESSOR * working();
+    let lanes = lanes.min(most.saturating_sub(Lane::running(RUNNING.load(Ordering::Relaxed)) as usize)).max(1);
     let lanes = lanes.min(pieces.len());
     let left = Arc::new(Mutex::new(pieces.into_iter()));
     let next = move || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let (runtime, mut outcomes) = (Handle::current(), Vec::with_capacity(lanes));
     for _ in 0..lanes {
         let (done, outcome) = oneshot::channel();
-        let (runtime, next) = (runtime.clone(), next.clone());
-        let lane = move || {
+        let (runtime, next, lane) = (runtime.clone(), next.clone(), Lane::new());
+        let work = move || {
             IS_LANE.set(true);
             runtime.block_on(one_lane(next, done));
+            drop(lane);
         };
-        match thread::Builder::new().name("deltic-lane".to_owned()).spawn(lane) {
+        match thread::Builder::new().name("deltic-lane".to_owned()).spawn(work) {
             Ok(_) => {}
             // The others do its work.
             Err(_) if !outcomes.is_empty() => break,
@@ -148,15 +189,17 @@ async fn one_lane<T, W: Future<Output = Result<T>>>(
     let all = async {
         let mut done = Vec::new();
         while let Some((number, piece)) = next() {
-            done.push((number, piece.await?));
-            // Pieces that wait for nothing would never let it be seen that nobody waits for them.
-            tokio::task::yield_now().await;
+            let piece = AssertUnwindSafe(piece).catch_unwind().await;
+            let panicked = |payload: Box<dyn Any + Send>| {
+                Error::internal("planning failed").caused_by(Unfinished::panicked(&*payload))
+            };
+            done.push((number, piece.map_err(panicked)??));
         }
         Ok(done)
     };
-    let done = match select(pin!(all), pin!(outcome.closed())).await {
-        Either::Left((done, _)) => Some(done),
-        Either::Right(_) => None,
+    let done = match select(pin!(outcome.closed()), pin!(all)).await {
+        Either::Left(_) => None,
+        Either::Right((done, _)) => Some(done),
     };
     // Who waited may be gone.
     let _ = done.map(|done| outcome.send(done));
@@ -165,7 +208,7 @@ async fn one_lane<T, W: Future<Output = Result<T>>>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
@@ -193,7 +236,10 @@ mod tests {
         };
         let failed = on_lanes([false; 9].map(piece), 1).await.unwrap_err();
         assert_eq!((failed.message(), BEGUN.load(Ordering::Relaxed)), ("a piece", 1));
-        assert!(on_lanes([true; 2].map(piece), 1).await.unwrap_err().message().contains("did not end"));
+        let panicked = on_lanes([true; 2].map(piece), 1).await.unwrap_err();
+        assert_eq!((panicked.message(), BEGUN.load(Ordering::Relaxed)), ("planning failed", 2));
+        let cause = std::error::Error::source(&panicked).unwrap().to_string();
+        assert_eq!(cause, "panicked: a piece");
     }
 
     #[tokio::test]
@@ -213,6 +259,35 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(begun.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_only_computes_stops_when_nobody_waits() {
+        static DONE: AtomicUsize = AtomicUsize::new(0);
+        let held = Arc::new(());
+        let long = |held: Arc<()>| async move {
+            for _ in 0..1_000_000 {
+                blocking(|| thread::sleep(Duration::from_millis(1))).await.unwrap();
+                DONE.fetch_add(1, Ordering::Relaxed);
+            }
+            drop(held);
+            Ok(())
+        };
+        let waited = tokio::time::timeout(Duration::from_millis(50), on_lanes([long(held.clone())], 1)).await;
+        assert!(waited.is_err());
+        while Arc::strong_count(&held) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(DONE.load(Ordering::Relaxed) > 0);
+    }
+
+    #[tokio::test]
+    async fn who_asks_when_many_lanes_run_has_one() {
+        let many: Vec<Lane> = (0..LANES_OF_A_PROCESSOR * working() + 1).map(|_| Lane::new()).collect();
+        let thread = |_| async { Ok(thread::current().id()) };
+        let of_one: std::collections::HashSet<_> = on_lanes((0..9).map(thread), 4).await.unwrap().into_iter().collect();
+        assert_eq!(of_one.len(), 1);
+        drop(many);
     }
 
     #[tokio::test]

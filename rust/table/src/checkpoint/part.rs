@@ -1,7 +1,7 @@
 //! One Parquet file of a checkpoint: its footer, and row groups decoded on demand.
 //!
-//! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on the
-//! blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
+//! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on a lane
+//! or the blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -441,7 +441,7 @@ impl Part {
         leaves.min_by_key(|leaf| columns[*leaf].compressed_size())
     }
 
-    /// Runs work that decodes on the blocking pool.
+    /// Runs work that decodes where it may take long.
     pub(crate) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,

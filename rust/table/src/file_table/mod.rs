@@ -186,7 +186,7 @@ impl FileTable {
     }
 
     /// Whether there is room for any column.
-    pub(crate) fn keeps_columns(&self) -> bool {
+    fn keeps_columns(&self) -> bool {
         self.cache.takes(1)
     }
 

@@ -1,6 +1,6 @@
 //! Statistics as JSON, most of what a checkpoint is, fetched and read a few pages at a time.
 //!
-//! While one piece is read the one after it is fetched, and nothing of either is kept but the bounds.
+//! While one piece is read the one after it is fetched, unless a lane does both; nothing of either is kept but the bounds.
 
 use std::sync::Arc;
 

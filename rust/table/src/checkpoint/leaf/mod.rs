@@ -128,6 +128,9 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
     if chunk.physical == PhysicalType::BYTE_ARRAY && target == &ArrowType::Utf8 {
         return Ok(Arc::new(texts::texts(chunk, rows)?));
     }
+    if !holds_numbers(chunk, target) {
+        return Err(Stop::Rare);
+    }
     with_scratch(|scratch| {
         let Scratch { pages: [page, _], dictionaries: [dictionary, _], codes } = scratch;
         let pages = Pages::new(chunk, rows, dictionary)?;
@@ -143,7 +146,7 @@ pub(crate) fn two_arrays(
     rows: Option<&BooleanBuffer>,
 ) -> Decoded<[ArrayRef; 2]> {
     let ([one, other], [target, other_target]) = (chunks, targets);
-    if chunks.iter().any(|chunk| chunk.physical == PhysicalType::BYTE_ARRAY) {
+    if !holds_numbers(one, target) || !holds_numbers(other, other_target) {
         return Ok([array(one, target, rows)?, array(other, other_target, rows)?]);
     }
     with_scratch(|scratch| {
@@ -153,6 +156,18 @@ pub(crate) fn two_arrays(
         let values = numbers_as(one, target, rows, pages, &mut working)?;
         Ok([values, numbers_as(other, other_target, rows, other_pages, &mut working)?])
     })
+}
+
+/// Whether a leaf has numbers that are read here as this type.
+fn holds_numbers(chunk: Chunk<'_>, target: &ArrowType) -> bool {
+    use ArrowType as A;
+    match chunk.physical {
+        PhysicalType::INT32 => matches!(target, A::Int32 | A::Date32 | A::Decimal128(..)),
+        PhysicalType::INT64 => matches!(target, A::Int64 | A::Timestamp(..) | A::Decimal128(..)),
+        PhysicalType::FLOAT => target == &A::Float32,
+        PhysicalType::DOUBLE => target == &A::Float64,
+        _ => false,
+    }
 }
 
 /// Memory for one page after the other.

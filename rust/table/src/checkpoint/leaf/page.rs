@@ -100,9 +100,10 @@ impl<'c> Pages<'c> {
     where
         'c: 'p,
     {
+        check(chunk, rows)?;
         let mut rest = chunk.bytes;
         let dictionary = opened(&mut rest, chunk, buffer)?;
-        Ok((Self::after_dictionary(chunk, rest, rows)?, dictionary))
+        Ok((Self::after_dictionary(chunk, rest, rows), dictionary))
     }
 
     /// The same of two leaves.
@@ -115,6 +116,8 @@ impl<'c> Pages<'c> {
         'c: 'p,
     {
         let ([one, other], [buffer, other_buffer]) = (chunks, buffers);
+        check(one, rows)?;
+        check(other, rows)?;
         let (mut rest, mut other_rest) = (one.bytes, other.bytes);
         let (page, other_page) = match (dictionary(&mut rest)?, dictionary(&mut other_rest)?) {
             (Some(first), Some(second)) => {
@@ -130,16 +133,13 @@ impl<'c> Pages<'c> {
         if !is_plain(&page) || !is_plain(&other_page) {
             return Err(Stop::Rare);
         }
-        let pages = Self::after_dictionary(one, rest, rows)?;
-        Ok([(pages, page), (Self::after_dictionary(other, other_rest, rows)?, other_page)])
+        let pages = Self::after_dictionary(one, rest, rows);
+        Ok([(pages, page), (Self::after_dictionary(other, other_rest, rows), other_page)])
     }
 
     /// The data pages in what follows the dictionary.
-    pub(super) fn after_dictionary(chunk: Chunk<'c>, rest: &'c [u8], rows: Option<&'c BooleanBuffer>) -> Decoded<Self> {
-        if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
-            return Err(Stop::Rare);
-        }
-        Ok(Self { rest, rows, at: 0, end: chunk.rows })
+    pub(super) fn after_dictionary(chunk: Chunk<'c>, rest: &'c [u8], rows: Option<&'c BooleanBuffer>) -> Self {
+        Self { rest, rows, at: 0, end: chunk.rows }
     }
 
     /// The page that follows; `None` when all rows are there.
@@ -153,6 +153,12 @@ impl<'c> Pages<'c> {
         let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
         Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
     }
+}
+
+/// Whether every value is a row, and the rows that are wanted are among them.
+pub(super) fn check(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<()> {
+    let is_other = chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows);
+    if is_other { Err(Stop::Rare) } else { Ok(()) }
 }
 
 /// A page that was opened, or rows that are not wanted.

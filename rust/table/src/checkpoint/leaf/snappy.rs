@@ -2,7 +2,7 @@
 //!
 //! Where a tag stands depends on all tags before it, so whoever decompresses one page waits for most of the time. Two
 //! pages that do not depend on each other are in work at once here, step by step in turn, and take a third less time. A
-//! step makes the processor guess nothing: it copies the most that tags may say, and the next one overwrites what is too
+//! step makes the processor guess next to nothing: it copies the most that tags may say, and the next one overwrites what is too
 //! much.
 //!
 //! Invariant: pages become what the library makes of them one by one, or are refused as there (`tests`).
@@ -163,7 +163,7 @@ impl<'p> Stream<'p> {
         };
         let (length, back) = match tag & 3 {
             0 if number < 60 => (number + 1, 0),
-            0 => (little_endian(number - 59)? + 1, 0),
+            0 => (little_endian(number - 59)?.checked_add(1)?, 0),
             1 => ((number & 7) + 4, usize::from(tag >> 5) << 8 | little_endian(1)?),
             2 => (number + 1, little_endian(2)?),
             _ => (number + 1, little_endian(4)?),

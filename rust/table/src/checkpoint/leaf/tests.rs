@@ -1,5 +1,6 @@
 //! What is decoded directly against the general decoder: random rows, every layout that a writer may choose.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
@@ -39,14 +40,19 @@ struct Layout {
 }
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
+    // Most tables have one partition column, or none.
+    prop_oneof![3 => rows_with("[k-m]", 0..4), 1 => rows_with("k", 0..2), 1 => rows_with("k", 1..2)]
+}
+
+fn rows_with(keys: &'static str, entries: Range<usize>) -> impl Strategy<Value = Vec<Row>> {
     // Characters that begin, or end, with the same byte.
     let text = prop_oneof![Just(String::new()), "[a-c]{1,2}", "[ -~é]{0,40}", "[éè©]{0,2}b{0,2}[éè©]{0,3}"];
     let number = prop_oneof![Just(7_i64), 0..4_i64, any::<i64>()];
-    let entry = ("[k-m]", proptest::option::weighted(0.8, text.clone()));
+    let entry = (keys, proptest::option::weighted(0.8, text.clone()));
     let add = (
         proptest::option::weighted(0.9, text),
         proptest::option::weighted(0.8, number),
-        prop::collection::vec(entry, 0..4),
+        prop::collection::vec(entry, entries),
     );
     // Long runs of the same kind, as checkpoints have them, and single ones between.
     let run = (proptest::option::weighted(0.8, add), 1..30_usize);

@@ -10,7 +10,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
-use super::page::{Encoding, Opened, Packed, Pages, Step, dictionary, each_opened};
+use super::page::{Encoding, Opened, Packed, Pages, Step, check, dictionary, each_opened};
 use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 use crate::large::Large;
@@ -64,9 +64,10 @@ fn each_page(
 ) -> Decoded<()> {
     with_scratch(|scratch| {
         let Scratch { pages: buffers, dictionaries: [dictionary_buffer, second_buffer], codes } = scratch;
+        check(chunk, rows)?;
         let mut rest = chunk.bytes;
         let packed = dictionary(&mut rest)?;
-        let mut pages = Pages::after_dictionary(chunk, rest, rows)?;
+        let mut pages = Pages::after_dictionary(chunk, rest, rows);
         // Of a dictionary that grew too large, the first page has codes, which are few bytes. The second is as large as it.
         let front = if packed.is_some() { [pages.step()?, pages.step()?] } else { [None, None] };
         let (dictionary, second) = match (packed, &front[1]) {
