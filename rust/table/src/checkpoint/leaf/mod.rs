@@ -299,10 +299,10 @@ impl TextPages {
         rows: Option<&BooleanBuffer>,
         mut read: impl FnMut(&[Option<&str>]) -> T,
     ) -> Decoded<(Vec<T>, usize)> {
-        let is_other = rows.is_some_and(|rows| rows.len() != chunk.rows);
-        if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || is_other {
+        if chunk.physical != PhysicalType::BYTE_ARRAY {
             return Err(Stop::Rare);
         }
+        page::check(chunk, rows)?;
         let mut done = Vec::new();
         let mut rest = chunk.bytes;
         with_scratch(|scratch| {

@@ -1,6 +1,6 @@
 //! Pages of a column chunk: headers, decompression, and where levels end and values begin.
 //!
-//! Pages are decompressed into one buffer, again and again, so that a chunk costs no memory but what is kept of it. A
+//! Pages are decompressed into the same buffers, again and again, so that a chunk costs no memory but what is kept of it. A
 //! header's claims are held against the bytes that are there before anything is allocated.
 //!
 //! Parquet format: "Data Pages", "PageHeader".

@@ -1,7 +1,7 @@
 //! Snappy, two pages at once.
 //!
 //! Where a tag stands depends on all tags before it, so whoever decompresses one page waits for most of the time. Two
-//! pages that do not depend on each other are in work at once here, step by step in turn, and take a third less time. A
+//! pages that do not depend on each other are in work at once here, step by step in turn, which takes less time. A
 //! step makes the processor guess next to nothing: it copies the most that tags may say, and the next one overwrites what is too
 //! much.
 //!
