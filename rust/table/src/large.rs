@@ -32,11 +32,15 @@ impl Large {
             few.try_reserve_exact(room)?;
             return Ok(Self::Few(few));
         }
-        // Room for whole huge pages is laid out at their bounds. The last one is not asked for if not all of it is needed.
+        // Room for whole huge pages is laid out at their bounds. The last one is not asked for if less than half of it is
+        // needed: to be given half of it in small pages takes longer than to have it cleared as a whole.
         let mapped = MmapMut::map_anon(room.checked_next_multiple_of(HUGE_PAGE).unwrap_or(room))?;
         #[cfg(target_os = "linux")]
-        // A system without huge pages says so, and nothing is lost.
-        let _ = mapped.advise_range(memmap2::Advice::HugePage, 0, room / HUGE_PAGE * HUGE_PAGE);
+        {
+            let in_huge_pages = room.saturating_add(HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE;
+            // A system without huge pages says so, and nothing is lost.
+            let _ = mapped.advise_range(memmap2::Advice::HugePage, 0, in_huge_pages);
+        }
         Ok(Self::Mapped(mapped, 0))
     }
 
