@@ -173,7 +173,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--keep-peers", action="store_true", help="show peers' earlier results instead of running them")
     parser.add_argument("--again", action="store_true", help="measure anew what was measured already")
     parser.add_argument("--write", action="store_true", help="write README.md and plots from what was measured so far")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--answer", help=argparse.SUPPRESS)
     return parser.parse_args()
 

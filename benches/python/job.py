@@ -35,6 +35,8 @@ class Job:
     scratch: Path
     by_day: bool = False
     typed: bool = False
+    # Whether it must answer though that takes much longer than what is measured.
+    is_asked: bool = True
 
     @property
     def question(self) -> Question:
