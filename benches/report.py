@@ -42,7 +42,7 @@ on where it was, as long as deltic's build is the same.
 
 Every answer (files kept, their bytes where the engine tells, rows) is compared with that of a plain replay of the log
 in Python (`python/plain.py`), and a wrong one fails the bench. DuckDB tells after a plan how many files it kept, which
-takes ten times as long as the plan: it is asked in one run of each case, not on 5,000,000 files, and that time counts
+takes much longer than the plan: it is asked in one run of each case, not on 5,000,000 files, and that time counts
 nowhere. The replay's answers are kept beside the tables, for no build of deltic changes them, and so is the time it
 took. The other peers run anew, in turn with deltic, save those that were cut off the last time, and all with
 `--keep-peers`. Whatever comes from an earlier run, of the same versions, tables and runs on the same kind of machine,

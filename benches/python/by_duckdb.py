@@ -19,8 +19,8 @@ def _plan(relation: str, filter: str) -> None:
 
 
 def _kept(job: Job, relation: str, question: Question) -> Answer:
-    """Plan again, with the log on that says how many files were kept. It lists all files too, so it takes ten times as
-    long, and is done in one run alone."""
+    """Plan again, with the log on that says how many files were kept. It lists all files too, so it takes much
+    longer, and is done in one run alone."""
     if not job.is_asked:
         return {}
     CONNECTION.execute("CALL enable_logging(level = 'info')")
