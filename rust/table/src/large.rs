@@ -27,7 +27,7 @@ impl Large {
     /// # Errors
     /// There is not so much memory.
     pub(crate) fn with_room(room: usize) -> io::Result<Self> {
-        if room < HUGE_PAGE {
+        if room < HUGE_PAGE / 2 {
             let mut few = Vec::new();
             few.try_reserve_exact(room)?;
             return Ok(Self::Few(few));

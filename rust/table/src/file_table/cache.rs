@@ -464,6 +464,17 @@ mod tests {
         assert!(!has(time, 0) && !has(size, 0) && cache.bytes() == 0);
     }
 
+    #[test]
+    fn memory_that_two_share_counts_once() {
+        let shared = arrow_buffer::Buffer::from_vec((0..20_000_i64).collect::<Vec<_>>());
+        let half = |at: usize| {
+            let numbers = arrow_buffer::ScalarBuffer::new(shared.clone(), at * 10_000, 10_000);
+            Arc::new(Int64Array::new(numbers, None)) as ArrayRef
+        };
+        let bytes = Values::Bounds { min: half(0), max: half(1), counts: None }.bytes();
+        assert!((shared.len()..shared.len() + 1_000).contains(&bytes), "{bytes} of {}", shared.len());
+    }
+
     /// As in a child that was forked while a thread had the lock: nothing is cached, and nobody waits.
     #[test]
     fn a_lock_that_another_process_holds_is_not_waited_for() {

@@ -71,14 +71,23 @@ impl Values {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Rows(rows) => rows.len() / 8,
-            Self::Array(array) => array.get_array_memory_size(),
+            Self::Array(array) => held(array),
             Self::Trimmed(texts) => texts.bytes(),
             Self::Bounds { min, max, counts } => {
-                let counts = counts.as_ref().map(|c| c.nulls.get_array_memory_size() * 2);
-                min.get_array_memory_size() + max.get_array_memory_size() + counts.unwrap_or_default()
+                let counts = counts.as_ref().map(|c| held(&c.nulls) + held(&c.records));
+                held(min) + held(max) + counts.unwrap_or_default()
             }
         }
     }
+}
+
+/// Memory of an array; of what numbers share with others, their part alone.
+fn held(array: &dyn Array) -> usize {
+    let all = || array.get_array_memory_size();
+    if !array.data_type().is_primitive() {
+        return all();
+    }
+    array.to_data().get_slice_memory_size().map_or_else(|_| all(), |numbers| size_of_val(array) + numbers)
 }
 
 /// The texts of so many rows.

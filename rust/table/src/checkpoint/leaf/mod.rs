@@ -12,6 +12,7 @@
 mod entries;
 mod hybrid;
 pub(crate) mod lengths;
+mod numbers;
 mod page;
 mod snappy;
 mod texts;
@@ -20,17 +21,17 @@ pub(crate) mod views;
 
 use std::sync::{Arc, Mutex};
 
-use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Decimal128Array, PrimitiveArray, make_array};
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
+use arrow_array::ArrayRef;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::DataType as ArrowType;
 use parquet::basic::{Compression, Type as PhysicalType};
 use simdutf8::basic::from_utf8;
 
 pub(crate) use self::entries::{Entries, NONE, entries};
-use self::page::{Encoding, Opened, Pages, Step, each_opened};
+use self::numbers::{Working, holds_numbers};
+use self::page::{Opened, Pages, Step, each_opened};
 pub(crate) use self::texts::{Trimmed, trimmed};
-use self::values::{Number, TextDictionary, Texts, spread};
+use self::values::{TextDictionary, Texts};
 
 /// Why direct decoding ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +135,14 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
     with_scratch(|scratch| {
         let Scratch { pages: [page, _], dictionaries: [dictionary, _], codes } = scratch;
         let pages = Pages::new(chunk, rows, dictionary)?;
-        numbers_as(chunk, target, rows, pages, &mut Working { page, codes })
+        let mut working = Working::new(&[chunk], page, codes)?;
+        let numbers = working.read(chunk, rows, pages)?;
+        numbers.array(chunk.physical, target, &working.into_memory())
     })
 }
 
 /// The same of two leaves of numbers, whose dictionaries are decompressed at once: they are most of what such leaves are
-/// made of.
+/// made of. The memory of one may be that of the other, too.
 pub(crate) fn two_arrays(
     chunks: [Chunk<'_>; 2],
     targets: [&ArrowType; 2],
@@ -152,121 +155,11 @@ pub(crate) fn two_arrays(
     with_scratch(|scratch| {
         let Scratch { pages: [page, _], dictionaries, codes } = scratch;
         let [pages, other_pages] = Pages::of_two(chunks, rows, dictionaries)?;
-        let mut working = Working { page, codes };
-        let values = numbers_as(one, target, rows, pages, &mut working)?;
-        Ok([values, numbers_as(other, other_target, rows, other_pages, &mut working)?])
+        let mut working = Working::new(&chunks, page, codes)?;
+        let (numbers, others) = (working.read(one, rows, pages)?, working.read(other, rows, other_pages)?);
+        let memory = working.into_memory();
+        Ok([numbers.array(one.physical, target, &memory)?, others.array(other.physical, other_target, &memory)?])
     })
-}
-
-/// Whether a leaf has numbers that are read here as this type.
-fn holds_numbers(chunk: Chunk<'_>, target: &ArrowType) -> bool {
-    use ArrowType as A;
-    match chunk.physical {
-        PhysicalType::INT32 => matches!(target, A::Int32 | A::Date32 | A::Decimal128(..)),
-        PhysicalType::INT64 => matches!(target, A::Int64 | A::Timestamp(..) | A::Decimal128(..)),
-        PhysicalType::FLOAT => target == &A::Float32,
-        PhysicalType::DOUBLE => target == &A::Float64,
-        _ => false,
-    }
-}
-
-/// Memory for one page after the other.
-struct Working<'s> {
-    page: &'s mut Vec<u8>,
-    codes: &'s mut Vec<u32>,
-}
-
-type OfLeaf<'c, 'p> = (Pages<'c>, Option<page::Page<'p>>);
-
-fn numbers_as(
-    chunk: Chunk<'_>,
-    target: &ArrowType,
-    rows: Option<&BooleanBuffer>,
-    pages: OfLeaf<'_, '_>,
-    working: &mut Working<'_>,
-) -> Decoded<ArrayRef> {
-    use ArrowType as A;
-    let retyped = |array: &dyn Array| {
-        let data = array.to_data().into_builder().data_type(target.clone()).build();
-        data.map(make_array).map_err(|_| Stop::Rare)
-    };
-    let decimal = |unscaled: Decimal128Array, precision: u8, scale: i8| match unscaled
-        .with_precision_and_scale(precision, scale)
-    {
-        Ok(decimals) => Ok(Arc::new(decimals) as ArrayRef),
-        Err(_) => Err(Stop::Rare),
-    };
-    match (chunk.physical, target) {
-        (PhysicalType::INT32, A::Int32 | A::Date32) => retyped(&numbers::<Int32Type>(chunk, rows, pages, working)?),
-        (PhysicalType::INT64, A::Int64 | A::Timestamp(..)) => {
-            retyped(&numbers::<Int64Type>(chunk, rows, pages, working)?)
-        }
-        (PhysicalType::FLOAT, A::Float32) => Ok(Arc::new(numbers::<Float32Type>(chunk, rows, pages, working)?)),
-        (PhysicalType::DOUBLE, A::Float64) => Ok(Arc::new(numbers::<Float64Type>(chunk, rows, pages, working)?)),
-        (PhysicalType::INT32, A::Decimal128(precision, scale)) => {
-            decimal(numbers::<Int32Type>(chunk, rows, pages, working)?.unary(i128::from), *precision, *scale)
-        }
-        (PhysicalType::INT64, A::Decimal128(precision, scale)) => {
-            decimal(numbers::<Int64Type>(chunk, rows, pages, working)?.unary(i128::from), *precision, *scale)
-        }
-        _ => Err(Stop::Rare),
-    }
-}
-
-/// The numbers of a leaf; of `rows` alone if given, where others may be zero.
-fn numbers<T>(
-    chunk: Chunk<'_>,
-    rows: Option<&BooleanBuffer>,
-    (mut pages, dictionary): OfLeaf<'_, '_>,
-    working: &mut Working<'_>,
-) -> Decoded<PrimitiveArray<T>>
-where
-    T: ArrowPrimitiveType,
-    T::Native: Number,
-{
-    // Memory that is zero and not written to costs nothing.
-    let few = rows.filter(|rows| rows.count_set_bits() < rows.len() / FEW);
-    let mut values: Vec<T::Native> = match few {
-        Some(_) => vec![T::Native::default(); chunk.rows],
-        None => Vec::with_capacity(chunk.rows),
-    };
-    let mut valid = BooleanBufferBuilder::new(chunk.rows);
-    let known = dictionary.as_ref().map_or((&[][..], 0), |page| (page.data, page.values));
-    let mut of_page: Vec<T::Native> = Vec::new();
-    while let Some(step) = pages.step()? {
-        let start = valid.len();
-        let packed = match step {
-            Step::Wanted(packed) => packed,
-            Step::Unwanted(count) => {
-                values.resize(values.len().max(start + count), T::Native::default());
-                valid.append_n(count, false);
-                continue;
-            }
-        };
-        let page = packed.open(chunk, working.page)?;
-        let there = page.defined(chunk, chunk.max_definition)?;
-        let found = there.count_set_bits();
-        let out = if few.is_some() { &mut of_page } else { &mut values };
-        let first = out.len();
-        match page.encoding {
-            Encoding::Plain => T::Native::plain(page.data, found, out)?,
-            Encoding::Dictionary => {
-                page.codes(found, working.codes)?;
-                T::Native::coded(known.0, known.1, working.codes, out)?;
-            }
-            Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
-        }
-        spread(out, first, &there);
-        if let Some(few) = few {
-            for row in few.slice(start, there.len()).set_indices() {
-                values[start + row] = of_page[row];
-            }
-            of_page.clear();
-        }
-        valid.append_buffer(&there);
-    }
-    let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
-    Ok(PrimitiveArray::new(values.into(), nulls))
 }
 
 /// Shows `read` the texts of a leaf, page by page, as they stand in the page; of `rows` alone if given, where others may

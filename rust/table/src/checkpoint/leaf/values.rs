@@ -7,7 +7,7 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer};
 use super::page::{Encoding, Page};
 use super::{Decoded, NO_SUCH_CODE, Stop};
 
-const CUT_OFF: Stop = Stop::Broken("the values of a page are cut off");
+pub(super) const CUT_OFF: Stop = Stop::Broken("the values of a page are cut off");
 
 /// A number that Parquet stores in as many bytes as it has here.
 pub(super) trait Number: ArrowNativeType {
