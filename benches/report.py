@@ -50,18 +50,18 @@ has a EARLIER_MARK.
 
 The floor is what the bytes alone cost here, with Arrow C++ on every processor, column by column. Of a plan: it reads
 and decompresses the pages that the filter needs, then those of path, size and time, and reads the later commits; it
-decodes nothing and keeps nothing. No page can be entered in its middle, and of these tables nearly all pages hold files
-that are kept. (Its Snappy is the library's own, page by page; deltic decompresses two pages of texts at once, which is
-quicker.) Whoever lists all files decodes these columns, too, and keeps them. Opening is a footer, a refresh a listing
-and one commit, a checkpoint the writing of columns already decoded, an append two encoded files and their fsync. It is
-no answer, so nothing is compared or joined. A target that asks for less than its floor is forbidden by it, unless
-deltic is below that floor; then deltic must come within 1.5 times the floor. A target in milliseconds was set on a
-machine where deltalake took so many seconds, and a slower machine slows both: beside the time itself, the ratio of the
-two is asked for (10 ms of 3.5 s are a 350th). All figures are of this one machine, and say nothing of another. Nor are
-they the same in every run: on a virtual machine fresh memory costs several times as much where the host has taken it
-back, for whoever needs it. Two runs of nearly the same code, an hour apart, by `python benches/run.py --sizes 1m --runs
-3 --again --budget 0` had the partition plan at 8 and at 12 times DuckDB delta, the checkpoint at 3.4 and at 1.6 times
-deltalake.
+decodes nothing and keeps nothing. No page can be entered in its middle, and of these tables nearly all pages hold
+files that are kept. (Its Snappy is the library's own, page by page; deltic decompresses two pages of texts at once,
+which is quicker.) Whoever lists all files decodes these columns, too, and keeps them. Opening is a footer, a refresh
+a listing and one commit, a checkpoint the writing of columns already decoded, an append two encoded files and their
+fsync. It is no answer, so nothing is compared or joined. A target that asks for less than the quickest run of its
+floor is forbidden by it; then deltic must come within 1.5 times that run. (A floor that deltic is below by as much
+would be none.) A target in milliseconds was set on a machine where deltalake took so many seconds, and a slower
+machine slows both: beside the time itself, the ratio of the two is asked for (10 ms of 3.5 s are a 350th). All
+figures are of this one machine, and say nothing of another. Nor are they the same in every run: on a virtual machine
+fresh memory costs several times as much where the host has taken it back, for whoever needs it. Two runs of nearly
+the same code, an hour apart, by `python benches/run.py --sizes 1m --runs 3 --again --budget 0` had the partition plan
+at 8 and at 12 times DuckDB delta, the checkpoint at 3.4 and at 1.6 times deltalake.
 
 The tables are made by `tables.py` and `logs.py`, seeded: 8 columns with statistics (long, integer, double, string,
 date, timestamp, decimal, and a field of a struct), a date partition column with 1,000 values, as many tombstones as 2 %
