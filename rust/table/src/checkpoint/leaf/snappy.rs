@@ -29,7 +29,7 @@ static TAGS: [Tag; 256] = tags();
 
 /// A tag with the longest literal and a copy after it, and what a step reads and writes of it at once.
 const STEP_READS: usize = 80;
-const LITERAL: usize = 32;
+const LITERAL: usize = 16;
 const LONGEST: usize = 64;
 const STEP_WRITES: usize = 2 * LONGEST;
 
@@ -59,43 +59,39 @@ pub(super) fn decompress(pages: [&[u8]; 2], out: [&mut [u8]; 2]) -> Option<()> {
     let (mut first, mut second) = (Stream::new(first, first_out)?, Stream::new(second, second_out)?);
     loop {
         // Places of their own, which need not be written to memory in each step.
-        let (mut one, mut other) = (first.at, second.at);
-        let (ran, other_ran) = loop {
-            let ran = step(first.source, first.out, &mut one);
-            let other_ran = step(second.source, second.out, &mut other);
-            if !(ran & other_ran) {
-                break (ran, other_ran);
+        let ((mut one, mut written), (mut other, mut other_written)) = (first.at(), second.at());
+        let is_first = loop {
+            if !step(&mut one, first.out, &mut written) {
+                break true;
+            }
+            if !step(&mut other, second.out, &mut other_written) {
+                break false;
             }
         };
-        (first.at, second.at) = (one, other);
-        if !ran && !first.any()? {
-            return second.finish();
-        }
-        if !other_ran && !second.any()? {
+        (first.rest, first.written, second.rest, second.written) = (one, written, other, other_written);
+        if is_first {
+            if !first.any()? {
+                return second.finish();
+            }
+        } else if !second.any()? {
             return first.finish();
         }
     }
 }
 
-/// How far a page is read and written.
-#[derive(Clone, Copy)]
-struct Place {
-    read: usize,
-    written: usize,
-}
-
 struct Stream<'p> {
-    source: &'p [u8],
+    /// What is not read yet.
+    rest: &'p [u8],
     out: &'p mut [u8],
-    at: Place,
+    written: usize,
 }
 
 /// Takes a literal and the copy after it, or only what is there of them. `false`, with nothing taken, where a bound is near
 /// or a tag is rare.
 #[inline(always)]
-fn step(source: &[u8], out: &mut [u8], at: &mut Place) -> bool {
-    let Some(tags) = source.get(at.read..).and_then(|rest| rest.first_chunk::<STEP_READS>()) else { return false };
-    let Some(room) = out.get_mut(at.written..).and_then(|rest| rest.first_chunk_mut::<STEP_WRITES>()) else {
+fn step(rest: &mut &[u8], out: &mut [u8], written: &mut usize) -> bool {
+    let Some(tags) = rest.first_chunk::<STEP_READS>() else { return false };
+    let Some(room) = out.get_mut(*written..).and_then(|rest| rest.first_chunk_mut::<STEP_WRITES>()) else {
         return false;
     };
     let tag = TAGS[tags[0] as usize];
@@ -108,19 +104,22 @@ fn step(source: &[u8], out: &mut [u8], at: &mut Place) -> bool {
     };
     let copy = TAGS[*byte as usize];
     let back = usize::from(copy.back | u16::from_le_bytes([*low, *high]) & copy.mask);
-    let to = at.written + tag.literal as usize;
     // A copy of what it writes itself is made byte by byte.
     if back < copy.length as usize {
         return false;
     }
-    let Some(from) = out.get(to.wrapping_sub(back)..).and_then(|rest| rest.first_chunk::<LONGEST>()) else {
+    // The masks change nothing, and spare looking whether what follows is in bounds.
+    let literal = tag.literal as usize & (LONGEST - 1);
+    let Some(from) = (*written + literal).checked_sub(back) else { return false };
+    let Some(from) = out.get(from..).and_then(|rest| rest.first_chunk::<LONGEST>()) else { return false };
+    let copied = *from;
+    let Some(room) = out.get_mut(*written..).and_then(|rest| rest.first_chunk_mut::<STEP_WRITES>()) else {
         return false;
     };
-    let copied = *from;
-    let Some(room) = out.get_mut(to..).and_then(|rest| rest.first_chunk_mut()) else { return false };
-    *room = copied;
-    at.written = to + copy.length as usize;
-    at.read += (tag.whole + copy.tag) as usize;
+    let Some(after) = rest.get(tag.whole as usize + (copy.tag & 3) as usize..) else { return false };
+    room[literal..literal + LONGEST].copy_from_slice(&copied);
+    *rest = after;
+    *written += literal + copy.length as usize;
     true
 }
 
@@ -139,12 +138,17 @@ impl<'p> Stream<'p> {
                 break;
             }
         }
-        (length == out.len() as u64).then_some(Self { source, out, at: Place { read, written: 0 } })
+        (length == out.len() as u64).then_some(Self { rest: source.get(read..)?, out, written: 0 })
+    }
+
+    /// What is not read yet, and how much is written.
+    fn at(&self) -> (&'p [u8], usize) {
+        (self.rest, self.written)
     }
 
     fn finish(&mut self) -> Option<()> {
         loop {
-            while step(self.source, self.out, &mut self.at) {}
+            while step(&mut self.rest, self.out, &mut self.written) {}
             if !self.any()? {
                 return Some(());
             }
@@ -153,11 +157,12 @@ impl<'p> Stream<'p> {
 
     /// Takes the next tag, whatever it is. `false` at the end.
     fn any(&mut self) -> Option<bool> {
-        let Place { mut read, written } = self.at;
-        let Some(tag) = self.source.get(read) else { return (written == self.out.len()).then_some(false) };
+        let (source, written) = self.at();
+        let mut read = 0;
+        let Some(tag) = source.get(read) else { return (written == self.out.len()).then_some(false) };
         let number = usize::from(tag >> 2);
         let mut little_endian = |bytes: usize| {
-            let found = self.source.get(read + 1..read + 1 + bytes)?;
+            let found = source.get(read + 1..read + 1 + bytes)?;
             read += bytes;
             Some(found.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
         };
@@ -170,7 +175,7 @@ impl<'p> Stream<'p> {
         };
         read += 1;
         if tag & 3 == 0 {
-            let literal = self.source.get(read..read.checked_add(length)?)?;
+            let literal = source.get(read..read.checked_add(length)?)?;
             self.out.get_mut(written..written + length)?.copy_from_slice(literal);
             read += length;
         } else {
@@ -180,7 +185,7 @@ impl<'p> Stream<'p> {
                 out[place] = out[place - back];
             }
         }
-        self.at = Place { read, written: written + length };
+        (self.rest, self.written) = (source.get(read..)?, written + length);
         Some(true)
     }
 }
