@@ -74,12 +74,46 @@ impl Large {
                 *length = end;
             }
             _ => {
-                let mut larger = Self::with_room(end.max(self.room().saturating_mul(2)))?;
-                larger.extend(self.as_ref())?;
-                larger.extend(bytes)?;
-                *self = larger;
+                self.grow(end)?;
+                self.extend(bytes)?;
             }
         }
+        Ok(())
+    }
+
+    /// Appends what is written to the front of so much room, which is as long as `write` says.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn extend_with<T, E>(
+        &mut self,
+        room: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(usize, T), E>,
+    ) -> io::Result<Result<T, E>> {
+        let (start, end) = (self.len(), self.len().saturating_add(room));
+        if end > self.room() {
+            self.grow(end)?;
+        }
+        let written = match self {
+            Self::Few(few) => {
+                few.resize(end, 0);
+                write(few.get_mut(start..).unwrap_or_default())
+            }
+            Self::Mapped(mapped, _) => write(mapped.get_mut(start..end).unwrap_or_default()),
+        };
+        let length = written.as_ref().map_or(0, |(length, _)| *length);
+        match self {
+            Self::Few(few) => few.truncate(start.saturating_add(length)),
+            Self::Mapped(_, whole) => *whole = end.min(start.saturating_add(length)),
+        }
+        Ok(written.map(|(_, made)| made))
+    }
+
+    /// Makes room for so many bytes, twice as much as there was at least.
+    fn grow(&mut self, room: usize) -> io::Result<()> {
+        let mut larger = Self::with_room(room.max(self.room().saturating_mul(2)))?;
+        larger.extend(self.as_ref())?;
+        *self = larger;
         Ok(())
     }
 

@@ -141,6 +141,17 @@ impl<'p> Texts<'p> {
         }
     }
 
+    /// How many bytes so many texts have at most, if each is without so many of its own.
+    pub(super) fn most_bytes(&self, count: usize, without: usize) -> usize {
+        match self {
+            Self::Plain(rest) => rest.len().saturating_sub(count.saturating_mul(size_of::<u32>() + without)),
+            Self::Coded(codes, dictionary, _) => {
+                let lengths = codes.clone().map(|code| dictionary.span(*code).map_or(0, |(start, end)| end - start));
+                lengths.sum::<usize>().saturating_sub(count.saturating_mul(without))
+            }
+        }
+    }
+
     /// The text that follows.
     #[inline]
     pub(super) fn text(&mut self) -> Decoded<&'p [u8]> {
