@@ -72,8 +72,8 @@ soak: $(VENV)/release ## Prove commits at length: processes, kills, a million si
 coverage: ## Measure which lines of rust/protocol its own tests run; fails under 90 %
 	@.ci/coverage
 
-bench: $(VENV)/release ## Run the benchmarks and write benches/README.md
-	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py
+bench: $(VENV)/release ## Run the benchmarks and write benches/README.md, and what README.md shows of it
+	@$(JAVA_HOME_OR_STOP); $(PY) benches/run.py && $(PY) docs/generate.py
 
 bench-quick: $(VENV)/release ## The same on 100,000 files, in a few minutes; writes nothing
 	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py --quick

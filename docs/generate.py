@@ -31,7 +31,36 @@ def error_tree() -> str:
     return "\n".join(lines) + "\n"
 
 
-GENERATED = {"errors.md": error_tree}
+# What the README shows of the benchmarks.
+SHOWN = [
+    "Open: version and schema known",
+    "List all files with size and partition values",
+    "Plan, partition filter",
+    "Plan, statistics filter, JSON statistics only",
+    "Plan, statistics filter, typed statistics",
+    "Second plan on a snapshot, same column, other range",
+    "Refresh after one new commit",
+    "Write a checkpoint",
+    "Append to the large table, on a handle",
+]
+BESIDE = ["deltic", "deltalake", "DuckDB delta"]
+
+
+def figures() -> str:
+    """Medians and peak memory of a few cases on a million files, out of the page that the benchmarks wrote."""
+    page = (DOCS.parent / "benches" / "README.md").read_text()
+    lines = [f"| 1,000,000 files | {' | '.join(BESIDE)} |", "|---" + "|---:" * len(BESIDE) + "|"]
+    for title in SHOWN:
+        case = page.split(f"\n### {title}\n", 1)[1].split("\n###", 1)[0]
+        head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in case.strip().splitlines())
+        of_million = next(dict(zip(head, row, strict=True)) for row in rows if row[0].endswith("_1m`"))
+        cells = [re.sub(r" \([^)]*\)| [°†]", "", of_million.get(engine, "\N{EN DASH}")) for engine in BESIDE]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    machine = page.splitlines()[2].split("; ")[0]
+    return "\n".join([*lines, "", f"{machine}; medians, and the most memory beyond what importing takes.", ""])
+
+
+GENERATED = {"errors.md": error_tree, "../README.md": figures}
 
 
 def with_generated(page: str, text: str) -> str:

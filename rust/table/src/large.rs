@@ -196,6 +196,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn bytes_are_those_that_were_written() {
+        for room in [0, 10, HUGE_PAGE - 1, HUGE_PAGE] {
+            let (mut large, mut expected) = (Large::with_room(room).unwrap(), Vec::new());
+            for length in [7, 0, HUGE_PAGE / 2, HUGE_PAGE, 3] {
+                let bytes = numbered(length);
+                let written = large.extend_with(length + 5, |to| {
+                    assert!(to.len() == length + 5);
+                    to[..length].copy_from_slice(&bytes);
+                    Ok::<_, ()>((length, "made"))
+                });
+                assert_eq!(written.unwrap(), Ok("made"));
+                expected.extend(bytes);
+                assert!(large.as_ref() == expected, "{length} more in {room}");
+                // What fails leaves nothing.
+                let failed = large.extend_with(9, |to| {
+                    to.fill(1);
+                    Err::<(usize, ()), _>("broken")
+                });
+                assert_eq!(failed.unwrap(), Err("broken"));
+                assert!(large.as_ref() == expected, "after {length} more in {room}");
+            }
+        }
+    }
+
     /// Gives little at a time, and is interrupted.
     struct Slow<'s>(&'s [u8], bool);
 

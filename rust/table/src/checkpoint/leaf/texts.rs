@@ -376,3 +376,18 @@ impl Trimmed {
         StringArray::try_new(offsets, bytes.into(), nulls(valid)).map_err(|_| NO_UTF8)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::copy_short;
+
+    #[test]
+    fn texts_of_any_length_are_copied() {
+        for length in 0..200_u8 {
+            let text: Vec<u8> = (1..=length).collect();
+            let mut copied = vec![0; text.len()];
+            copy_short(&mut copied, &text);
+            assert_eq!(copied, text);
+        }
+    }
+}
