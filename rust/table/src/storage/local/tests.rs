@@ -1,0 +1,111 @@
+//! What a local disk promises: names taken once, syncs that are not forgotten, failures that say what to do.
+
+use super::*;
+
+#[test]
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn exclusive_rename_refuses_a_taken_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("a"), "a").unwrap();
+    fs::write(at("b"), "b").unwrap();
+    assert_eq!(rename_if_absent(&at("a"), &at("b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(at("b")).unwrap(), b"b");
+    rename_if_absent(&at("a"), &at("c")).unwrap();
+    assert_eq!(fs::read(at("c")).unwrap(), b"a");
+}
+
+#[test]
+#[cfg(unix)]
+fn no_permission_is_not_the_same_as_no_links() {
+    use rustix::io::Errno;
+    for (errno, expected) in [
+        (Errno::PERM, true),
+        (Errno::OPNOTSUPP, true),
+        (Errno::NOSYS, true),
+        (Errno::MLINK, true),
+        (Errno::ACCESS, false),
+        (Errno::EXIST, false),
+        (Errno::IO, false),
+    ] {
+        assert_eq!(has_no_links(&io::Error::from(errno)), expected, "{errno:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_refers_to_files_that_may_be_lost_does_not_appear() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let disk = LocalDisk { durable: true, tally: Arc::default() };
+    let mut failed = Syncing::default();
+    failed.push(tokio::spawn(async { Ok(()) }));
+    failed.push(tokio::spawn(async { Err(Error::storage(false, "no space")) }));
+    let error = disk.put_if_absent_after(path("a"), Bytes::from("1").into(), failed).await.unwrap_err();
+    assert_eq!(error.message(), "no space");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let created = disk.put_if_absent_after(path("a"), Bytes::from("1").into(), Syncing::default()).await;
+    assert!(matches!(created, Ok(Put::Created)));
+}
+
+#[test]
+fn a_small_file_does_not_wait_for_the_pool_and_one_to_be_synced_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let soon = std::time::Duration::from_millis(200);
+    runtime.block_on(async {
+        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let durable = LocalDisk { durable: true, tally: Arc::default() };
+        let hasty = durable.clone().not_durable();
+        let put = |disk: LocalDisk, name: &str, length: u64| {
+            let data = Bytes::from(vec![b' '; usize::try_from(length).unwrap()]);
+            let place = path(name);
+            async move { tokio::time::timeout(soon, disk.put_if_absent(place, data.into())).await }
+        };
+        assert!(matches!(put(hasty.clone(), "little", WORTH_A_THREAD - 1).await, Ok(Ok(Put::Created))));
+        assert!(put(hasty, "large", WORTH_A_THREAD).await.is_err());
+        assert!(put(durable.clone(), "synced", 1).await.is_err());
+        let (size, syncing) = durable.create_file(path("named")).appear(true).await.unwrap();
+        assert_eq!((size, syncing.is_empty(), folder.path().join("named").exists()), (0, false, true));
+        assert!(tokio::time::timeout(soon, syncing.wait()).await.is_err(), "nothing is durable before it is synced");
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_nobody_waits_for_does_not_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    runtime.block_on(async {
+        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let disk = LocalDisk { durable: true, tally: Arc::default() };
+        let mut writer = disk.create_file(folder.path().join("named").to_str().unwrap().to_owned());
+        writer.write(Bytes::from_static(b"rows")).await.unwrap();
+        // The pool has the work, and ends it after the caller has gone.
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(50), writer.appear(false)).await.is_err());
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+    });
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn failures_say_what_to_do() {
+    let path = Path::new("/data/table/_delta_log/1.json");
+    for (kind, action, expected, retryable) in [
+        (ErrorKind::StorageFull, "write", "/data/table/_delta_log is full", false),
+        (ErrorKind::PermissionDenied, "write", "write in the folder /data/table/_delta_log", false),
+        (ErrorKind::PermissionDenied, "read", "no permission to read /data/table/_delta_log/1.json", false),
+        (ErrorKind::ReadOnlyFilesystem, "write", "read-only", false),
+        (ErrorKind::TimedOut, "read", "just now", true),
+    ] {
+        let error = failed(action, path, kind.into());
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(*error.kind(), crate::error::Kind::Storage { retryable }, "{error}");
+    }
+    assert!(failed("read", path, ErrorKind::NotFound.into()).is_not_found());
+}
