@@ -235,7 +235,8 @@ impl Joined {
                         return Err(TOO_MUCH_TEXT);
                     }
                     let Some(rest) = shared.strip(text) else { return Ok((0, None)) };
-                    let (to, after) = room.split_at_mut_checked(rest.len()).ok_or(Stop::Rare)?;
+                    // There is room for all, unless one of those that follow is shorter than what is shared.
+                    let Some((to, after)) = room.split_at_mut_checked(rest.len()) else { return Ok((0, None)) };
                     copy_short(to, rest);
                     room = after;
                     *last += rest.len() as i32;
