@@ -162,9 +162,14 @@ fn check_refused(what: &str, error: &Error, words: &str) {
     assert!(text.contains(words), "{what}: `{text}` does not say `{words}`");
 }
 
+/// A store that no other test writes to.
+fn own_storage() -> Result<Storage, Error> {
+    Storage::open(&format!("memory://{}", uuid::Uuid::new_v4()), &HashMap::new())
+}
+
 /// The rows of each batch.
 async fn read(bytes: Vec<u8>, data_type: &str) -> Result<Vec<usize>, Error> {
-    let storage = Storage::open("memory://data", &HashMap::new())?;
+    let storage = own_storage()?;
     let task = FileTask { path: "f.parquet".to_owned(), size: bytes.len() as u64, ..FileTask::default() };
     storage.put(&task.path, Bytes::from(bytes)).await?;
     let field = serde_json::json!({"name": "t", "type": data_type, "nullable": true, "metadata": {}});
@@ -181,7 +186,7 @@ async fn read(bytes: Vec<u8>, data_type: &str) -> Result<Vec<usize>, Error> {
 }
 
 async fn read_checkpoint(bytes: Vec<u8>) -> Result<usize, Error> {
-    let storage = Storage::open("memory://log", &HashMap::new())?;
+    let storage = own_storage()?;
     let name = "00000000000000000003.checkpoint.parquet";
     let size = bytes.len() as u64;
     storage.put(&format!("_delta_log/{name}"), Bytes::from(bytes)).await?;
