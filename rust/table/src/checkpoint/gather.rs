@@ -15,8 +15,9 @@ use arrow_select::interleave::interleave;
 use super::memory::Pool;
 use crate::error::{Error, Result};
 
-/// Texts that are asked for before it is their turn, and how far apart bytes are that the processor fetches one by one.
-const AHEAD: usize = 4;
+/// Texts that are looked for before the first of them is copied, and how far apart bytes are that the processor fetches
+/// one by one.
+const TOGETHER: usize = 16;
 const LINE: usize = 64;
 
 /// The rows of `pieces`, which have the same columns, that are at `rows`: piece and row.
@@ -40,24 +41,22 @@ fn texts(
     rows: &[(usize, usize)],
     pool: Option<&Arc<Pool>>,
 ) -> Result<Option<StringViewArray>> {
-    let text = |at: usize| {
-        let (piece, row) = rows.get(at)?;
+    let text = |(piece, row): &(usize, usize)| {
         columns.get(*piece).filter(|texts| texts.is_valid(*row)).map(|texts| texts.value(*row))
     };
-    let length = (0..rows.len()).filter_map(text).map(str::len).fold(0, usize::saturating_add);
+    let length = rows.iter().filter_map(text).map(str::len).fold(0, usize::saturating_add);
     if i32::try_from(length).is_err() {
         return Ok(None);
     }
-    // What is in it would be copied if it had to grow.
-    let mut memory = pool.and_then(|pool| pool.take()).filter(|memory| memory.capacity() >= length).unwrap_or_default();
+    let mut memory = pool.map_or_else(|| Vec::with_capacity(length), |pool| pool.take(length));
     memory.clear();
-    memory.reserve(length);
-    for at in 0..rows.len() {
-        if let Some(next) = text(at + AHEAD) {
-            // The processor fetches it from memory meanwhile.
-            black_box(next.as_bytes().iter().step_by(LINE).fold(0, |all, byte| all ^ byte));
-        }
-        memory.extend_from_slice(text(at).unwrap_or_default().as_bytes());
+    for rows in rows.chunks(TOGETHER) {
+        let mut found: [&[u8]; TOGETHER] = [&[]; TOGETHER];
+        rows.iter().zip(&mut found).for_each(|(row, found)| *found = text(row).unwrap_or_default().as_bytes());
+        // The processor fetches all of them from memory at once.
+        let lines = found.iter().flat_map(|text| text.iter().step_by(LINE));
+        black_box(lines.fold(0, |all, byte| all ^ byte));
+        found.iter().for_each(|text| memory.extend_from_slice(text));
     }
     let mut views = StringViewBuilder::with_capacity(rows.len());
     let block = views.append_block(match pool {
@@ -65,8 +64,8 @@ fn texts(
         None => Buffer::from_vec(memory),
     });
     let mut start = 0;
-    for at in 0..rows.len() {
-        match text(at).map(|text| text.len() as u32) {
+    for row in rows {
+        match text(row).map(|text| text.len() as u32) {
             Some(length) => {
                 views.try_append_view(block, start, length)?;
                 start += length;

@@ -10,6 +10,8 @@ use bytes::Bytes;
 /// Buffers that wait take no more bytes than this, and each no fewer than that.
 const MOST_WAITING: usize = 16 * 1024 * 1024;
 const LEAST_BYTES: usize = 32 * 1024;
+/// Room comes in multiples of this, so that a buffer fits what is next and about as long.
+const STEP_BYTES: usize = 64 * 1024;
 
 /// Buffers that wait to be used.
 #[derive(Debug, Default)]
@@ -22,12 +24,18 @@ struct Waiting {
 }
 
 impl Pool {
-    /// A buffer as it was given back, with whatever is in it.
-    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+    /// The smallest buffer that has so much room, as it was given back, with whatever is in it; or a new one.
+    pub(crate) fn take(&self, room: usize) -> Vec<u8> {
+        self.waiting(room)
+            .unwrap_or_else(|| Vec::with_capacity(room.checked_next_multiple_of(STEP_BYTES).unwrap_or(room)))
+    }
+
+    fn waiting(&self, room: usize) -> Option<Vec<u8>> {
         let mut waiting = self.0.lock().ok()?;
-        let buffer = waiting.buffers.pop()?;
-        waiting.bytes -= buffer.capacity();
-        Some(buffer)
+        let capacities = waiting.buffers.iter().map(Vec::capacity).enumerate();
+        let (at, bytes) = capacities.filter(|(_, bytes)| *bytes >= room).min_by_key(|(_, bytes)| *bytes)?;
+        waiting.bytes -= bytes;
+        Some(waiting.buffers.swap_remove(at))
     }
 
     pub(crate) fn give(&self, buffer: Vec<u8>) {
@@ -76,21 +84,34 @@ mod tests {
         let bytes = pool.share(vec![7; LEAST_BYTES]);
         let part = bytes.slice(5..9);
         drop(bytes);
-        assert!(pool.take().is_none());
+        assert!(pool.take(1).is_empty());
         assert_eq!(part, [7; 4].as_slice());
         drop(part);
-        assert_eq!(pool.take().unwrap(), vec![7; LEAST_BYTES]);
-        assert!(pool.take().is_none());
+        assert_eq!(pool.take(1), vec![7; LEAST_BYTES]);
+        assert!(pool.take(1).is_empty());
+    }
+
+    #[test]
+    fn the_smallest_buffer_with_room_is_taken() {
+        let pool = Pool::default();
+        for size in [3, 1, 2] {
+            pool.give(vec![0; size * LEAST_BYTES]);
+        }
+        assert_eq!(pool.take(LEAST_BYTES + 1).len(), 2 * LEAST_BYTES);
+        assert_eq!(pool.take(LEAST_BYTES + 1).len(), 3 * LEAST_BYTES);
+        let new = pool.take(LEAST_BYTES + 1);
+        assert_eq!((new.len(), new.capacity()), (0, STEP_BYTES));
+        assert_eq!(pool.take(0).len(), LEAST_BYTES);
     }
 
     #[test]
     fn few_bytes_wait() {
         let pool = Pool::default();
         pool.give(vec![0; LEAST_BYTES - 1]);
-        assert!(pool.take().is_none());
+        assert!(pool.waiting(0).is_none());
         (0..5).for_each(|_| pool.give(vec![0; MOST_WAITING / 4]));
-        assert_eq!(std::iter::from_fn(|| pool.take()).count(), 4);
+        assert_eq!(std::iter::from_fn(|| pool.waiting(0)).count(), 4);
         pool.give(vec![0; MOST_WAITING]);
-        assert_eq!(pool.take().unwrap().len(), MOST_WAITING);
+        assert_eq!(pool.take(0).len(), MOST_WAITING);
     }
 }

@@ -312,6 +312,15 @@ impl<'c> Packed<'c> {
         }
     }
 
+    /// Bytes to have ready for opening, as far as its own bytes justify what it claims.
+    pub(super) fn room(&self, codec: Compression) -> usize {
+        let limit = match codec {
+            Compression::SNAPPY => self.bytes.len().saturating_mul(SNAPPY_RATIO),
+            _ => zstd_limit(self.bytes),
+        };
+        self.unpacked(codec).unwrap_or_default().min(limit)
+    }
+
     /// Decompresses into `buffer` and finds levels and values.
     pub(super) fn open<'p>(&self, chunk: Chunk<'_>, buffer: &'p mut Vec<u8>) -> Decoded<Page<'p>>
     where

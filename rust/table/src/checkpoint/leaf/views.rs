@@ -159,9 +159,10 @@ impl TextViews {
         bytes: &Bytes,
         read: impl FnOnce(&page::Page<'_>) -> Decoded<T>,
     ) -> Decoded<(T, Buffer)> {
-        let room = packed.unpacked(self.chunk.codec).unwrap_or_default();
-        // What is in it would be copied if it had to grow.
-        let mut memory = self.pool.take().filter(|memory| memory.capacity() >= room).unwrap_or_default();
+        let mut memory = match packed.room(self.chunk.codec) {
+            0 => Vec::new(),
+            room => self.pool.take(room),
+        };
         let page = packed.open(self.chunk, &mut memory)?;
         let (made, length) = (read(&page)?, page.data.len());
         let Some(unpacked) = packed.unpacked(self.chunk.codec) else {
