@@ -37,7 +37,7 @@ class Reached:
             return "reached"
         if self.allowed is None or floor is None or taken is None or self.allowed >= floor:
             return "**not yet**"
-        if taken * NEAR_THE_FLOOR < floor:
+        if taken * NEAR_THE_FLOOR < floor:  # it is none
             return "**not yet**"
         beyond = f"{duration(self.allowed)} is below the floor, {duration(floor)}; {taken / floor:.2g}{TIMES} the floor"
         return beyond if taken <= NEAR_THE_FLOOR * floor else f"{beyond}, **not yet 1.5{TIMES}**"

@@ -308,7 +308,7 @@ impl Shared {
     }
 }
 
-/// Copies a text to where one of its length was: here, its first and its last bytes at once, where a call would take longer.
+/// Copies a text to room of its length: its first and its last bytes, each at once, where a call would take longer.
 #[inline]
 fn copy_short(to: &mut [u8], from: &[u8]) {
     #[inline]
