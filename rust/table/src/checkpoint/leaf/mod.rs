@@ -9,13 +9,16 @@
 //!
 //! Parquet format: "Nested Encoding", "Data Pages", "Encodings".
 
+mod digits;
 mod entries;
 mod hybrid;
 pub(crate) mod lengths;
 mod numbers;
 mod page;
+mod short;
 mod snappy;
 mod texts;
+mod trimmed;
 mod values;
 pub(crate) mod views;
 
@@ -30,7 +33,7 @@ use simdutf8::basic::from_utf8;
 pub(crate) use self::entries::{Entries, NONE, entries};
 use self::numbers::{Working, holds_numbers};
 use self::page::{Opened, Pages, Step, each_opened};
-pub(crate) use self::texts::{Trimmed, trimmed};
+pub(crate) use self::trimmed::{Trimmed, trimmed};
 use self::values::{TextDictionary, Texts};
 
 /// Why direct decoding ends.
@@ -153,8 +156,8 @@ pub(crate) fn two_arrays(
         return Ok([array(one, target, rows)?, array(other, other_target, rows)?]);
     }
     with_scratch(|scratch| {
-        let Scratch { pages: [page, _], dictionaries, codes } = scratch;
-        let [pages, other_pages] = Pages::of_two(chunks, rows, dictionaries)?;
+        let Scratch { pages: [page, second], dictionaries: [first, _], codes } = scratch;
+        let [pages, other_pages] = Pages::of_two(chunks, rows, [first, second])?;
         let mut working = Working::new(&chunks, page, codes)?;
         let (numbers, others) = (working.read(one, rows, pages)?, working.read(other, rows, other_pages)?);
         let memory = working.into_memory();

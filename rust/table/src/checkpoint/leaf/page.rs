@@ -21,6 +21,8 @@ const WRONG_LENGTH: Stop = Stop::Broken("a page has another length than its head
 /// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.
 const SNAPPY_RATIO: usize = 24;
 /// Pages that grow further than by this, and beyond this, are left to the general decoder.
+/// Memory for pages comes in multiples of this, if they are not smaller.
+const STEP: usize = 256 * 1024;
 const USUAL_RATIO: usize = 1024;
 const USUAL_PAGE: usize = 16 * 1024 * 1024;
 
@@ -110,7 +112,7 @@ impl<'c> Pages<'c> {
     pub(super) fn of_two<'p>(
         chunks: [Chunk<'c>; 2],
         rows: Option<&'c BooleanBuffer>,
-        buffers: &'p mut [Vec<u8>; 2],
+        buffers: [&'p mut Vec<u8>; 2],
     ) -> Decoded<[(Self, Option<Page<'p>>); 2]>
     where
         'c: 'p,
@@ -425,7 +427,12 @@ fn room(size: usize, limit: usize, beyond: Stop, buffer: &mut Vec<u8>) -> Decode
     if size > limit {
         return Err(beyond);
     }
-    if buffer.len() < size {
+    if buffer.capacity() < size {
+        // Nobody needs what was there, and the next page is about as large. Memory that is zero and not written to costs
+        // nothing.
+        *buffer = Vec::new();
+        *buffer = vec![0; size.next_multiple_of(STEP.min(size.next_power_of_two()))];
+    } else if buffer.len() < size {
         buffer.resize(size, 0);
     }
     buffer.get_mut(..size).ok_or(WRONG_LENGTH)

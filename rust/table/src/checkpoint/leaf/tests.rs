@@ -41,16 +41,38 @@ struct Layout {
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     // Most tables have one partition column, or none.
-    prop_oneof![3 => rows_with("[k-m]", 0..4), 1 => rows_with("k", 0..2), 1 => rows_with("k", 1..2)]
+    let rows = |text: fn() -> BoxedStrategy<String>| {
+        prop_oneof![
+            3 => rows_with(text, "[k-m]", 0..4),
+            1 => rows_with(text, "k", 0..2),
+            1 => rows_with(text, "k", 1..2),
+        ]
+    };
+    // Names of files have digits at the same places, mostly.
+    prop_oneof![
+        3 => rows(texts),
+        2 => rows(|| "k=[0-9]{2}/p-[0-9]{5}-[0-9a-f]{8}-4[0-9a-f]{3}.z".boxed()),
+        1 => rows(|| "k=[a-z]{0,9}/p-[0-9]{5}-[0-9a-f]{40}".boxed()),
+        1 => rows(|| "[0-9a-f]{100}".boxed()),
+        1 => rows(|| prop_oneof![40 => "p-[0-9a-f]{8}", 1 => "[p-][--g]{7,9}[0-9a-g]"].boxed()),
+    ]
 }
 
-fn rows_with(keys: &'static str, entries: Range<usize>) -> impl Strategy<Value = Vec<Row>> {
+fn texts() -> BoxedStrategy<String> {
     // Characters that begin, or end, with the same byte.
-    let text = prop_oneof![Just(String::new()), "[a-c]{1,2}", "[ -~é]{0,40}", "[éè©]{0,2}b{0,2}[éè©]{0,3}"];
+    prop_oneof![Just(String::new()), "[a-c]{1,2}", "[ -~é]{0,40}", "[éè©]{0,2}b{0,2}[éè©]{0,3}"].boxed()
+}
+
+fn rows_with(
+    path: fn() -> BoxedStrategy<String>,
+    keys: &'static str,
+    entries: Range<usize>,
+) -> impl Strategy<Value = Vec<Row>> {
+    let text = texts();
     let number = prop_oneof![Just(7_i64), 0..4_i64, any::<i64>()];
     let entry = (keys, proptest::option::weighted(0.8, text.clone()));
     let add = (
-        proptest::option::weighted(0.9, text),
+        proptest::option::weighted(0.9, path()),
         proptest::option::weighted(0.8, number),
         prop::collection::vec(entry, entries),
     );
