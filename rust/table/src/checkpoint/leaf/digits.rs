@@ -1,7 +1,7 @@
 //! The ends of texts that have hexadecimal digits at the same places, in half the room.
 //!
-//! Names of files are mostly numbers and UUIDs, with the same letters between them. What is looked at has a fixed length, so that
-//! a processor does it for many characters at once.
+//! Names of files are mostly numbers and UUIDs, with the same letters between them. What is looked at has a fixed length,
+//! so that a processor does it for many characters at once.
 
 use super::short;
 
@@ -107,8 +107,8 @@ impl Digits {
         self.length.div_ceil(2)
     }
 
-    /// Packs the characters that a text begins with to the front of `room`, and gives the room after them; nothing if they
-    /// are others than those looked at, or if there is no room.
+    /// Packs the characters that a text begins with to the front of `room`, and gives the room after them; nothing if
+    /// they are others than those looked at, or if there is no room.
     #[inline]
     pub(super) fn pack<'r>(&self, text: &[u8], room: &'r mut [u8]) -> Option<&'r mut [u8]> {
         if self.length == 0 {

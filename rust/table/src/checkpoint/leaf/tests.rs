@@ -528,3 +528,17 @@ fn a_page_that_claims_more_than_there_can_be_is_not_believed() {
         assert!(matches!(found, Err(Stop::Broken(what)) if what.contains("more text")), "{found:?}");
     }
 }
+
+#[test]
+fn pages_whose_texts_share_nothing_with_those_before_take_what_their_texts_take() {
+    // Two texts a page, which begin unlike those of the page before and are not as long as each other.
+    let texts = |number: u8| [vec![number], vec![number, b'y', number]];
+    let of_page = |number: u8| page(0, 2, 0, &[counted(run(2, 1)), texts(number).map(counted).concat()].concat());
+    let bytes: Vec<u8> = (1..=100).flat_map(of_page).chain(page(0, 1 << 20, 0, &counted(run(1 << 20, 0)))).collect();
+    let found = trimmed(chunk(&bytes, (1, 0), 200 + (1 << 20))).unwrap();
+    // Ends of the rows without a text, some of them in room to grow, and which have one.
+    assert!(found.bytes() < 100 * 1024 + (2 * 4 + 1) * (1 << 20), "{} bytes", found.bytes());
+    let whole = found.whole(0..200, 200).unwrap();
+    let expected: Vec<String> = (1..=100).flat_map(texts).map(|text| String::from_utf8(text).unwrap()).collect();
+    assert!(whole.iter().map(Option::unwrap).eq(expected.iter().map(String::as_str)));
+}

@@ -19,8 +19,8 @@ use super::values::Texts;
 use super::{Chunk, Decoded, NO_UTF8, Stop};
 use crate::large::Large;
 
-/// Texts among which one is looked at for what all may share.
-const FEW: usize = 16;
+/// Of so many texts, one is looked at for what all may share.
+const SAMPLE: usize = 16;
 
 /// Trimmed texts. Whether they are UTF-8 is seen when they are whole.
 #[derive(Debug)]
@@ -103,15 +103,14 @@ impl Run {
     ) -> Decoded<(Self, usize)> {
         let (start, count) = (rest.len(), there.count_set_bits());
         // What few of them share is seldom shared by not all, and all are looked at once more when they are packed.
-        for step in [FEW, 1] {
+        for step in [SAMPLE, 1] {
             let shared = Shared::of(texts.clone(), count, step)?;
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
                 let room = likely(chunk).saturating_sub(chunk.rows.saturating_mul(of_each));
                 *rest = Large::with_room(room + room / 64).map_err(|_| Stop::Rare)?;
             }
-            let rows = if shared.length.is_none() { chunk.rows.saturating_sub(row) } else { 0 };
-            let mut run = Self { row, start, shared, ends: Vec::with_capacity(rows) };
+            let mut run = Self { row, start, shared, ends: Vec::new() };
             if let Some(length) = run.add(there, texts.clone(), most, rest)? {
                 return Ok((run, length));
             }
@@ -132,6 +131,9 @@ impl Run {
         let room = texts.most_bytes(there.count_set_bits(), shared.saved()).min(most);
         let (from, known) = (rest.len() - *start, ends.len());
         u32::try_from(from.saturating_add(room)).map_err(|_| Stop::Rare)?;
+        if shared.length.is_none() {
+            ends.reserve(there.len());
+        }
         let added = rest.extend_with(room, |mut room| {
             let (free, mut whole) = (room.len(), 0);
             for slot in 0..there.len() {
