@@ -5,7 +5,7 @@
 
 use super::short;
 
-/// Characters that are looked at, from the end of a text, and how many bytes they become.
+/// How many characters at the end of a text are looked at at most, and how many bytes they become.
 const MOST: usize = 64;
 const PACKED: usize = MOST / 2;
 /// Fewer characters are not worth it.

@@ -2,7 +2,7 @@
 //!
 //! Paths of files begin alike and end alike, and what is between is mostly a number and a UUID. Kept so they take a third
 //! of the memory, and fresh memory is the dearest of what a plan needs: a system hands it out not much faster than
-//! pages are decompressed, and much slower where it has to take it from others first.
+//! pages are decompressed, and much slower where the host of a virtual machine took it back.
 //!
 //! Invariant: what was trimmed is whole again for who asks (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`).
 
