@@ -12,6 +12,9 @@ use memmap2::MmapMut;
 /// The size of a huge page on most systems. Others only lose the gain.
 const HUGE_PAGE: usize = 2 * 1024 * 1024;
 
+/// For fewer bytes the system is not asked.
+const WORTH_ASKING: usize = 64 * 1024;
+
 /// Bytes that are appended.
 #[derive(Debug)]
 pub(crate) enum Large {
@@ -41,6 +44,22 @@ impl Large {
             // A system without huge pages says so, and nothing is lost.
             let _ = mapped.advise_range(memmap2::Advice::HugePage, 0, in_huge_pages);
         }
+        Ok(Self::Mapped(mapped, 0))
+    }
+
+    /// Nothing, with room for so many bytes, all of which will come: the system hands it out at once, which takes less
+    /// time than one page after the other. Not in huge pages, which may be dearer than that for bytes that are read once.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn to_fill(room: usize) -> io::Result<Self> {
+        if room < WORTH_ASKING {
+            return Self::with_room(room);
+        }
+        let mapped = MmapMut::map_anon(room)?;
+        // A system that cannot do so does it page by page.
+        #[cfg(target_os = "linux")]
+        let _ = mapped.advise(memmap2::Advice::PopulateWrite);
         Ok(Self::Mapped(mapped, 0))
     }
 
@@ -184,14 +203,15 @@ mod tests {
         for room in [0, 10, HUGE_PAGE - 1, HUGE_PAGE, 5 * HUGE_PAGE / 2] {
             for length in [0, 7, HUGE_PAGE / 2, 3 * HUGE_PAGE] {
                 let expected = numbered(length);
-                let mut large = Large::with_room(room).unwrap();
-                assert!(large.room() >= room);
-                expected.chunks(100_003).for_each(|chunk| large.extend(chunk).unwrap());
-                assert!(large.as_ref() == expected, "{length} in {room}");
-                large.truncate(length + 1);
-                large.extend(b"no more").unwrap();
-                large.truncate(length);
-                assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
+                for mut large in [Large::with_room(room).unwrap(), Large::to_fill(room).unwrap()] {
+                    assert!(large.room() >= room);
+                    expected.chunks(100_003).for_each(|chunk| large.extend(chunk).unwrap());
+                    assert!(large.as_ref() == expected, "{length} in {room}");
+                    large.truncate(length + 1);
+                    large.extend(b"no more").unwrap();
+                    large.truncate(length);
+                    assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
+                }
             }
         }
     }

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::Column;
-use super::decode::{Values, whole};
+use super::decode::Values;
 use super::packed::Packed;
 use crate::checkpoint::leaf;
 use crate::error::{Error, Result};
@@ -101,9 +101,7 @@ impl Held {
             Self::Plain(Values::Array(array)) => {
                 Ok(Values::Array(filter(array, &BooleanArray::new(rows.clone(), None))?))
             }
-            Self::Plain(Values::Trimmed(texts)) => {
-                Ok(Values::Array(whole(texts, rows.set_indices(), rows.count_set_bits())?))
-            }
+            Self::Plain(Values::Few(few)) => Ok(Values::Array(few.array(rows.set_indices(), rows.count_set_bits())?)),
             Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
             Self::Packed(packed) => packed.chosen(rows),
         }

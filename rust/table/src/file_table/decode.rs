@@ -22,7 +22,7 @@ use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_j
 
 use super::Column;
 use super::direct::{Direct, Failed};
-use crate::checkpoint::leaf::{Stop, Trimmed};
+use super::few::Few;
 use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::{conform, typed_stats_serve};
 use crate::error::{Error, Result, corrupt_parquet};
@@ -37,8 +37,8 @@ pub(super) enum Values {
     Rows(BooleanBuffer),
     /// One value a row.
     Array(ArrayRef),
-    /// One text a row, of which few are wanted.
-    Trimmed(Arc<Trimmed>),
+    /// One value a row, of which few are wanted.
+    Few(Few),
     /// Least and greatest values.
     Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
 }
@@ -56,7 +56,7 @@ impl Values {
         Ok(match self {
             Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
             Self::Array(array) => Self::Array(array.slice(start, length)),
-            Self::Trimmed(texts) => Self::Array(whole(texts, start..start + length, length)?),
+            Self::Few(few) => Self::Array(few.array(start..start + length, length)?),
             Self::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|counts| Counts {
                     nulls: counts.nulls.slice(start, length),
@@ -72,7 +72,7 @@ impl Values {
         match self {
             Self::Rows(rows) => rows.len() / 8,
             Self::Array(array) => held(array),
-            Self::Trimmed(texts) => texts.bytes(),
+            Self::Few(few) => few.bytes(),
             Self::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|c| held(&c.nulls) + held(&c.records));
                 held(min) + held(max) + counts.unwrap_or_default()
@@ -88,15 +88,6 @@ fn held(array: &dyn Array) -> usize {
         return all();
     }
     array.to_data().get_slice_memory_size().map_or_else(|_| all(), |numbers| size_of_val(array) + numbers)
-}
-
-/// The texts of so many rows.
-pub(super) fn whole(texts: &Trimmed, rows: impl Iterator<Item = usize>, count: usize) -> Result<ArrayRef> {
-    match texts.whole(rows, count) {
-        Ok(texts) => Ok(Arc::new(texts)),
-        Err(Stop::Broken(what)) => Err(broken(what)),
-        Err(Stop::Rare) => Err(Error::internal("texts are longer than when they were trimmed")),
-    }
 }
 
 /// What stands in the file cannot be.
@@ -169,8 +160,8 @@ pub(super) struct ColumnPlan {
     anchor: Option<Vec<String>>,
     /// Members of `add` in the file.
     members: Vec<String>,
-    /// Whether paths, which all are decoded, are kept without what they have in common.
-    trims_paths: bool,
+    /// Whether paths, and what stands beside them, are decoded for all files and wanted of few.
+    wants_few: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -208,16 +199,16 @@ impl ColumnPlan {
         let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
         let members: Vec<String> = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
         let anchor = part.lightest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
-        Self { columns, sources, rows: part.rows(group), anchor, members, trims_paths: false }
+        Self { columns, sources, rows: part.rows(group), anchor, members, wants_few: false }
     }
 
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Keeps paths without what they have in common: few are wanted now.
-    pub(super) fn trim_paths(&mut self) {
-        self.trims_paths = true;
+    /// Paths, and what stands beside them, are wanted of few files now, though those of all are kept.
+    pub(super) fn want_few(&mut self) {
+        self.wants_few = true;
     }
 
     /// Whether a leaf is needed.
@@ -282,23 +273,31 @@ impl ColumnPlan {
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
         let mut partitions = direct.partitions(&partitions)?.into_iter();
         let is_wanted = |name| self.sources.contains(&Source::Member(name));
-        let [mut size, mut time] = match is_wanted("size") && is_wanted("modificationTime") {
-            true => direct.two_leaves([&["add", "size"], &["add", "modificationTime"]])?,
-            false => [None, None],
+        let beside = [["add", "size"], ["add", "modificationTime"]];
+        let has_both = is_wanted("size") && is_wanted("modificationTime");
+        let [mut path, size, time] = match self.wants_few && is_wanted("path") {
+            true if has_both => direct.few(&PATH, beside)?,
+            true => [Some(direct.trimmed(&PATH)?), None, None],
+            false => [const { None }; 3],
+        };
+        let [mut size, mut time] = match has_both && size.is_none() {
+            true => direct.two_leaves([&beside[0], &beside[1]])?.map(|values| values.map(Values::Array)),
+            false => [size, time],
         };
         let mut member = |name: &'static str| match name {
+            "path" if path.is_some() => Ok(path.take()),
             "size" if size.is_some() => Ok(size.take()),
             "modificationTime" if time.is_some() => Ok(time.take()),
-            _ => direct.leaf(&["add", name]),
+            _ => Ok::<_, Failed>(direct.leaf(&["add", name])?.map(Values::Array)),
         };
         let column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member("deletionVector"), _) => match direct.vectors()? {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
                 None => Err(Failed::Rare),
             },
-            (Source::Member("path"), _) if self.trims_paths => Ok(Values::Trimmed(Arc::new(direct.trimmed(&PATH)?))),
             (Source::Member(name), _) => match member(name)? {
-                Some(values) => Ok(Values::Array(conformed(name, &values)?)),
+                Some(Values::Array(values)) => Ok(Values::Array(conformed(name, &values)?)),
+                Some(few) => Ok(few),
                 None if *name == "path" => Err(Failed::Rare),
                 None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),
             },
@@ -497,7 +496,7 @@ fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
             Values::Array(array) => Some(array.clone()),
             _ => None,
         })?)),
-        [Values::Trimmed(_), ..] => Err(Error::internal("texts are trimmed in one piece")),
+        [Values::Few(_), ..] => Err(Error::internal("what few are wanted of is read in one piece")),
         [Values::Bounds { .. }, ..] => {
             let counted = pieces.iter().any(|p| matches!(p, Values::Bounds { counts: Some(_), .. }));
             let count = |of: &dyn Fn(&Counts) -> &Int64Array| -> Result<Int64Array> {
@@ -528,7 +527,7 @@ impl Values {
         match self {
             Self::Rows(rows) => rows.len(),
             Self::Array(array) => array.len(),
-            Self::Trimmed(texts) => texts.len(),
+            Self::Few(few) => few.len(),
             Self::Bounds { min, .. } => min.len(),
         }
     }

@@ -11,8 +11,9 @@ use arrow_select::take::take;
 use deltic_protocol::log_bounds::parse_texts;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
-use super::decode::{broken, stats_path};
-use crate::checkpoint::leaf::{self, Entries, Stop, Trimmed};
+use super::decode::{Values, broken, stats_path};
+use super::few::Few;
+use crate::checkpoint::leaf::{self, Chunk, Entries, Stop, Trimmed};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
@@ -82,10 +83,24 @@ impl Direct<'_> {
         Ok(leaf::two_arrays(chunks, found.into(), self.rows)?.map(Some))
     }
 
-    /// All texts of a leaf, without what those of a page have in common.
-    pub(super) fn trimmed(&self, path: &[&str]) -> Result<Trimmed, Failed> {
-        let leaf = self.part.leaf(path).filter(|_| self.part.arrow_type(path) == Some(&ArrowType::Utf8));
-        Ok(leaf::trimmed(self.part.chunk(self.fetched, leaf.ok_or(Failed::Rare)?)?)?)
+    /// All texts of a leaf, in little memory.
+    pub(super) fn trimmed(&self, path: &[&str]) -> Result<Values, Failed> {
+        Ok(texts(leaf::trimmed(self.of_type(path, &ArrowType::Utf8)?.ok_or(Failed::Rare)?)?))
+    }
+
+    /// The same, and two leaves of numbers likewise, unless those are of another type, or missing.
+    pub(super) fn few(&self, path: &[&str], numbers: [[&str; 2]; 2]) -> Result<[Option<Values>; 3], Failed> {
+        let [one, other] = numbers.map(|path| self.of_type(&path, &ArrowType::Int64));
+        let (Some(one), Some(other)) = (one?, other?) else { return Ok([Some(self.trimmed(path)?), None, None]) };
+        let (paths, numbers) = leaf::few(self.of_type(path, &ArrowType::Utf8)?.ok_or(Failed::Rare)?, [one, other])?;
+        let [one, other] = numbers.map(|numbers| Values::Few(Few::Numbers(Arc::new(numbers))));
+        Ok([Some(texts(paths)), Some(one), Some(other)])
+    }
+
+    /// A leaf, if it is of this type.
+    fn of_type(&self, path: &[&str], expected: &ArrowType) -> Result<Option<Chunk<'_>>, Failed> {
+        let leaf = self.part.leaf(path).filter(|_| self.part.arrow_type(path) == Some(expected));
+        Ok(leaf.map(|leaf| self.part.chunk(self.fetched, leaf)).transpose()?)
     }
 
     /// `add.deletionVector` as it is in the file; `None` if it is not.
@@ -152,6 +167,10 @@ impl Direct<'_> {
     pub(super) fn nothing(&self, data_type: &ArrowType) -> ArrayRef {
         new_null_array(data_type, self.row_count())
     }
+}
+
+fn texts(trimmed: Trimmed) -> Values {
+    Values::Few(Few::Texts(Arc::new(trimmed)))
 }
 
 /// Typed values of a partition column from its distinct texts.

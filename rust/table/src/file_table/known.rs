@@ -37,7 +37,7 @@ impl KnownBounds {
             let needs = match &values {
                 Values::Bounds { min, max, .. } => counted || has_null(min) || has_null(max),
                 Values::Array(values) => has_null(values),
-                Values::Rows(_) | Values::Trimmed(_) => false,
+                Values::Rows(_) | Values::Few(_) => false,
             };
             (path, needs, values)
         };
@@ -60,7 +60,7 @@ impl KnownBounds {
                     let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
                     Known { min: values.clone(), max: values, nulls, has_no_nulls: !needs, is_exact: true }
                 }
-                Values::Rows(_) | Values::Trimmed(_) => return None,
+                Values::Rows(_) | Values::Few(_) => return None,
             };
             Some((path, known))
         };

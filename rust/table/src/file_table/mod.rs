@@ -15,6 +15,7 @@ mod cache;
 pub(crate) mod claims;
 mod decode;
 mod direct;
+mod few;
 mod groups;
 mod known;
 mod packed;
@@ -391,7 +392,7 @@ impl FileTable {
         let bytes = part.wanted_bytes(*index, &|path| plan.wants(path))?;
         is_kept &= self.cache.takes(usize::try_from(bytes).unwrap_or(usize::MAX));
         if is_kept && rows.count_set_bits() < rows.len() / FEW {
-            plan.trim_paths();
+            plan.want_few();
         }
         let plan = Arc::new(plan);
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());

@@ -11,18 +11,19 @@ const MOST_BITS: u8 = 32;
 
 /// The first `count` numbers of `width` bits, 32 at most, the lowest bits first; bytes that are missing are zero.
 pub(crate) fn unpacked(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u32> {
-    let mask = (1_u64 << width) - 1;
-    let width = width as usize;
-    (0..count).map(move |number| {
-        let bit = number * width;
-        let rest = bytes.get(bit / 8..).unwrap_or_default();
-        let word = match rest.first_chunk::<8>() {
-            Some(eight) => u64::from_le_bytes(*eight),
-            None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-        };
-        // At most 7 bits of others stand below, so that 32 bits are always whole.
-        (word >> (bit % 8) & mask) as u32
-    })
+    (0..count).map(move |number| nth(bytes, width, number))
+}
+
+/// The number at one place.
+pub(crate) fn nth(bytes: &[u8], width: u32, place: usize) -> u32 {
+    let bit = place * width as usize;
+    let rest = bytes.get(bit / 8..).unwrap_or_default();
+    let word = match rest.first_chunk::<8>() {
+        Some(eight) => u64::from_le_bytes(*eight),
+        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    // At most 7 bits of others stand below, so that 32 bits are always whole.
+    (word >> (bit % 8) & ((1_u64 << width) - 1)) as u32
 }
 
 /// Numbers that are unpacked together, and the bytes that are looked at for that: of the last one, eight.

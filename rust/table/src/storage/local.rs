@@ -29,11 +29,15 @@ use super::pin::{Identity, Pin};
 use super::ranges::merge;
 use super::{Body, Entry, Put, Syncing, pool};
 use crate::error::{Error, Result};
+use crate::large::Large;
 use crate::parallel;
 
 const TEMPORARY: &str = ".tmp-";
 /// Ranges closer than this are read as one.
 const GAP: u64 = 64 * 1024;
+/// Files that are opened together, and as how many bytes they are read into one piece of memory.
+const OPEN_AT_ONCE: usize = 16;
+const LITTLE_TOGETHER: u64 = 4 * 1024 * 1024;
 /// Bytes of a file from which on the pool makes it.
 const WORTH_A_THREAD: u64 = 32 * 1024;
 
@@ -80,14 +84,11 @@ impl LocalDisk {
     /// Reads each file; the position of the one that cannot be read is given with its error.
     pub(super) async fn get_all(&self, paths: Vec<String>) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
         let tally = self.tally.clone();
-        let one = move |path: &str| {
-            tally.get();
-            let (mut file, size) = open(Path::new(path))?;
-            let bytes = read(&mut file, 0..size, Path::new(path))?;
-            tally.received(bytes.len());
-            Ok(bytes)
+        let all = move || {
+            let numbered: Vec<(usize, &Path)> = paths.iter().map(Path::new).enumerate().collect();
+            let some = numbered.chunks(OPEN_AT_ONCE).map(|some| read_together(some, &tally));
+            Ok(some.collect::<std::result::Result<Vec<_>, _>>()?.concat())
         };
-        let all = move || paths.iter().enumerate().map(|(at, path)| one(path).map_err(|e| (at, e))).collect();
         let read = parallel::blocking(all).await;
         read.map_err(|e| (0, Error::internal("a task for the local disk did not finish").caused_by(e)))?
     }
@@ -422,14 +423,51 @@ fn open(path: &Path) -> Result<(File, u64)> {
 fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
-    let buffer = pool::buffer(capacity);
-    let mut buffer = buffer.map_err(|e| Error::storage(false, "not enough memory to read the file").caused_by(e))?;
+    let mut buffer = pool::buffer(capacity).map_err(no_memory)?;
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
-    buffer.read_from(file, capacity).map_err(|e| failed("read", path, e))?;
-    if buffer.len() != capacity {
-        return Err(super::short_read(&range, range.start.saturating_add(buffer.len() as u64)));
-    }
+    append(&mut buffer, file, range, path)?;
     Ok(pool::lend(buffer))
+}
+
+/// Appends a range, at which the file stands, to memory that has room for it.
+fn append(memory: &mut Large, file: &mut File, range: Range<u64>, path: &Path) -> Result<()> {
+    let (before, length) = (memory.len(), usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX));
+    memory.read_from(file, length).map_err(|e| failed("read", path, e))?;
+    let read = memory.len() - before;
+    if read == length { Ok(()) } else { Err(super::short_read(&range, range.start.saturating_add(read as u64))) }
+}
+
+/// Reads whole files, small ones into one piece of memory; the number of the one that cannot be read is given with its
+/// error.
+fn read_together(paths: &[(usize, &Path)], tally: &Tally) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
+    let (mut files, mut length) = (Vec::with_capacity(paths.len()), 0_u64);
+    for (number, path) in paths {
+        tally.get();
+        let (file, size) = open(path).map_err(|e| (*number, e))?;
+        length = length.saturating_add(size);
+        files.push((file, size, *path, *number));
+    }
+    let is_little = length <= LITTLE_TOGETHER;
+    let memory = Large::to_fill(if is_little { length as usize } else { 0 });
+    let mut memory = memory.map_err(|e| (paths.first().map_or(0, |(number, _)| *number), no_memory(e)))?;
+    let (mut ends, mut alone) = (Vec::with_capacity(files.len()), Vec::new());
+    for (mut file, size, path, number) in files {
+        let read = match is_little {
+            true => append(&mut memory, &mut file, 0..size, path).map(|()| ends.push(memory.len())),
+            false => read(&mut file, 0..size, path).map(|bytes| alone.push(bytes)),
+        };
+        read.map_err(|e| (number, e))?;
+        tally.received(size as usize);
+    }
+    let (all, mut start) = (memory.into_bytes(), 0);
+    Ok(alone
+        .into_iter()
+        .chain(ends.into_iter().map(|end| all.slice(std::mem::replace(&mut start, end)..end)))
+        .collect())
+}
+
+fn no_memory(error: io::Error) -> Error {
+    Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 
 fn folder_of(path: &Path) -> Result<&Path> {

@@ -10,7 +10,7 @@ use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 
 use super::page::{Encoding, Page, opened, split};
-use super::values::{TextDictionary, Texts, Value};
+use super::values::{TextDictionary, Texts, Value, spread};
 use super::{Chunk, Decoded, NO_UTF8, Scratch, Stop, with_scratch};
 
 const OTHER_SLOTS: Stop = Stop::Broken("keys and values of a map do not go together");
@@ -22,7 +22,7 @@ const SLOTS_PER_ROW: usize = 16;
 /// The values of one key.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
-    /// The distinct ones, in the order in which they appear.
+    /// The distinct ones, in the order in which they appear; those of a dictionary may be there twice.
     pub(crate) texts: Vec<String>,
     /// For each row, which of them it has, or [`NONE`].
     pub(crate) codes: Vec<u32>,
@@ -72,7 +72,7 @@ pub(crate) fn entries(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) 
 fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
     with_scratch(|scratch| {
         let mut rest = keys.bytes;
-        let dictionary = opened(&mut rest, keys, &mut scratch.dictionaries[0])?;
+        let dictionary = opened(&mut rest, keys, &mut scratch.dictionary)?;
         let Some(dictionary) = dictionary.filter(|page| page.values == 1) else { return Ok(None) };
         let mut slots = 0_usize;
         while let Some(packed) = split(&mut rest)? {
@@ -100,20 +100,24 @@ fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> 
         if continues.count_set_bits() > 0 {
             return Err(OTHER_SLOTS);
         }
+        let start = codes.len();
         match texts {
-            Texts::Coded(of_page, dictionary, bytes) if there.count_set_bits() == page.values => {
+            Texts::Coded(of_page, dictionary, bytes) => {
                 for code in of_page {
                     codes.push(match distinct.by_code.get(*code as usize) {
-                        Some(Some(known)) => *known,
+                        Some(known) if *known != NONE => *known,
                         _ => distinct.number(&Value::Coded(*code, dictionary, bytes))?,
                     });
                 }
             }
-            _ => {
-                for slot in 0..page.values {
-                    codes.push(if there.value(slot) { distinct.number(&texts.next()?)? } else { NONE });
+            Texts::Plain(_) => {
+                for _ in 0..there.count_set_bits() {
+                    codes.push(distinct.number(&texts.next()?)?);
                 }
             }
+        }
+        if codes.len() - start < page.values {
+            spread(&mut codes, start, there, NONE);
         }
         Ok(())
     })?;
@@ -179,33 +183,42 @@ impl Column {
 struct Distinct {
     texts: Vec<String>,
     by_text: HashMap<String, u32>,
-    /// By the code of the dictionary.
-    by_code: Vec<Option<u32>>,
+    /// How many of the texts are in there: as many as there were when one came that stands in no dictionary.
+    entered: usize,
+    /// By the code of the dictionary, or [`NONE`].
+    by_code: Vec<u32>,
 }
 
 impl Distinct {
     fn number(&mut self, value: &Value<'_>) -> Decoded<u32> {
-        let code = value.code().map(|code| code as usize);
-        if let Some(Some(known)) = code.and_then(|code| self.by_code.get(code)) {
+        let Some(code) = value.code().map(|code| code as usize) else { return self.number_of_plain(value.text()?) };
+        if let Some(known) = self.by_code.get(code).filter(|known| **known != NONE) {
             return Ok(*known);
         }
-        let text = std::str::from_utf8(value.text()?).map_err(|_| NO_UTF8)?;
-        let number = match self.by_text.get(text) {
-            Some(known) => *known,
-            None => {
-                let number = u32::try_from(self.texts.len()).ok().filter(|number| *number < NONE).ok_or(Stop::Rare)?;
-                self.texts.push(text.to_owned());
-                self.by_text.insert(text.to_owned(), number);
-                number
-            }
-        };
-        if let Some(code) = code {
-            // A code is below the number of texts in the dictionary, or it had no text.
-            self.by_code.resize(self.by_code.len().max(code + 1), None);
-            if let Some(slot) = self.by_code.get_mut(code) {
-                *slot = Some(number);
-            }
+        // What has a code of its own is taken for another text than all others.
+        let number = self.new_number(value.text()?)?;
+        // A code is below the number of texts in the dictionary, or it had no text.
+        self.by_code.resize(self.by_code.len().max(code + 1), NONE);
+        if let Some(slot) = self.by_code.get_mut(code) {
+            *slot = number;
         }
+        Ok(number)
+    }
+
+    fn number_of_plain(&mut self, text: &[u8]) -> Decoded<u32> {
+        let new = self.texts.iter().cloned().zip(0..).skip(self.entered);
+        self.by_text.extend(new);
+        self.entered = self.texts.len();
+        if let Some(known) = std::str::from_utf8(text).ok().and_then(|text| self.by_text.get(text)) {
+            return Ok(*known);
+        }
+        self.new_number(text)
+    }
+
+    fn new_number(&mut self, text: &[u8]) -> Decoded<u32> {
+        let text = std::str::from_utf8(text).map_err(|_| NO_UTF8)?;
+        let number = u32::try_from(self.texts.len()).ok().filter(|number| *number < NONE).ok_or(Stop::Rare)?;
+        self.texts.push(text.to_owned());
         Ok(number)
     }
 }
@@ -227,7 +240,7 @@ fn each_page(
     mut show: impl FnMut(&Page<'_>, &BooleanBuffer, &BooleanBuffer, Texts<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { pages: [buffer, _], dictionaries: [dictionary_buffer, _], codes } = scratch;
+        let Scratch { pages: [buffer, _], dictionary: dictionary_buffer, codes } = scratch;
         let mut rest = chunk.bytes;
         let dictionary = opened(&mut rest, chunk, dictionary_buffer)?;
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;

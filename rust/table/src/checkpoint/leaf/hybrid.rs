@@ -7,7 +7,7 @@
 use arrow_buffer::BooleanBufferBuilder;
 
 use super::{Decoded, Stop};
-use crate::footer::packed::{unpack, unpacked};
+use crate::footer::packed::{nth, unpack, unpacked};
 
 const CUT_OFF: Stop = Stop::Broken("a run of levels or codes is cut off");
 
@@ -86,6 +86,23 @@ impl<'b> Runs<'b> {
                 Run::Same(value, count) => out.resize(out.len() + count, value),
                 Run::Packed(bytes, count) => unpack(bytes, width, count, out),
             }
+        }
+        Ok(())
+    }
+
+    /// Appends the numbers at these places, which ascend.
+    pub(super) fn some(mut self, places: impl Iterator<Item = usize>, out: &mut Vec<u32>) -> Decoded<()> {
+        let (mut run, mut from, mut to) = (Run::Same(0, 0), 0, 0);
+        for place in places {
+            while place >= to {
+                run = self.run()?.ok_or(CUT_OFF)?;
+                let (Run::Same(_, count) | Run::Packed(_, count)) = run;
+                (from, to) = (to, to + count);
+            }
+            out.push(match run {
+                Run::Same(value, _) => value,
+                Run::Packed(bytes, _) => nth(bytes, self.width, place - from),
+            });
         }
         Ok(())
     }

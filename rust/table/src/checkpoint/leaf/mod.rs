@@ -9,8 +9,10 @@
 //!
 //! Parquet format: "Nested Encoding", "Data Pages", "Encodings".
 
+mod coded;
 mod digits;
 mod entries;
+mod few;
 mod hybrid;
 pub(crate) mod lengths;
 mod numbers;
@@ -30,7 +32,9 @@ use arrow_schema::DataType as ArrowType;
 use parquet::basic::{Compression, Type as PhysicalType};
 use simdutf8::basic::from_utf8;
 
+pub(crate) use self::coded::Coded;
 pub(crate) use self::entries::{Entries, NONE, entries};
+pub(crate) use self::few::few;
 use self::numbers::{Working, holds_numbers};
 use self::page::{Opened, Pages, Step, each_opened};
 pub(crate) use self::trimmed::{Trimmed, trimmed};
@@ -81,7 +85,7 @@ pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<
 #[derive(Default)]
 struct Scratch {
     pages: [Vec<u8>; 2],
-    dictionaries: [Vec<u8>; 2],
+    dictionary: Vec<u8>,
     codes: Vec<u32>,
 }
 
@@ -100,7 +104,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     // Never waits: a lock that was held when the process forked stays held in the child.
     let mut scratch = WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default();
     let done = work(&mut scratch);
-    for buffer in scratch.pages.iter_mut().chain(&mut scratch.dictionaries) {
+    for buffer in scratch.pages.iter_mut().chain([&mut scratch.dictionary]) {
         if buffer.capacity() > KEPT_BUFFER {
             *buffer = Vec::new();
         }
@@ -117,7 +121,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
 pub(crate) fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
     let mut there = BooleanBufferBuilder::new(chunk.rows);
     with_scratch(|scratch| {
-        let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionaries[0])?;
+        let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionary)?;
         while let Some(step) = pages.step()? {
             if let Step::Wanted(packed) = step {
                 there.append_buffer(&packed.open(chunk, &mut scratch.pages[0])?.defined(chunk, least)?);
@@ -136,7 +140,7 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
         return Err(Stop::Rare);
     }
     with_scratch(|scratch| {
-        let Scratch { pages: [page, _], dictionaries: [dictionary, _], codes } = scratch;
+        let Scratch { pages: [page, _], dictionary, codes } = scratch;
         let pages = Pages::new(chunk, rows, dictionary)?;
         let mut working = Working::new(&[chunk], page, codes)?;
         let numbers = working.read(chunk, rows, pages)?;
@@ -156,7 +160,7 @@ pub(crate) fn two_arrays(
         return Ok([array(one, target, rows)?, array(other, other_target, rows)?]);
     }
     with_scratch(|scratch| {
-        let Scratch { pages: [page, second], dictionaries: [first, _], codes } = scratch;
+        let Scratch { pages: [page, second], dictionary: first, codes } = scratch;
         let [pages, other_pages] = Pages::of_two(chunks, rows, [first, second])?;
         let mut working = Working::new(&chunks, page, codes)?;
         let (numbers, others) = (working.read(one, rows, pages)?, working.read(other, rows, other_pages)?);
@@ -202,7 +206,7 @@ impl TextPages {
         let mut done = Vec::new();
         let mut rest = chunk.bytes;
         with_scratch(|scratch| {
-            let Scratch { pages: buffers, dictionaries: [dictionary_buffer, _], codes } = scratch;
+            let Scratch { pages: [buffer, second_buffer], dictionary: dictionary_buffer, codes } = scratch;
             if self.dictionary.is_none() {
                 let mut after = rest;
                 let Some(page) = whole(page::opened(&mut after, chunk, dictionary_buffer), is_last)? else {
@@ -230,7 +234,7 @@ impl TextPages {
                 let is_wanted = rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
                 Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
             };
-            each_opened(chunk, buffers, next, |opened| {
+            each_opened(chunk, [buffer, second_buffer], next, |opened| {
                 let page = match opened {
                     Opened::Page(page) => page,
                     Opened::Unwanted(count) => {

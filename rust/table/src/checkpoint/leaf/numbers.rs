@@ -130,7 +130,7 @@ impl<'s> Working<'s> {
                 block.clear();
                 some_of(&page, known, codes, from..found.min(from.saturating_add(at_once)), &mut block)?;
                 if found < there.len() {
-                    spread(&mut block, 0, &there);
+                    spread(&mut block, 0, &there, N::default());
                 }
                 match few {
                     Some(few) => {

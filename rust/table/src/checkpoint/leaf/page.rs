@@ -123,7 +123,7 @@ impl<'c> Pages<'c> {
         let (mut rest, mut other_rest) = (one.bytes, other.bytes);
         let (page, other_page) = match (dictionary(&mut rest)?, dictionary(&mut other_rest)?) {
             (Some(first), Some(second)) => {
-                let [page, other_page] = Packed::open_two([(&first, one), (&second, other)], [buffer, other_buffer])?;
+                let (page, other_page) = Packed::open_two([(&first, one), (&second, other)], (buffer, other_buffer))?;
                 (Some(page), Some(other_page))
             }
             (first, second) => (
@@ -172,7 +172,7 @@ pub(super) enum Opened<'p> {
 /// Opens what `next` gives, two pages at once where two follow each other, and shows it in the same order.
 pub(super) fn each_opened<'c>(
     chunk: Chunk<'c>,
-    buffers: &mut [Vec<u8>; 2],
+    [buffer, second_buffer]: [&mut Vec<u8>; 2],
     mut next: impl FnMut() -> Decoded<Option<Step<'c>>>,
     mut show: impl FnMut(Opened<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
@@ -182,14 +182,14 @@ pub(super) fn each_opened<'c>(
         match (step, &following) {
             (Step::Unwanted(count), _) => show(Opened::Unwanted(count))?,
             (Step::Wanted(packed), Some(Step::Wanted(second))) => {
-                let [page, second] = Packed::open_two([(&packed, chunk), (second, chunk)], buffers.each_mut())?;
+                let both = [(&packed, chunk), (second, chunk)];
+                let (page, second) = Packed::open_two(both, (&mut *buffer, &mut *second_buffer))?;
                 show(Opened::Page(page))?;
                 show(Opened::Page(second))?;
                 following = next()?;
             }
             (Step::Wanted(packed), _) => {
-                let [buffer, _] = buffers;
-                show(Opened::Page(packed.open(chunk, buffer)?))?;
+                show(Opened::Page(packed.open(chunk, &mut *buffer)?))?;
             }
         }
     }
@@ -333,20 +333,22 @@ impl<'c> Packed<'c> {
     }
 
     /// The same with two pages at once, each of its chunk.
-    pub(super) fn open_two<'p>(pages: [(&Self, Chunk<'_>); 2], buffers: [&'p mut Vec<u8>; 2]) -> Decoded<[Page<'p>; 2]>
+    pub(super) fn open_two<'p, 'q>(
+        pages: [(&Self, Chunk<'_>); 2],
+        (buffer, other_buffer): (&'p mut Vec<u8>, &'q mut Vec<u8>),
+    ) -> Decoded<(Page<'p>, Page<'q>)>
     where
-        'c: 'p,
+        'c: 'p + 'q,
     {
         let [(first, chunk), (second, other_chunk)] = pages;
-        let [buffer, other_buffer] = buffers;
         let (codec, bytes, size) = first.body(chunk.codec)?;
         let (other_codec, other_bytes, other_size) = second.body(other_chunk.codec)?;
         if codec != Compression::SNAPPY || other_codec != Compression::SNAPPY {
-            return Ok([first.open(chunk, buffer)?, second.open(other_chunk, other_buffer)?]);
+            return Ok((first.open(chunk, buffer)?, second.open(other_chunk, other_buffer)?));
         }
         let (out, other_out) = (snappy_room(bytes, size, buffer)?, snappy_room(other_bytes, other_size, other_buffer)?);
         snappy::decompress([bytes, other_bytes], [out, other_out]).ok_or(NO_SNAPPY)?;
-        Ok([first.page(chunk, out)?, second.page(other_chunk, other_out)?])
+        Ok((first.page(chunk, out)?, second.page(other_chunk, other_out)?))
     }
 
     /// What is compressed, how, and how long it becomes.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, RecordBatch,
     StringArray, StructArray, TimestampMicrosecondArray,
@@ -16,12 +17,13 @@ use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::{Compression, Encoding as ParquetEncoding, Type as PhysicalType};
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
 use super::lengths::{self, TextLeaf};
 use super::views::TextViews;
-use super::{Chunk, Stop, TextPages, array, defined, entries, texts_by_page, trimmed, two_arrays};
+use super::{Chunk, Stop, TextPages, Trimmed, array, defined, entries, few, texts_by_page, trimmed, two_arrays};
 use crate::checkpoint::memory::Pool;
 use crate::footer::pages;
 
@@ -252,16 +254,36 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
         }
     }
     let (text, is_rare) = chunk(&["add", "text"]);
+    let texts = add.column_by_name("text").unwrap();
+    let check_texts = |found: &Trimmed| {
+        assert_eq!(&found.whole(0..found.len(), found.len()).unwrap(), texts.as_string::<i32>());
+        if let Some(wanted) = wanted {
+            let found = found.whole(wanted.set_indices(), wanted.count_set_bits());
+            assert_eq!(&found.unwrap(), chosen(texts).as_string::<i32>());
+        }
+    };
     match trimmed(text) {
-        Ok(found) => {
-            let expected = add.column_by_name("text").unwrap();
-            assert_eq!(&found.whole(0..found.len(), found.len()).unwrap(), expected.as_string::<i32>());
-            if let Some(wanted) = wanted {
-                let found = found.whole(wanted.set_indices(), wanted.count_set_bits());
-                assert_eq!(&found.unwrap(), chosen(expected).as_string::<i32>());
+        Ok(found) => check_texts(&found),
+        Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+    }
+    let numbers = [vec!["add", "long"], vec!["add", "nested", "n"]];
+    let expected = numbers.clone().map(|path| &leaves.iter().find(|(leaf, _)| *leaf == path).unwrap().1);
+    match few(text, numbers.map(|path| chunk(&path).0)) {
+        Ok((found, numbers)) => {
+            check_texts(&found);
+            for (found, expected) in numbers.iter().zip(expected) {
+                let expected = expected.as_primitive::<Int64Type>();
+                assert_eq!(&found.numbers(0..found.len(), found.len()).unwrap(), expected);
+                for at_most in [1, 3, rows.len()] {
+                    let wanted = wanted.iter().flat_map(|wanted| wanted.set_indices());
+                    let some: Vec<usize> = wanted.step_by(rows.len() / at_most.max(1) + 1).collect();
+                    let found = found.numbers(some.iter().copied(), some.len()).unwrap();
+                    let value = |row: &usize| expected.is_valid(*row).then(|| expected.value(*row));
+                    assert_eq!(found, some.iter().map(value).collect::<Int64Array>());
+                }
             }
         }
-        Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
+        Err(stop) => assert!(stop == Stop::Rare && (is_rare || layout.delta), "{stop:?}"),
     }
     for size in [1, 100, 1000] {
         match texts_by_pieces(text, wanted, size) {
@@ -414,9 +436,14 @@ proptest! {
     ) {
         let bytes = written(&batch(&rows), &layout);
         let metadata = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).unwrap();
-        for column in metadata.metadata().row_groups()[0].columns() {
+        let columns = metadata.metadata().row_groups()[0].columns();
+        let bytes_of = |column: &ColumnChunkMetaData| {
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
-            let mut broken = bytes[start..start + column.compressed_size() as usize].to_vec();
+            bytes[start..start + column.compressed_size() as usize].to_vec()
+        };
+        let whole_text = columns.iter().find(|c| c.column_path().string() == "add.text").map(bytes_of).unwrap();
+        for column in columns {
+            let mut broken = bytes_of(column);
             let at = at.index(broken.len());
             if cut { broken.truncate(at) } else { broken[at] = to }
             let chunk = Chunk {
@@ -428,6 +455,7 @@ proptest! {
                 rows: rows.len(),
                 size: usize::MAX,
             };
+            let text = Chunk { bytes: &whole_text, physical: PhysicalType::BYTE_ARRAY, max_definition: 2, ..chunk };
             let target = match chunk.physical {
                 PhysicalType::INT32 => arrow_schema::DataType::Int32,
                 PhysicalType::INT64 => arrow_schema::DataType::Int64,
@@ -445,6 +473,15 @@ proptest! {
                 // Only who asks for the texts is told that they are none.
                 prop_assert_eq!(found.len(), whole.map_or(rows.len(), |texts| texts.len()));
                 prop_assert_eq!(found.len(), rows.len());
+            }
+            if let Ok((_, numbers)) = few(text, [chunk; 2]) {
+                for found in numbers {
+                    prop_assert_eq!(found.len(), rows.len());
+                    // Only who asks for a number is told that there is none.
+                    let all = found.numbers(0..rows.len(), rows.len());
+                    prop_assert_eq!(all.map_or(rows.len(), |numbers| numbers.len()), rows.len());
+                    let _ = found.numbers((0..rows.len()).step_by(20), rows.len().div_ceil(20));
+                }
             }
             if let Ok(found) = defined(chunk, 1) {
                 prop_assert_eq!(found.len(), rows.len());

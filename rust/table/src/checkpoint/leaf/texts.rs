@@ -1,6 +1,7 @@
 //! The texts of a leaf, page by page, and all of them in one array.
 
 use arrow_array::StringArray;
+use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 
 use super::page::{Encoding, Opened, Packed, Pages, Step, check, dictionary, each_opened};
@@ -25,10 +26,10 @@ pub(super) enum Shown<'p> {
 pub(super) fn each_page(
     chunk: Chunk<'_>,
     rows: Option<&BooleanBuffer>,
-    mut show: impl FnMut(Shown<'_>) -> Decoded<()>,
+    show: impl FnMut(Shown<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { pages: buffers, dictionaries: [dictionary_buffer, second_buffer], codes } = scratch;
+        let Scratch { pages: [first_buffer, second_buffer], dictionary: dictionary_buffer, codes } = scratch;
         check(chunk, rows)?;
         let mut rest = chunk.bytes;
         let packed = dictionary(&mut rest)?;
@@ -38,38 +39,57 @@ pub(super) fn each_page(
         let (dictionary, second) = match (packed, &front[1]) {
             (Some(packed), Some(Step::Wanted(second))) => {
                 let both = [(&packed, chunk), (second, chunk)];
-                let [page, second] = Packed::open_two(both, [dictionary_buffer, second_buffer])?;
+                let (page, second) = Packed::open_two(both, (&mut *dictionary_buffer, &mut *second_buffer))?;
                 (Some(page), Some(second))
             }
-            (packed, _) => (packed.map(|packed| packed.open(chunk, dictionary_buffer)).transpose()?, None),
+            (packed, _) => (packed.map(|packed| packed.open(chunk, &mut *dictionary_buffer)).transpose()?, None),
         };
         if dictionary.as_ref().is_some_and(|page| page.encoding != Encoding::Plain) {
             return Err(Stop::Rare);
         }
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;
         let known = texts.as_ref().zip(dictionary.as_ref().map(|page| page.data));
-        let mut read = known.map_or(0, |(_, page)| page.len());
-        let mut opened = |opened: Opened<'_>| {
-            let page = match opened {
-                Opened::Page(page) => page,
-                Opened::Unwanted(count) => return show(Shown::Unwanted(count)),
-            };
-            let there = page.defined(chunk, chunk.max_definition)?;
-            read += page.data.len();
-            let most = read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
-            let values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-            show(Shown::Page(there, values, most))
-        };
+        let mut pass = Pass { chunk, read: known.map_or(0, |(_, page)| page.len()), codes, show };
+        // Who gave a dictionary up does not come back to it, so that its memory may be that of other pages.
+        let is_given_up = second.as_ref().is_some_and(|page| page.encoding == Encoding::Plain);
         for (step, page) in front.into_iter().zip([None, second]) {
             match (step, page) {
-                (_, Some(page)) => opened(Opened::Page(page))?,
-                (Some(Step::Wanted(packed)), None) => opened(Opened::Page(packed.open(chunk, &mut buffers[0])?))?,
-                (Some(Step::Unwanted(count)), None) => opened(Opened::Unwanted(count))?,
+                (_, Some(page)) => pass.on(Opened::Page(page), known)?,
+                (Some(Step::Wanted(packed)), None) => {
+                    pass.on(Opened::Page(packed.open(chunk, &mut *first_buffer)?), known)?;
+                }
+                (Some(Step::Unwanted(count)), None) => pass.on(Opened::Unwanted(count), known)?,
                 (None, None) => {}
             }
         }
-        each_opened(chunk, buffers, || pages.step(), opened)
+        if is_given_up {
+            return each_opened(chunk, [dictionary_buffer, second_buffer], || pages.step(), |page| pass.on(page, None));
+        }
+        each_opened(chunk, [first_buffer, second_buffer], || pages.step(), |page| pass.on(page, known))
     })
+}
+
+/// Passes on what is in pages.
+struct Pass<'s, 'c, S> {
+    chunk: Chunk<'c>,
+    /// Bytes of the pages so far.
+    read: usize,
+    codes: &'s mut Vec<u32>,
+    show: S,
+}
+
+impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
+    fn on(&mut self, opened: Opened<'_>, known: Option<(&TextDictionary, &[u8])>) -> Decoded<()> {
+        let page = match opened {
+            Opened::Page(page) => page,
+            Opened::Unwanted(count) => return (self.show)(Shown::Unwanted(count)),
+        };
+        let there = page.defined(self.chunk, self.chunk.max_definition)?;
+        self.read += page.data.len();
+        let most = self.read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
+        let values = Texts::of(&page, there.count_set_bits(), known, self.codes)?;
+        (self.show)(Shown::Page(there, values, most))
+    }
 }
 
 /// The texts of a leaf; of `rows` alone if given, where others may be null.
@@ -112,6 +132,15 @@ pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<S
 /// How long the texts of a leaf are together with their lengths, as far as the file's own bytes justify it.
 pub(super) fn likely(chunk: Chunk<'_>) -> usize {
     chunk.size.min(chunk.bytes.len().saturating_mul(TEXT_RATIO))
+}
+
+/// How many of these rows have a value.
+pub(super) fn there_in(nulls: Option<&NullBuffer>, from: usize, to: usize) -> usize {
+    match nulls {
+        None => to - from,
+        Some(nulls) if to == from + 1 => usize::from(nulls.is_valid(from)),
+        Some(nulls) => UnalignedBitChunk::new(nulls.validity(), nulls.offset() + from, to - from).count_ones(),
+    }
 }
 
 pub(super) fn nulls(mut valid: BooleanBufferBuilder) -> Option<NullBuffer> {

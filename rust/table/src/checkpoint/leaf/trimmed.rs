@@ -7,14 +7,13 @@
 //! Invariant: what was trimmed is whole again for who asks (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`).
 
 use arrow_array::StringArray;
-use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
 use super::digits::{self, Digits};
 use super::short;
-use super::texts::{Shown, TOO_MUCH_TEXT, each_page, likely, nulls};
+use super::texts::{Shown, TOO_MUCH_TEXT, each_page, likely, nulls, there_in};
 use super::values::Texts;
 use super::{Chunk, Decoded, NO_UTF8, Stop};
 use crate::large::Large;
@@ -58,45 +57,73 @@ struct Shared {
 
 /// All texts of a leaf.
 pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
-    if chunk.physical != PhysicalType::BYTE_ARRAY {
-        return Err(Stop::Rare);
-    }
-    let mut rest = Large::with_room(0).map_err(|_| Stop::Rare)?;
-    let mut valid = BooleanBufferBuilder::new(chunk.rows);
-    let mut runs: Vec<Run> = Vec::new();
-    let mut whole = 0_usize;
-    each_page(chunk, None, |shown| {
-        let Shown::Page(there, texts, most) = shown else { return Err(Stop::Rare) };
-        let count = there.count_set_bits();
-        let row = valid.len();
-        valid.append_buffer(&there);
-        if count == 0 {
-            runs.last_mut().into_iter().for_each(|run| run.skip(there.len()));
-            return Ok(());
+    Trimming::of(chunk, 0).map(|trimming| trimming.finish().0)
+}
+
+/// Texts that are trimmed, in memory that others may use, too.
+pub(super) struct Trimming {
+    memory: Large,
+    /// How much of it they take.
+    length: usize,
+    valid: BooleanBufferBuilder,
+    runs: Vec<Run>,
+}
+
+impl Trimming {
+    /// With room for so many bytes `beside`.
+    pub(super) fn of(chunk: Chunk<'_>, beside: usize) -> Decoded<Self> {
+        if chunk.physical != PhysicalType::BYTE_ARRAY {
+            return Err(Stop::Rare);
         }
-        // What texts of one page share, those of the next one share, too; or it is found anew.
-        let as_before = match runs.last_mut().filter(|run| run.shared.len() > 0) {
-            Some(run) => run.add(&there, texts.clone(), most - whole, &mut rest)?,
-            None => None,
-        };
-        whole += match as_before {
-            Some(length) => length,
-            None => {
-                let (run, length) = Run::first((row, &mut rest), chunk, (&there, &texts), most - whole)?;
-                runs.push(run);
-                length
+        let mut rest = Large::with_room(0).map_err(|_| Stop::Rare)?;
+        let mut valid = BooleanBufferBuilder::new(chunk.rows);
+        let mut runs: Vec<Run> = Vec::new();
+        let mut whole = 0_usize;
+        each_page(chunk, None, |shown| {
+            let Shown::Page(there, texts, most) = shown else { return Err(Stop::Rare) };
+            let count = there.count_set_bits();
+            let row = valid.len();
+            valid.append_buffer(&there);
+            if count == 0 {
+                runs.last_mut().into_iter().for_each(|run| run.skip(there.len()));
+                return Ok(());
             }
-        };
-        // They must fit into one array when they are whole.
-        i32::try_from(whole).map(drop).map_err(|_| Stop::Rare)
-    })?;
-    Ok(Trimmed { rows: valid.len(), rest: rest.into_bytes(), nulls: nulls(valid), runs })
+            // What texts of one page share, those of the next one share, too; or it is found anew.
+            let as_before = match runs.last_mut().filter(|run| run.shared.len() > 0) {
+                Some(run) => run.add(&there, texts.clone(), most - whole, &mut rest)?,
+                None => None,
+            };
+            whole += match as_before {
+                Some(length) => length,
+                None => {
+                    let (run, length) = Run::first((row, &mut rest, beside), chunk, (&there, &texts), most - whole)?;
+                    runs.push(run);
+                    length
+                }
+            };
+            // They must fit into one array when they are whole.
+            i32::try_from(whole).map(drop).map_err(|_| Stop::Rare)
+        })?;
+        Ok(Self { length: rest.len(), memory: rest, valid, runs })
+    }
+
+    /// The memory behind the texts.
+    pub(super) fn memory(&mut self) -> &mut Large {
+        &mut self.memory
+    }
+
+    /// The texts, and the memory of all.
+    pub(super) fn finish(self) -> (Trimmed, Bytes) {
+        let Self { memory, length, valid, runs } = self;
+        let memory = memory.into_bytes();
+        (Trimmed { rows: valid.len(), rest: memory.slice(..length), nulls: nulls(valid), runs }, memory)
+    }
 }
 
 impl Run {
     /// The first page of a run, with how long its texts are whole.
     fn first(
-        (row, rest): (usize, &mut Large),
+        (row, rest, beside): (usize, &mut Large, usize),
         chunk: Chunk<'_>,
         (there, texts): (&BooleanBuffer, &Texts<'_>),
         most: usize,
@@ -108,7 +135,7 @@ impl Run {
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
                 let room = likely(chunk).saturating_sub(chunk.rows.saturating_mul(of_each));
-                *rest = Large::with_room(room + room / 64).map_err(|_| Stop::Rare)?;
+                *rest = Large::with_room((room + room / 64).saturating_add(beside)).map_err(|_| Stop::Rare)?;
             }
             let mut run = Self { row, start, shared, ends: Vec::new() };
             if let Some(length) = run.add(there, texts.clone(), most, rest)? {
@@ -291,9 +318,9 @@ impl Trimmed {
             while let Some(next) = runs.next_if(|next| next.row <= row) {
                 (run, before, counted) = (Some(next), 0, next.row);
             }
-            before += self.texts_in(counted, row);
+            before += there_in(self.nulls.as_ref(), counted, row);
             counted = row;
-            let text = run.filter(|_| self.texts_in(row, row + 1) > 0);
+            let text = run.filter(|_| there_in(self.nulls.as_ref(), row, row + 1) > 0);
             valid.append(text.is_some());
             if let Some((run, (start, end))) = text.and_then(|run| Some((run, run.place(row, before)?))) {
                 run.shared.append(self.rest.get(start..end).unwrap_or_default(), &mut bytes);
@@ -302,14 +329,5 @@ impl Trimmed {
         }
         let offsets = OffsetBuffer::new(offsets.into());
         StringArray::try_new(offsets, bytes.into(), nulls(valid)).map_err(|_| NO_UTF8)
-    }
-
-    /// How many of these rows have a text.
-    fn texts_in(&self, from: usize, to: usize) -> usize {
-        match &self.nulls {
-            None => to - from,
-            Some(nulls) if to == from + 1 => usize::from(nulls.is_valid(from)),
-            Some(nulls) => UnalignedBitChunk::new(nulls.validity(), nulls.offset() + from, to - from).count_ones(),
-        }
     }
 }

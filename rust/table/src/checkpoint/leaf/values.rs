@@ -44,19 +44,22 @@ macro_rules! numbers {
 
 numbers!(i32, i64, f32, f64);
 
-/// Moves the values from `start` on, which stand together, to the bits that are set.
-pub(super) fn spread<N: Number>(values: &mut Vec<N>, start: usize, there: &BooleanBuffer) {
+/// Moves the values from `start` on, which stand together, to the bits that are set, and puts `none` where none is.
+pub(super) fn spread<V: Copy>(values: &mut Vec<V>, start: usize, there: &BooleanBuffer, none: V) {
     let mut end = values.len();
     if end - start == there.len() {
         return;
     }
-    values.resize(start + there.len(), N::default());
+    values.resize(start + there.len(), none);
     let runs: Vec<(usize, usize)> = there.set_slices().collect();
+    let mut after = there.len();
     for (from, to) in runs.into_iter().rev() {
         let source = end - (to - from);
         values.copy_within(source..end, start + from);
-        end = source;
+        values[start + to..start + after].fill(none);
+        (end, after) = (source, from);
     }
+    values[start..start + after].fill(none);
 }
 
 /// Where the texts of a dictionary are in its page.

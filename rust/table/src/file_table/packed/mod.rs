@@ -27,7 +27,7 @@ use self::floats::Floats;
 use self::integers::Integers;
 use self::mask::Mask;
 use self::texts::Texts;
-use super::decode::{Counts, Values, whole};
+use super::decode::{Counts, Values};
 use crate::error::{Error, Result};
 
 /// Rows to unpack.
@@ -93,7 +93,7 @@ impl Packed {
         Ok(Self(match values {
             Values::Rows(rows) => Form::Rows(Mask::of(rows)),
             Values::Array(array) => Form::Array(Packing::of(array)),
-            Values::Trimmed(texts) => Form::Array(Packing::of(&whole(texts, 0..texts.len(), texts.len())?)),
+            Values::Few(few) => Form::Array(Packing::of(&few.all()?)),
             Values::Bounds { min, max, counts } => {
                 let counts = counts.as_ref().map(|counts| {
                     let count = |counts: &Int64Array| Packing::of(&(Arc::new(counts.clone()) as ArrayRef));

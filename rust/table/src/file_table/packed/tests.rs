@@ -28,7 +28,7 @@ fn arrays(values: &Values) -> Vec<ArrayRef> {
     let arrays: Vec<ArrayRef> = match values {
         Values::Rows(rows) => vec![Arc::new(BooleanArray::new(rows.clone(), None))],
         Values::Array(array) => vec![array.clone()],
-        Values::Trimmed(texts) => vec![whole(texts, 0..texts.len(), texts.len()).unwrap()],
+        Values::Few(few) => vec![few.all().unwrap()],
         Values::Bounds { min, max, counts } => {
             let counts = counts.iter().flat_map(|counts| [counts.nulls.clone(), counts.records.clone()]);
             [min.clone(), max.clone()].into_iter().chain(counts.map(|counts| Arc::new(counts) as _)).collect()

@@ -33,6 +33,25 @@ fn no_permission_is_not_the_same_as_no_links() {
 }
 
 #[tokio::test]
+async fn files_that_are_read_together_are_each_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: usize| folder.path().join(name.to_string()).to_str().unwrap().to_owned();
+    let disk = LocalDisk { durable: true, tally: Arc::default() };
+    for (files, length) in [(1, 10), (3, 0), (OPEN_AT_ONCE + 3, 70_000), (3, LITTLE_TOGETHER as usize)] {
+        let content = |name: usize| vec![name as u8; length + name];
+        (0..files).for_each(|name| fs::write(path(name), content(name)).unwrap());
+        let before = disk.tally.counts();
+        let read = disk.get_all((0..files).map(path).collect()).await.unwrap();
+        assert!(read.iter().enumerate().all(|(name, bytes)| *bytes == content(name)) && read.len() == files);
+        let after = disk.tally.counts();
+        let received: usize = read.iter().map(Bytes::len).sum();
+        assert_eq!((after.gets - before.gets, after.bytes_read - before.bytes_read), (files as u64, received as u64));
+    }
+    let (at, error) = disk.get_all(vec![path(1), path(2), path(999)]).await.unwrap_err();
+    assert_eq!((at, error.is_not_found()), (2, true));
+}
+
+#[tokio::test]
 async fn what_refers_to_files_that_may_be_lost_does_not_appear() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

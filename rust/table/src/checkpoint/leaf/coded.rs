@@ -1,0 +1,267 @@
+//! Integers of a leaf of which few are wanted, much as they stand in the file: codes stay packed, and are looked up one
+//! by one when they are.
+//!
+//! Invariant: who asks for a row gets what the general decoder gives
+//! (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`). What nobody asks for is not looked at: a code that is in
+//! no dictionary is refused when it is wanted.
+
+use arrow_array::Int64Array;
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use bytes::Bytes;
+use parquet::basic::Type as PhysicalType;
+
+use super::hybrid::Runs;
+use super::numbers::OfLeaf;
+use super::page::{Encoding, Pages, Step, dictionary};
+use super::texts::{likely, nulls, there_in};
+use super::values::{CUT_OFF, spread};
+use super::{Chunk, Decoded, FEW, NO_SUCH_CODE, Scratch, Stop, with_scratch};
+use crate::large::Large;
+
+/// Bytes of a number, and of a difference.
+const WHOLE: usize = size_of::<i64>();
+const APART: usize = size_of::<u32>();
+
+/// 64-bit integers, most of them by their codes.
+#[derive(Debug)]
+pub(crate) struct Coded {
+    leaf: Leaf,
+    memory: Bytes,
+}
+
+/// Where the numbers of a leaf are in some memory.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    rows: usize,
+    nulls: Option<NullBuffer>,
+    dictionary: Option<Numbers>,
+    pages: Vec<Values>,
+    /// Bytes in the memory.
+    length: usize,
+}
+
+/// Numbers one behind the other.
+#[derive(Debug)]
+struct Numbers {
+    start: usize,
+    count: usize,
+    /// The least, if the others stand as what they are above it.
+    least: Option<i64>,
+}
+
+/// Values of a page.
+#[derive(Debug)]
+struct Values {
+    count: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Plain(Numbers),
+    /// Codes of so many bits, and where their runs are.
+    Coded {
+        width: u32,
+        start: usize,
+        end: usize,
+    },
+}
+
+/// Two leaves, appended to `memory`.
+pub(super) fn two(chunks: [Chunk<'_>; 2], memory: &mut Large) -> Decoded<[Leaf; 2]> {
+    if chunks.iter().any(|chunk| chunk.physical != PhysicalType::INT64) {
+        return Err(Stop::Rare);
+    }
+    with_scratch(|scratch| {
+        let Scratch { pages: [page, second], dictionary: first, .. } = scratch;
+        let [one, other] = Pages::of_two(chunks, None, [first, second])?;
+        Ok([Leaf::of(chunks[0], one, page, memory)?, Leaf::of(chunks[1], other, page, memory)?])
+    })
+}
+
+/// Bytes that a leaf is likely to take, as far as the file's own bytes justify it.
+pub(super) fn room(chunk: Chunk<'_>) -> usize {
+    let narrower = match dictionary(&mut { chunk.bytes }) {
+        Ok(Some(packed)) => packed.values.saturating_mul(WHOLE - APART),
+        Ok(None) | Err(_) => chunk.rows.saturating_mul(WHOLE - APART),
+    };
+    likely(chunk).saturating_sub(narrower)
+}
+
+impl Leaf {
+    fn of(chunk: Chunk<'_>, leaf: OfLeaf<'_, '_>, buffer: &mut Vec<u8>, memory: &mut Large) -> Decoded<Self> {
+        let (mut pages, known) = leaf;
+        let from = memory.len();
+        let dictionary = known.map(|page| Numbers::append(page.data, page.values, memory)).transpose()?;
+        let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
+        while let Some(Step::Wanted(packed)) = pages.step()? {
+            let page = packed.open(chunk, buffer)?;
+            let there = page.defined(chunk, chunk.max_definition)?;
+            let count = there.count_set_bits();
+            valid.append_buffer(&there);
+            let kind = match page.encoding {
+                Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, memory)?),
+                Encoding::Dictionary if dictionary.is_some() => {
+                    let (width, runs) = page.data.split_first().unwrap_or((&0, &[]));
+                    let start = memory.len();
+                    memory.extend(runs).map_err(|_| Stop::Rare)?;
+                    Kind::Coded { width: u32::from(*width), start, end: memory.len() }
+                }
+                Encoding::Dictionary | Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
+            };
+            found.push(Values { count, kind });
+        }
+        let rows = valid.len();
+        Ok(Self { rows, nulls: nulls(valid), dictionary, pages: found, length: memory.len() - from })
+    }
+
+    /// With the memory that it was appended to.
+    pub(super) fn in_memory(self, memory: &Bytes) -> Coded {
+        Coded { leaf: self, memory: memory.clone() }
+    }
+}
+
+impl Numbers {
+    /// Appends `count` numbers that stand at the front of `data`.
+    fn append(data: &[u8], count: usize, memory: &mut Large) -> Decoded<Self> {
+        let (numbers, _) = data.as_chunks::<WHOLE>();
+        let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
+        let start = memory.len();
+        let (least, most) = numbers.iter().fold((i64::MAX, i64::MIN), |(least, most), bytes| {
+            let number = i64::from_le_bytes(*bytes);
+            (least.min(number), most.max(number))
+        });
+        let is_narrow = most.checked_sub(least).is_some_and(|spread| spread <= i64::from(u32::MAX));
+        if !is_narrow {
+            memory.extend(numbers.as_flattened()).map_err(|_| Stop::Rare)?;
+            return Ok(Self { start, count, least: None });
+        }
+        let appended = memory.extend_with(count * APART, |room| {
+            for (to, bytes) in room.as_chunks_mut::<APART>().0.iter_mut().zip(numbers) {
+                *to = (i64::from_le_bytes(*bytes).wrapping_sub(least) as u32).to_le_bytes();
+            }
+            Ok::<_, Stop>((count * APART, ()))
+        });
+        appended.map_err(|_| Stop::Rare)??;
+        Ok(Self { start, count, least: Some(least) })
+    }
+
+    fn number(&self, at: usize, memory: &[u8]) -> Option<i64> {
+        if at >= self.count {
+            return None;
+        }
+        let front = |width: usize| memory.get(self.start + at * width..);
+        match self.least {
+            Some(least) => Some(least.wrapping_add(u32::from_le_bytes(*front(APART)?.first_chunk()?).into())),
+            None => Some(i64::from_le_bytes(*front(WHOLE)?.first_chunk()?)),
+        }
+    }
+}
+
+impl Coded {
+    /// How many rows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.leaf.rows
+    }
+
+    /// Memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        let nulls = self.leaf.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
+        self.leaf.length + nulls + size_of::<Values>() * self.leaf.pages.capacity()
+    }
+
+    /// The numbers of so many `rows`, which ascend.
+    pub(crate) fn numbers(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<Int64Array> {
+        let leaf = &self.leaf;
+        let mut places = Vec::with_capacity(count);
+        let mut valid = BooleanBufferBuilder::new(count);
+        // How many values stand before a row.
+        let (mut before, mut counted) = (0, 0);
+        for row in rows {
+            before += there_in(leaf.nulls.as_ref(), counted, row);
+            counted = row;
+            let is_there = there_in(leaf.nulls.as_ref(), row, row + 1) > 0;
+            valid.append(is_there);
+            if is_there {
+                places.push(before);
+            }
+        }
+        let mut numbers = self.at(&places)?;
+        let valid = valid.finish();
+        spread(&mut numbers, 0, &valid, 0);
+        let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
+        Ok(Int64Array::new(numbers.into(), nulls))
+    }
+
+    /// The values at these places, which ascend.
+    fn at(&self, mut places: &[usize]) -> Decoded<Vec<i64>> {
+        let mut numbers = Vec::with_capacity(places.len());
+        let (mut first, mut codes) = (0, Vec::new());
+        for page in &self.leaf.pages {
+            let end = first + page.count;
+            let (here, rest) = places.split_at(places.partition_point(|place| *place < end));
+            places = rest;
+            let of_page = here.iter().map(|place| place - first);
+            match &page.kind {
+                _ if here.is_empty() => {}
+                Kind::Plain(plain) => {
+                    for place in of_page {
+                        numbers.push(plain.number(place, &self.memory).ok_or(CUT_OFF)?);
+                    }
+                }
+                Kind::Coded { width, start, end } => {
+                    let runs = Runs::new(self.memory.get(*start..*end).ok_or(CUT_OFF)?, *width, page.count)?;
+                    codes.clear();
+                    if here.len() < page.count / FEW {
+                        runs.some(of_page, &mut codes)?;
+                    } else {
+                        let mut all = Vec::new();
+                        runs.numbers(&mut all)?;
+                        codes.extend(of_page.filter_map(|place| all.get(place)));
+                    }
+                    let dictionary = self.leaf.dictionary.as_ref().ok_or(NO_SUCH_CODE)?;
+                    for code in &codes {
+                        numbers.push(dictionary.number(*code as usize, &self.memory).ok_or(NO_SUCH_CODE)?);
+                    }
+                }
+            }
+            first = end;
+        }
+        if places.is_empty() { Ok(numbers) } else { Err(CUT_OFF) }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Numbers are what they were, and narrow ones take half the room.
+        #[test]
+        fn numbers_that_are_appended_come_back(
+            least in any::<i64>(),
+            spread in prop_oneof![Just(0), Just(u64::from(u32::MAX)), Just(1 << 32), any::<u64>()],
+            places in prop::collection::vec(any::<u64>(), 1..50),
+            before in 0..9_usize,
+        ) {
+            let greatest = least.saturating_add_unsigned(spread);
+            let apart = greatest.abs_diff(least);
+            let inside = |place: u64| least.wrapping_add_unsigned(apart.checked_add(1).map_or(place, |all| place % all));
+            let numbers: Vec<i64> = [greatest, least].into_iter().chain(places.into_iter().map(inside)).collect();
+            let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let mut memory = Large::with_room(0).unwrap();
+            memory.extend(&vec![1; before]).unwrap();
+            prop_assert_eq!(Numbers::append(&data, numbers.len() + 1, &mut memory).err(), Some(CUT_OFF));
+            let appended = Numbers::append(&data, numbers.len(), &mut memory).unwrap();
+            let width = if apart <= u64::from(u32::MAX) { APART } else { WHOLE };
+            prop_assert_eq!(memory.len(), before + numbers.len() * width);
+            for (at, number) in numbers.iter().enumerate() {
+                prop_assert_eq!(appended.number(at, memory.as_ref()), Some(*number));
+            }
+            prop_assert_eq!(appended.number(numbers.len(), memory.as_ref()), None);
+        }
+    }
+}
