@@ -24,6 +24,12 @@ pub(crate) enum Large {
     Mapped(MmapMut, usize),
 }
 
+impl Default for Large {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
 impl Large {
     /// Nothing, with room for so many bytes.
     ///
@@ -128,6 +134,15 @@ impl Large {
         Ok(written.map(|(_, made)| made))
     }
 
+    /// Makes room for so many bytes more.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn reserve(&mut self, more: usize) -> io::Result<()> {
+        let end = self.len().saturating_add(more);
+        if end > self.room() { self.grow(end) } else { Ok(()) }
+    }
+
     /// Makes room for so many bytes, twice as much as there was at least.
     fn grow(&mut self, room: usize) -> io::Result<()> {
         let mut larger = Self::with_room(room.max(self.room().saturating_mul(2)))?;
@@ -156,6 +171,17 @@ impl Large {
                 Ok(())
             }
         }
+    }
+
+    /// Forgets the first `length` bytes, not the room: those behind them are the first then.
+    pub(crate) fn drop_front(&mut self, length: usize) {
+        let all = self.len();
+        let length = length.min(all);
+        match self {
+            Self::Few(few) => drop(few.drain(..length)),
+            Self::Mapped(mapped, _) => mapped.copy_within(length..all, 0),
+        }
+        self.truncate(all - length);
     }
 
     /// Forgets the bytes, not the room.
@@ -210,6 +236,10 @@ mod tests {
                     large.truncate(length + 1);
                     large.extend(b"no more").unwrap();
                     large.truncate(length);
+                    large.reserve(HUGE_PAGE).unwrap();
+                    assert!(large.room() >= length + HUGE_PAGE);
+                    large.drop_front(length / 3);
+                    let expected = expected.get(length / 3..).unwrap();
                     assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
                 }
             }

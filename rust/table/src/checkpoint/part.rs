@@ -30,6 +30,7 @@ use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
 use crate::footer::narrow::{Leaf, narrowed};
 use crate::footer::pages::{self, Chunks};
+use crate::large::Large;
 use crate::parallel::blocking;
 use crate::storage::{Pin, Storage};
 
@@ -384,6 +385,11 @@ impl Part {
         pinned(&self.storage, &self.path, range, &self.pin).await.map_err(|e| self.gone.note(e))
     }
 
+    /// Reads bytes of the file behind what is in `memory`.
+    pub(crate) async fn append(&self, range: Range<u64>, memory: Large) -> Result<Large> {
+        self.storage.append(&self.path, range, memory, Some(&self.pin)).await.map_err(|e| self.gone.note(e))
+    }
+
     /// Whether the file is where small requests cost no more than large ones.
     pub(crate) fn is_local(&self) -> bool {
         self.storage.is_local()
@@ -406,6 +412,7 @@ impl Part {
             max_definition: level(column.column_descr().max_def_level()),
             max_repetition: level(column.column_descr().max_rep_level()),
             rows: self.rows(group),
+            compressed: usize::try_from(column.compressed_size()).unwrap_or_default(),
             size: usize::try_from(column.uncompressed_size()).unwrap_or_default(),
         })
     }

@@ -21,8 +21,10 @@ use deltic_protocol::schema::{DataType, PrimitiveType};
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
 
 use super::Column;
-use super::direct::{Direct, Failed};
+use super::direct::{BESIDE, Direct, Failed};
 use super::few::Few;
+use super::pieces::Before;
+use crate::checkpoint::leaf::Trimming;
 use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::{conform, typed_stats_serve};
 use crate::error::{Error, Result, corrupt_parquet};
@@ -244,23 +246,52 @@ impl ColumnPlan {
         root == "add" && self.sources.iter().zip(&self.columns).any(needs)
     }
 
-    /// Decodes all columns; of `rows` alone if given, where others may be missing. What comes from the texts of the
-    /// statistics may have been read before.
+    /// Decodes all columns but what was read `before`; of `rows` alone if given, where others may be missing.
     pub(super) fn decode(
         &self,
         part: &Part,
         fetched: Fetched,
         rows: Option<&BooleanBuffer>,
-        texts: Option<Vec<Values>>,
+        before: Before,
     ) -> Result<Vec<Values>> {
-        match self.direct(Direct { part, fetched: &fetched, rows }, texts.as_deref()) {
+        let (direct, Before { bounds, paths }) = (Direct { part, fetched: &fetched, rows }, before);
+        let had_paths = paths.is_some();
+        let few = match self.few(direct, paths) {
+            Ok(few) => few,
+            Err(Failed::Error(error)) => return Err(error),
+            Err(Failed::Rare) => return self.general(part, fetched, bounds, None),
+        };
+        let path = few[0].clone().filter(|_| had_paths);
+        match self.direct(direct, bounds.as_deref(), few) {
             Ok(values) => Ok(values),
             Err(Failed::Error(error)) => Err(error),
-            Err(Failed::Rare) => self.general(part, fetched, texts),
+            Err(Failed::Rare) => self.general(part, fetched, bounds, path),
         }
     }
 
-    fn direct<'s>(&'s self, direct: Direct<'_>, texts: Option<&[Values]>) -> Result<Vec<Values>, Failed> {
+    /// Paths, sizes and times of files of which few are wanted, as far as they are there.
+    fn few(&self, direct: Direct<'_>, paths: Option<Trimming>) -> Result<[Option<Values>; 3], Failed> {
+        if !self.wants_few || !self.has("path") {
+            return Ok([const { None }; 3]);
+        }
+        direct.few(paths, self.has("size") && self.has("modificationTime"))
+    }
+
+    fn has(&self, member: &'static str) -> bool {
+        self.sources.contains(&Source::Member(member))
+    }
+
+    /// Whether all paths are to be read, of which few are wanted.
+    pub(super) fn wants_few_paths(&self, part: &Part) -> bool {
+        self.wants_few && self.has("path") && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
+    }
+
+    fn direct<'s>(
+        &'s self,
+        direct: Direct<'_>,
+        texts: Option<&[Values]>,
+        few: [Option<Values>; 3],
+    ) -> Result<Vec<Values>, Failed> {
         let from_text = match texts {
             Some(texts) => texts.to_vec(),
             None => self.direct_text(direct)?,
@@ -272,16 +303,9 @@ impl ColumnPlan {
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
         let mut partitions = direct.partitions(&partitions)?.into_iter();
-        let is_wanted = |name| self.sources.contains(&Source::Member(name));
-        let beside = [["add", "size"], ["add", "modificationTime"]];
-        let has_both = is_wanted("size") && is_wanted("modificationTime");
-        let [mut path, size, time] = match self.wants_few && is_wanted("path") {
-            true if has_both => direct.few(&PATH, beside)?,
-            true => [Some(direct.trimmed(&PATH)?), None, None],
-            false => [const { None }; 3],
-        };
-        let [mut size, mut time] = match has_both && size.is_none() {
-            true => direct.two_leaves([&beside[0], &beside[1]])?.map(|values| values.map(Values::Array)),
+        let [mut path, size, time] = few;
+        let [mut size, mut time] = match self.has("size") && self.has("modificationTime") && size.is_none() {
+            true => direct.two_leaves([&BESIDE[0], &BESIDE[1]])?.map(|values| values.map(Values::Array)),
             false => [size, time],
         };
         let mut member = |name: &'static str| match name {
@@ -343,8 +367,14 @@ impl ColumnPlan {
         (0..columns).map(|at| joined(column(at), self.rows)).collect()
     }
 
-    /// Decodes all columns of any file.
-    fn general(&self, part: &Part, fetched: Fetched, texts: Option<Vec<Values>>) -> Result<Vec<Values>> {
+    /// Decodes all columns of any file, but those that are there.
+    fn general(
+        &self,
+        part: &Part,
+        fetched: Fetched,
+        texts: Option<Vec<Values>>,
+        path: Option<Values>,
+    ) -> Result<Vec<Values>> {
         let text = self.sources.contains(&Source::StatsText);
         let how = Decode { views: true, batch_rows: text.then_some(TEXT_ROWS), ..Decode::default() };
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
@@ -359,6 +389,8 @@ impl ColumnPlan {
         let mut columns: Vec<_> = pieces.into_iter().map(|pieces| joined(pieces, self.rows)).collect::<Result<_>>()?;
         let of_texts = columns.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
         of_texts.zip(texts.into_iter().flatten()).for_each(|((column, _), read)| *column = read);
+        let of_path = columns.iter_mut().zip(&self.sources).find(|(_, source)| **source == Source::Member("path"));
+        of_path.zip(path).into_iter().for_each(|((column, _), read)| *column = read);
         Ok(columns)
     }
 

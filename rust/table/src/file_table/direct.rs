@@ -11,9 +11,9 @@ use arrow_select::take::take;
 use deltic_protocol::log_bounds::parse_texts;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
-use super::decode::{Values, broken, stats_path};
+use super::decode::{PATH, Values, broken, stats_path};
 use super::few::Few;
-use crate::checkpoint::leaf::{self, Chunk, Entries, Stop, Trimmed};
+use crate::checkpoint::leaf::{self, Chunk, Entries, Stop, Trimming};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
@@ -21,6 +21,9 @@ use crate::error::{Error, Result};
 /// share takes its room in each, and next to none in the file.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_OF_ROW: usize = 256;
+
+/// The numbers that stand beside the paths.
+pub(super) const BESIDE: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
 
 /// Why columns are not decoded here.
 pub(super) enum Failed {
@@ -83,18 +86,23 @@ impl Direct<'_> {
         Ok(leaf::two_arrays(chunks, found.into(), self.rows)?.map(Some))
     }
 
-    /// All texts of a leaf, in little memory.
-    pub(super) fn trimmed(&self, path: &[&str]) -> Result<Values, Failed> {
-        Ok(texts(leaf::trimmed(self.of_type(path, &ArrowType::Utf8)?.ok_or(Failed::Rare)?)?))
-    }
-
-    /// The same, and two leaves of numbers likewise, unless those are of another type, or missing.
-    pub(super) fn few(&self, path: &[&str], numbers: [[&str; 2]; 2]) -> Result<[Option<Values>; 3], Failed> {
-        let [one, other] = numbers.map(|path| self.of_type(&path, &ArrowType::Int64));
-        let (Some(one), Some(other)) = (one?, other?) else { return Ok([Some(self.trimmed(path)?), None, None]) };
-        let (paths, numbers) = leaf::few(self.of_type(path, &ArrowType::Utf8)?.ok_or(Failed::Rare)?, [one, other])?;
-        let [one, other] = numbers.map(|numbers| Values::Few(Few::Numbers(Arc::new(numbers))));
-        Ok([Some(texts(paths)), Some(one), Some(other)])
+    /// All paths in little memory, unless they were read already, and the numbers beside them likewise, if they are wanted
+    /// and not of another type.
+    pub(super) fn few(&self, read: Option<Trimming>, with_numbers: bool) -> Result<[Option<Values>; 3], Failed> {
+        let [one, other] = BESIDE.map(|path| self.of_type(&path, &ArrowType::Int64));
+        let numbers = if with_numbers { one?.zip(other?).map(Into::into) } else { None };
+        let paths = match read {
+            Some(read) => read,
+            None => {
+                let paths = self.of_type(&PATH, &ArrowType::Utf8)?.ok_or(Failed::Rare)?;
+                let mut trimming = numbers.map_or_else(|| Trimming::new(0), leaf::trimming_with);
+                trimming.read(paths, true)?;
+                trimming
+            }
+        };
+        let (paths, numbers) = leaf::few(paths, numbers)?;
+        let [one, other] = numbers.map(|leaf| leaf.map(|numbers| Values::Few(Few::Numbers(Arc::new(numbers)))));
+        Ok([Some(Values::Few(Few::Texts(Arc::new(paths)))), one, other])
     }
 
     /// A leaf, if it is of this type.
@@ -167,10 +175,6 @@ impl Direct<'_> {
     pub(super) fn nothing(&self, data_type: &ArrowType) -> ArrayRef {
         new_null_array(data_type, self.row_count())
     }
-}
-
-fn texts(trimmed: Trimmed) -> Values {
-    Values::Few(Few::Texts(Arc::new(trimmed)))
 }
 
 /// Typed values of a partition column from its distinct texts.

@@ -42,6 +42,7 @@ use self::cache::{Cache, Held};
 use self::claims::Claims;
 use self::decode::Values;
 use self::known::KnownBounds;
+use self::pieces::Before;
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{OpenCheckpoint, action_rows};
 use crate::error::{Error, Result};
@@ -396,12 +397,11 @@ impl FileTable {
         }
         let plan = Arc::new(plan);
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
-        let texts = pieces::texts(part, *index, &plan, rows.as_ref()).await?;
-        let were_read = texts.is_some();
-        let fetched = part.fetch(*index, &|path| plan.wants(path) && !(were_read && path == pieces::TEXTS)).await?;
+        let before = Before::of(part, *index, &plan, rows.as_ref()).await?;
+        let fetched = part.fetch(*index, &|path| plan.wants(path) && !before.has(path)).await?;
         let work = plan.clone();
         let mut decoded = part
-            .blocking(move |part| work.decode(part, fetched, rows.as_ref(), texts).map_err(|e| e.in_file(part.path())))
+            .blocking(move |part| work.decode(part, fetched, rows.as_ref(), before).map_err(|e| e.in_file(part.path())))
             .await?;
         if is_kept {
             for (column, values) in plan.columns().iter().zip(&decoded) {

@@ -105,10 +105,7 @@ impl LocalDisk {
         let tally = self.tally.clone();
         let read = blocking(move || {
             let path = Path::new(&path);
-            let (mut file, size) = open(path)?;
-            if let Some(pin) = pin {
-                pin.check(Identity::of_file(&file.metadata().map_err(|e| failed("read", path, e))?))?;
-            }
+            let (mut file, size) = open_pinned(path, pin.as_ref())?;
             let one = |range: Range<u64>| {
                 if range.end > size {
                     return Err(super::short_read(&range, size));
@@ -122,6 +119,32 @@ impl LocalDisk {
         })
         .await?;
         spans.cut(&wanted, &read)
+    }
+
+    /// Reads a range behind what is in `memory`.
+    pub(super) async fn append(
+        &self,
+        path: String,
+        range: Range<u64>,
+        mut memory: Large,
+        pin: Option<&Pin>,
+    ) -> Result<Large> {
+        let (pin, tally) = (pin.cloned(), self.tally.clone());
+        blocking(move || {
+            let path = Path::new(&path);
+            let (mut file, size) = open_pinned(path, pin.as_ref())?;
+            if range.end > size {
+                return Err(super::short_read(&range, size));
+            }
+            tally.get();
+            let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+            memory.reserve(length).map_err(no_memory)?;
+            file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
+            append(&mut memory, &mut file, range, path)?;
+            tally.received(length);
+            Ok(memory)
+        })
+        .await
     }
 
     pub(super) async fn get_suffix(&self, path: String, length: u64) -> Result<(Bytes, u64)> {
@@ -417,6 +440,15 @@ fn open(path: &Path) -> Result<(File, u64)> {
     let metadata = file.metadata().map_err(because)?;
     regular(&metadata)?;
     Ok((file, metadata.len()))
+}
+
+/// The same of the file that all reads with this pin are of.
+fn open_pinned(path: &Path, pin: Option<&Pin>) -> Result<(File, u64)> {
+    let (file, size) = open(path)?;
+    if let Some(pin) = pin {
+        pin.check(Identity::of_file(&file.metadata().map_err(|e| failed("read", path, e))?))?;
+    }
+    Ok((file, size))
 }
 
 /// Reads a range that lies within the size seen when the file was opened.

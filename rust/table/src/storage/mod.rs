@@ -21,6 +21,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
+use crate::large::Large;
 
 mod azure_blocks;
 mod connect;
@@ -268,6 +269,27 @@ impl Storage {
             Backend::Remote(remote) => remote.get_ranges(&key, ranges, pin).await,
         };
         got.map_err(|e| self.place(e, path))
+    }
+
+    /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
+    pub(crate) async fn append(
+        &self,
+        path: &str,
+        range: Range<u64>,
+        mut memory: Large,
+        pin: Option<&Pin>,
+    ) -> Result<Large> {
+        match self.resolve_file(path)? {
+            (Backend::Local(disk), key) if !range.is_empty() => {
+                disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
+            }
+            _ => {
+                let read = self.get_pinned(path, &[range], pin).await?;
+                let no_memory = |e| Error::storage(false, "not enough memory to read the file").caused_by(e);
+                read.iter().try_for_each(|bytes| memory.extend(bytes)).map_err(no_memory)?;
+                Ok(memory)
+            }
+        }
     }
 
     /// The last `length` bytes (all, if the file is shorter), and the size of the file.

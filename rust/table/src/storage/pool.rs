@@ -24,7 +24,7 @@ static BUFFERS: Mutex<Vec<Large>> = Mutex::new(Vec::new());
 struct Lent(Option<Large>);
 
 /// An empty buffer with room for so many bytes, and a step at most. Those are read, so that huge pages are no waste.
-pub(super) fn buffer(room: usize) -> io::Result<Large> {
+pub(crate) fn buffer(room: usize) -> io::Result<Large> {
     if !(SMALLEST..=LARGEST).contains(&room) {
         let mut few = Vec::new();
         few.try_reserve_exact(room)?;
@@ -47,6 +47,20 @@ pub(crate) fn clear() {
     }
 }
 
+/// Lets a buffer wait to be used.
+pub(crate) fn give(mut buffer: Large) {
+    if (SMALLEST..=LARGEST).contains(&buffer.room())
+        && let Ok(mut waiting) = BUFFERS.try_lock()
+    {
+        buffer.clear();
+        let place = waiting.partition_point(|other| other.room() < buffer.room());
+        waiting.insert(place, buffer);
+        if waiting.len() > WAITING {
+            waiting.remove(0);
+        }
+    }
+}
+
 /// The content of a buffer, which is used again when nobody reads it any more.
 pub(super) fn lend(buffer: Large) -> Bytes {
     match buffer.room() {
@@ -63,12 +77,6 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let (Some(mut buffer), Ok(mut waiting)) = (self.0.take(), BUFFERS.try_lock()) else { return };
-        buffer.clear();
-        let place = waiting.partition_point(|other| other.room() < buffer.room());
-        waiting.insert(place, buffer);
-        if waiting.len() > WAITING {
-            waiting.remove(0);
-        }
+        self.0.take().into_iter().for_each(give);
     }
 }

@@ -79,13 +79,19 @@ pub(super) fn two(chunks: [Chunk<'_>; 2], memory: &mut Large) -> Decoded<[Leaf; 
     })
 }
 
-/// Bytes that a leaf is likely to take, as far as the file's own bytes justify it.
+/// Bytes that a leaf takes if its numbers are narrow, as far as the file's own bytes justify it.
 pub(super) fn room(chunk: Chunk<'_>) -> usize {
-    let narrower = match dictionary(&mut { chunk.bytes }) {
-        Ok(Some(packed)) => packed.values.saturating_mul(WHOLE - APART),
-        Ok(None) | Err(_) => chunk.rows.saturating_mul(WHOLE - APART),
+    let numbers = match dictionary(&mut { chunk.bytes }) {
+        Ok(Some(packed)) => packed.values,
+        Ok(None) | Err(_) => chunk.rows,
     };
-    likely(chunk).saturating_sub(narrower)
+    likely(chunk).saturating_sub(numbers.saturating_mul(WHOLE - APART))
+}
+
+/// The same without its bytes: numbers that take so much are hardly ever the same.
+pub(super) fn likely_room(chunk: Chunk<'_>) -> usize {
+    let are_distinct = chunk.size >= chunk.rows.saturating_mul(WHOLE);
+    likely(chunk).saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
 }
 
 impl Leaf {

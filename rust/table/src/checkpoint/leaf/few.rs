@@ -1,14 +1,31 @@
 //! What is kept of files of which few are wanted: their paths and their numbers, in one piece of memory, which is large
 //! enough to be had in huge pages.
 
-use super::trimmed::Trimming;
-use super::{Chunk, Coded, Decoded, Trimmed, coded};
+use super::{Chunk, Coded, Decoded, Stop, Trimmed, Trimming, coded};
+use crate::large::Large;
 
-/// A leaf of texts, and two of numbers.
-pub(crate) fn few(texts: Chunk<'_>, numbers: [Chunk<'_>; 2]) -> Decoded<(Trimmed, [Coded; 2])> {
-    let beside = numbers.into_iter().map(coded::room).fold(0, usize::saturating_add);
-    let mut trimming = Trimming::of(texts, beside)?;
-    let numbers = coded::two(numbers, trimming.memory())?;
-    let (trimmed, memory) = trimming.finish();
-    Ok((trimmed, numbers.map(|leaf| leaf.in_memory(&memory))))
+/// Texts that are trimmed, with room for two leaves of numbers.
+pub(crate) fn trimming_with(numbers: [Chunk<'_>; 2]) -> Trimming {
+    Trimming::new(numbers.into_iter().map(coded::likely_room).fold(0, usize::saturating_add))
+}
+
+/// Texts that are all read, and two leaves of numbers if they are given and are not of a rare kind.
+pub(crate) fn few(texts: Trimming, numbers: Option<[Chunk<'_>; 2]>) -> Decoded<(Trimmed, [Option<Coded>; 2])> {
+    let Some(numbers) = numbers else { return Ok((texts.finish(), [None, None])) };
+    let room = numbers.into_iter().map(coded::room).fold(0, usize::saturating_add);
+    let (trimmed, memory, (leaves, own)) = texts.finish_with(|memory| {
+        if memory.room() - memory.len() >= room {
+            return (coded::two(numbers, memory), None);
+        }
+        match Large::with_room(room) {
+            Ok(mut own) => (coded::two(numbers, &mut own), Some(own)),
+            Err(_) => (Err(Stop::Rare), None),
+        }
+    });
+    let memory = own.map_or(memory, Large::into_bytes);
+    match leaves {
+        Ok(leaves) => Ok((trimmed, leaves.map(|leaf| Some(leaf.in_memory(&memory))))),
+        Err(Stop::Rare) => Ok((trimmed, [None, None])),
+        Err(broken) => Err(broken),
+    }
 }

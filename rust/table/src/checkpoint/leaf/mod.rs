@@ -19,6 +19,7 @@ mod numbers;
 mod page;
 mod short;
 mod snappy;
+mod text_pages;
 mod texts;
 mod trimmed;
 mod values;
@@ -30,15 +31,14 @@ use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::DataType as ArrowType;
 use parquet::basic::{Compression, Type as PhysicalType};
-use simdutf8::basic::from_utf8;
 
 pub(crate) use self::coded::Coded;
 pub(crate) use self::entries::{Entries, NONE, entries};
-pub(crate) use self::few::few;
+pub(crate) use self::few::{few, trimming_with};
 use self::numbers::{Working, holds_numbers};
-use self::page::{Opened, Pages, Step, each_opened};
-pub(crate) use self::trimmed::{Trimmed, trimmed};
-use self::values::{TextDictionary, Texts};
+use self::page::{Pages, Step};
+pub(crate) use self::text_pages::TextPages;
+pub(crate) use self::trimmed::{Trimmed, Trimming};
 
 /// Why direct decoding ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,8 @@ pub(crate) struct Chunk<'c> {
     pub(crate) max_repetition: u32,
     /// Rows of the row group.
     pub(crate) rows: usize,
-    /// What the footer says that the pages take when decompressed.
+    /// What the footer says that all pages take, and when decompressed.
+    pub(crate) compressed: usize,
     pub(crate) size: usize,
 }
 
@@ -100,21 +101,35 @@ pub(crate) fn clear_scratch() {
     }
 }
 
-fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
-    // Never waits: a lock that was held when the process forked stays held in the child.
-    let mut scratch = WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default();
-    let done = work(&mut scratch);
-    for buffer in scratch.pages.iter_mut().chain([&mut scratch.dictionary]) {
-        if buffer.capacity() > KEPT_BUFFER {
-            *buffer = Vec::new();
+/// Such memory, which waits again when it is dropped.
+#[derive(Default)]
+struct Lent(Scratch);
+
+impl Lent {
+    fn new() -> Self {
+        // Never waits: a lock that was held when the process forked stays held in the child.
+        Self(WAITING.try_lock().ok().and_then(|mut waiting| waiting.pop()).unwrap_or_default())
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut scratch = std::mem::take(&mut self.0);
+        for buffer in scratch.pages.iter_mut().chain([&mut scratch.dictionary]) {
+            if buffer.capacity() > KEPT_BUFFER {
+                *buffer = Vec::new();
+            }
+        }
+        if let Ok(mut waiting) = WAITING.try_lock()
+            && waiting.len() < MOST_WAITING
+        {
+            waiting.push(scratch);
         }
     }
-    if let Ok(mut waiting) = WAITING.try_lock()
-        && waiting.len() < MOST_WAITING
-    {
-        waiting.push(scratch);
-    }
-    done
+}
+
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    work(&mut Lent::new().0)
 }
 
 /// Which rows have at least the definition level `least`: in which a leaf, or a struct that it is in, is there.
@@ -176,96 +191,7 @@ pub(crate) fn texts_by_page<T>(
     rows: Option<&BooleanBuffer>,
     read: impl FnMut(&[Option<&str>]) -> T,
 ) -> Decoded<Vec<T>> {
-    TextPages::default().read(chunk, true, rows, read).map(|(done, _)| done)
-}
-
-/// Texts of a leaf whose bytes may come piece by piece.
-#[derive(Default)]
-pub(crate) struct TextPages {
-    /// The dictionary and its page, once it is known whether there is one.
-    dictionary: Option<Option<(TextDictionary, Vec<u8>)>>,
-    /// Rows so far.
-    at: usize,
-}
-
-impl TextPages {
-    /// Shows `read` the texts of the pages that are whole in `chunk`, as they stand there; of `rows` alone if given, where
-    /// others may be none. Gives what it made of them, and how many bytes they were: of those that are left, which are
-    /// none after the last ones, the bytes that follow are the continuation.
-    pub(crate) fn read<T>(
-        &mut self,
-        chunk: Chunk<'_>,
-        is_last: bool,
-        rows: Option<&BooleanBuffer>,
-        mut read: impl FnMut(&[Option<&str>]) -> T,
-    ) -> Decoded<(Vec<T>, usize)> {
-        if chunk.physical != PhysicalType::BYTE_ARRAY {
-            return Err(Stop::Rare);
-        }
-        page::check(chunk, rows)?;
-        let mut done = Vec::new();
-        let mut rest = chunk.bytes;
-        with_scratch(|scratch| {
-            let Scratch { pages: [buffer, second_buffer], dictionary: dictionary_buffer, codes } = scratch;
-            if self.dictionary.is_none() {
-                let mut after = rest;
-                let Some(page) = whole(page::opened(&mut after, chunk, dictionary_buffer), is_last)? else {
-                    return Ok(());
-                };
-                let known = page.map(|page| Ok::<_, Stop>((TextDictionary::of(&page)?, page.data.to_vec())));
-                self.dictionary = Some(known.transpose()?);
-                rest = after;
-            }
-            let known = self.dictionary.as_ref().and_then(Option::as_ref).map(|(texts, page)| (texts, page.as_slice()));
-            let (mut shown, at) = (self.at, &mut self.at);
-            let next = || {
-                if *at == chunk.rows {
-                    return Ok(None);
-                }
-                let mut after = rest;
-                let packed = match whole(page::split(&mut after), is_last)? {
-                    Some(Some(packed)) => packed,
-                    Some(None) if is_last => return Err(page::OTHER_ROWS),
-                    _ => return Ok(None),
-                };
-                rest = after;
-                let start = *at;
-                *at = Some(start + packed.values).filter(|at| *at <= chunk.rows).ok_or(page::OTHER_ROWS)?;
-                let is_wanted = rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
-                Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
-            };
-            each_opened(chunk, [buffer, second_buffer], next, |opened| {
-                let page = match opened {
-                    Opened::Page(page) => page,
-                    Opened::Unwanted(count) => {
-                        shown += count;
-                        done.push(read(&vec![None; count]));
-                        return Ok(());
-                    }
-                };
-                let there = page.defined(chunk, chunk.max_definition)?;
-                let mut values = Texts::of(&page, there.count_set_bits(), known, codes)?;
-                let mut texts = Vec::with_capacity(page.values);
-                for slot in 0..page.values {
-                    let bytes = if there.value(slot) { Some(values.text()?) } else { None };
-                    let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(shown + slot)));
-                    texts.push(wanted.map(|bytes| from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
-                }
-                shown += page.values;
-                done.push(read(&texts));
-                Ok(())
-            })
-        })?;
-        Ok((done, chunk.bytes.len() - rest.len()))
-    }
-}
-
-/// What was read of the front of a piece; `None` if it may be cut off only because the piece ends.
-fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
-    match read {
-        Err(stop) if !is_last && (stop == page::CUT_OFF || stop == page::BROKEN_HEADER) => Ok(None),
-        read => read.map(Some),
-    }
+    TextPages::new().read(chunk, true, rows, read).map(|(done, _)| done)
 }
 
 #[cfg(test)]

@@ -78,10 +78,13 @@ pub(super) struct Page<'p> {
 
 /// The pages of a leaf that does not repeat, in which a row is a value.
 pub(super) struct Pages<'c> {
-    rest: &'c [u8],
+    pub(super) rest: &'c [u8],
     rows: Option<&'c BooleanBuffer>,
-    at: usize,
+    /// Rows so far.
+    pub(super) at: usize,
     end: usize,
+    /// Whether nothing follows what is left.
+    is_last: bool,
 }
 
 /// What comes next.
@@ -102,10 +105,9 @@ impl<'c> Pages<'c> {
     where
         'c: 'p,
     {
-        check(chunk, rows)?;
-        let mut rest = chunk.bytes;
-        let dictionary = opened(&mut rest, chunk, buffer)?;
-        Ok((Self::after_dictionary(chunk, rest, rows), dictionary))
+        let mut pages = Self::resumed(chunk, 0, true, rows)?;
+        let dictionary = opened(&mut pages.rest, chunk, buffer)?;
+        Ok((pages, dictionary))
     }
 
     /// The same of two leaves.
@@ -118,10 +120,8 @@ impl<'c> Pages<'c> {
         'c: 'p,
     {
         let ([one, other], [buffer, other_buffer]) = (chunks, buffers);
-        check(one, rows)?;
-        check(other, rows)?;
-        let (mut rest, mut other_rest) = (one.bytes, other.bytes);
-        let (page, other_page) = match (dictionary(&mut rest)?, dictionary(&mut other_rest)?) {
+        let (mut pages, mut other_pages) = (Self::resumed(one, 0, true, rows)?, Self::resumed(other, 0, true, rows)?);
+        let (page, other_page) = match (dictionary(&mut pages.rest)?, dictionary(&mut other_pages.rest)?) {
             (Some(first), Some(second)) => {
                 let (page, other_page) = Packed::open_two([(&first, one), (&second, other)], (buffer, other_buffer))?;
                 (Some(page), Some(other_page))
@@ -135,21 +135,36 @@ impl<'c> Pages<'c> {
         if !is_plain(&page) || !is_plain(&other_page) {
             return Err(Stop::Rare);
         }
-        let pages = Self::after_dictionary(one, rest, rows);
-        Ok([(pages, page), (Self::after_dictionary(other, other_rest, rows), other_page)])
+        Ok([(pages, page), (other_pages, other_page)])
     }
 
-    /// The data pages in what follows the dictionary.
-    pub(super) fn after_dictionary(chunk: Chunk<'c>, rest: &'c [u8], rows: Option<&'c BooleanBuffer>) -> Self {
-        Self { rest, rows, at: 0, end: chunk.rows }
+    /// The data pages after so many rows, of a chunk of which no more than a piece may be there; of `rows` alone if given.
+    /// A dictionary may stand before them.
+    pub(super) fn resumed(
+        chunk: Chunk<'c>,
+        at: usize,
+        is_last: bool,
+        rows: Option<&'c BooleanBuffer>,
+    ) -> Decoded<Self> {
+        // Every value is a row, and the rows that are wanted are among them.
+        if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
+            return Err(Stop::Rare);
+        }
+        Ok(Self { rest: chunk.bytes, rows, at, end: chunk.rows, is_last })
     }
 
-    /// The page that follows; `None` when all rows are there.
+    /// The page that follows; `None` when all rows are there, or when the next page is not whole in the piece.
     pub(super) fn step(&mut self) -> Decoded<Option<Step<'c>>> {
         if self.at == self.end {
             return Ok(None);
         }
-        let packed = split(&mut self.rest)?.ok_or(OTHER_ROWS)?;
+        let mut after = self.rest;
+        let packed = match whole(split(&mut after), self.is_last)? {
+            Some(Some(packed)) => packed,
+            Some(None) if self.is_last => return Err(OTHER_ROWS),
+            _ => return Ok(None),
+        };
+        self.rest = after;
         let start = self.at;
         self.at = Some(start + packed.values).filter(|at| *at <= self.end).ok_or(OTHER_ROWS)?;
         let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
@@ -157,10 +172,12 @@ impl<'c> Pages<'c> {
     }
 }
 
-/// Whether every value is a row, and the rows that are wanted are among them.
-pub(super) fn check(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<()> {
-    let is_other = chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows);
-    if is_other { Err(Stop::Rare) } else { Ok(()) }
+/// What was read of the front of a piece; `None` if it may be cut off only because the piece ends.
+pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
+    match read {
+        Err(CUT_OFF | BROKEN_HEADER) if !is_last => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// A page that was opened, or rows that are not wanted.

@@ -9,11 +9,11 @@
 use arrow_array::StringArray;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use bytes::Bytes;
-use parquet::basic::Type as PhysicalType;
 
 use super::digits::{self, Digits};
 use super::short;
-use super::texts::{Shown, TOO_MUCH_TEXT, each_page, likely, nulls, there_in};
+use super::text_pages::{Shown, TextPages};
+use super::texts::{TOO_MUCH_TEXT, likely, nulls, there_in};
 use super::values::Texts;
 use super::{Chunk, Decoded, NO_UTF8, Stop};
 use crate::large::Large;
@@ -55,68 +55,86 @@ struct Shared {
     length: Option<usize>,
 }
 
-/// All texts of a leaf.
-pub(crate) fn trimmed(chunk: Chunk<'_>) -> Decoded<Trimmed> {
-    Trimming::of(chunk, 0).map(|trimming| trimming.finish().0)
+/// Texts that are being trimmed, in memory that others may use, too.
+pub(crate) struct Trimming {
+    pages: TextPages,
+    runs: Runs,
 }
 
-/// Texts that are trimmed, in memory that others may use, too.
-pub(super) struct Trimming {
+/// Those of some pages.
+struct Runs {
     memory: Large,
-    /// How much of it they take.
-    length: usize,
+    /// Room to have beside the texts.
+    beside: usize,
     valid: BooleanBufferBuilder,
     runs: Vec<Run>,
+    /// How long the texts are whole.
+    whole: usize,
 }
 
 impl Trimming {
-    /// With room for so many bytes `beside`.
-    pub(super) fn of(chunk: Chunk<'_>, beside: usize) -> Decoded<Self> {
-        if chunk.physical != PhysicalType::BYTE_ARRAY {
-            return Err(Stop::Rare);
-        }
-        let mut rest = Large::with_room(0).map_err(|_| Stop::Rare)?;
-        let mut valid = BooleanBufferBuilder::new(chunk.rows);
-        let mut runs: Vec<Run> = Vec::new();
-        let mut whole = 0_usize;
-        each_page(chunk, None, |shown| {
-            let Shown::Page(there, texts, most) = shown else { return Err(Stop::Rare) };
-            let count = there.count_set_bits();
-            let row = valid.len();
-            valid.append_buffer(&there);
-            if count == 0 {
-                runs.last_mut().into_iter().for_each(|run| run.skip(there.len()));
-                return Ok(());
-            }
-            // What texts of one page share, those of the next one share, too; or it is found anew.
-            let as_before = match runs.last_mut().filter(|run| run.shared.len() > 0) {
-                Some(run) => run.add(&there, texts.clone(), most - whole, &mut rest)?,
-                None => None,
-            };
-            whole += match as_before {
-                Some(length) => length,
-                None => {
-                    let (run, length) = Run::first((row, &mut rest, beside), chunk, (&there, &texts), most - whole)?;
-                    runs.push(run);
-                    length
-                }
-            };
-            // They must fit into one array when they are whole.
-            i32::try_from(whole).map(drop).map_err(|_| Stop::Rare)
-        })?;
-        Ok(Self { length: rest.len(), memory: rest, valid, runs })
+    /// With room for so many bytes beside the texts.
+    pub(crate) fn new(beside: usize) -> Self {
+        let memory = Large::default();
+        let runs = Runs { memory, beside, valid: BooleanBufferBuilder::new(0), runs: Vec::new(), whole: 0 };
+        Self { pages: TextPages::new(), runs }
     }
 
-    /// The memory behind the texts.
-    pub(super) fn memory(&mut self) -> &mut Large {
-        &mut self.memory
+    /// Trims the texts of the pages that are whole in `chunk`. Gives how many bytes they were, as [`TextPages::read`] does.
+    pub(crate) fn read(&mut self, chunk: Chunk<'_>, is_last: bool) -> Decoded<usize> {
+        let Self { pages, runs } = self;
+        pages.show(chunk, is_last, None, |shown| match shown {
+            Shown::Page(there, texts, most) => runs.add(chunk, &there, &texts, most),
+            Shown::Unwanted(_) => Err(Stop::Rare),
+        })
     }
 
-    /// The texts, and the memory of all.
-    pub(super) fn finish(self) -> (Trimmed, Bytes) {
-        let Self { memory, length, valid, runs } = self;
+    /// The texts, when all were read, and the memory that they are in, with what `beside` appends to it.
+    pub(super) fn finish_with<T>(self, beside: impl FnOnce(&mut Large) -> T) -> (Trimmed, Bytes, T) {
+        let Runs { mut memory, valid, runs, .. } = self.runs;
+        drop(self.pages);
+        let length = memory.len();
+        let made = beside(&mut memory);
         let memory = memory.into_bytes();
-        (Trimmed { rows: valid.len(), rest: memory.slice(..length), nulls: nulls(valid), runs }, memory)
+        let trimmed = Trimmed { rows: valid.len(), rest: memory.slice(..length), nulls: nulls(valid), runs };
+        (trimmed, memory, made)
+    }
+
+    /// The texts, when all were read.
+    pub(super) fn finish(self) -> Trimmed {
+        let (trimmed, ..) = self.finish_with(|_| ());
+        trimmed
+    }
+}
+
+impl Runs {
+    /// With the texts of the next page.
+    fn add(&mut self, chunk: Chunk<'_>, there: &BooleanBuffer, texts: &Texts<'_>, most: usize) -> Decoded<()> {
+        let Self { memory, beside, valid, runs, whole } = self;
+        let row = valid.len();
+        if row == 0 {
+            valid.reserve(chunk.rows);
+        }
+        valid.append_buffer(there);
+        if there.count_set_bits() == 0 {
+            runs.last_mut().into_iter().for_each(|run| run.skip(there.len()));
+            return Ok(());
+        }
+        // What texts of one page share, those of the next one share, too; or it is found anew.
+        let as_before = match runs.last_mut().filter(|run| run.shared.len() > 0) {
+            Some(run) => run.add(there, texts.clone(), most - *whole, memory)?,
+            None => None,
+        };
+        *whole += match as_before {
+            Some(length) => length,
+            None => {
+                let (run, length) = Run::first((row, memory, *beside), chunk, (there, texts), most - *whole)?;
+                runs.push(run);
+                length
+            }
+        };
+        // They must fit into one array when they are whole.
+        i32::try_from(*whole).map(drop).map_err(|_| Stop::Rare)
     }
 }
 

@@ -58,6 +58,7 @@ impl TextViews {
             max_definition: chunk.max_definition,
             max_repetition: chunk.max_repetition,
             rows: chunk.rows,
+            compressed: chunk.compressed,
             size: chunk.size,
         };
         let mut views = Self {
