@@ -347,3 +347,41 @@ async fn bounds_of_texts_cost_no_more_than_those_of_numbers() {
     let (numbers, texts) = (seconds("n > 7").await, seconds("t > 'x'").await);
     assert!(texts < 3.0 * numbers + 0.1, "{texts} s, and {numbers} s for numbers");
 }
+
+/// Paths and statistics of more bytes than are read at once are what they are, and each of their bytes is read once.
+#[tokio::test]
+async fn what_is_longer_than_a_piece_is_read_like_all_else() {
+    const FILES: u64 = 8_000;
+    let noise = |number: u64| {
+        let word = |salt: u64| (number * 64 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        (0..24).map(|salt| format!("{:016x}", word(salt).wrapping_mul(0xd6e8_feb8_6659_fd93))).collect::<String>()
+    };
+    let path = |number: u64| format!("p=a/part-{number:05}-{}.c000.snappy.parquet", noise(number));
+    let file = |number: u64| {
+        let bounds = json!({"x": number, "y": noise(number + FILES)});
+        let stats = json!({"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"x": 0, "y": 0}});
+        let mut action = add_with(&path(number), json!({"partitionValues": {"p": "a"}, "stats": stats.to_string()}));
+        action["add"]["size"] = json!(number + 7);
+        action
+    };
+    let columns = [("p", "string"), ("x", "long"), ("y", "string")];
+    let mut actions = vec![protocol(1, 2), metadata(&columns, &["p"], json!({}))];
+    actions.extend((0..FILES).map(file));
+    let sample = Sample::new();
+    let bytes = parquet(&actions);
+    let size = bytes.len() as u64;
+    sample.put("00000000000000000004.checkpoint.parquet", bytes);
+    sample.commit(4, &[]);
+    for (number, other) in [(0, 7_999), (4_123, 3)] {
+        let snapshot = sample.open().await.unwrap();
+        let before = sample.storage.counts();
+        for number in [number, other] {
+            let plan = ScanPlan::new(&snapshot, None, Some(&format!("p = 'a' AND x = {number}"))).await.unwrap();
+            let tasks = plan.tasks().await.unwrap();
+            let found: Vec<_> = tasks.iter().map(|task| (task.path.as_str(), task.size)).collect();
+            assert_eq!(found, [(path(number).as_str(), number + 7)]);
+        }
+        let read = sample.storage.counts().since(&before).bytes_read;
+        assert!(read > 5 << 20 && read < size, "{read} of {size} bytes");
+    }
+}

@@ -63,7 +63,7 @@ async fn bounds(
         found.extend(made.into_iter().collect::<Result<Vec<_>>>()?);
         Ok(length)
     };
-    match in_pieces(part, group, leaf, (TextPages::new(), Vec::new()), read).await? {
+    match in_pieces(part, (group, leaf), Way::of(part), (TextPages::new(), Vec::new()), read).await? {
         Some((_, found)) => plan.join_texts(found).map(Some).map_err(|e| e.in_file(part.path())),
         None => Ok(None),
     }
@@ -77,37 +77,54 @@ async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result
         [Some(one), Some(other)] => trimming_with([one?, other?]),
         _ => Trimming::new(0),
     };
-    in_pieces(part, group, leaf, trimming, |trimming, chunk, is_last| Ok(trimming.read(chunk, is_last)?)).await
+    in_pieces(part, (group, leaf), Way::of(part), trimming, |trimming, chunk, is_last| {
+        Ok(trimming.read(chunk, is_last)?)
+    })
+    .await
 }
 
 /// A leaf that is more than one piece.
 fn large_leaf(part: &Part, group: usize, path: [&str; 2]) -> Result<Option<usize>> {
     let Some(leaf) = part.leaf(&path) else { return Ok(None) };
     let span = part.span(group, leaf)?;
-    Ok(Some(leaf).filter(|_| span.end - span.start > piece_bytes(part)))
+    Ok(Some(leaf).filter(|_| span.end - span.start > Way::of(part).bytes))
 }
 
-fn piece_bytes(part: &Part) -> u64 {
-    if part.is_local() { LOCAL_PIECE } else { REMOTE_PIECE }
+/// How pieces are had.
+#[derive(Clone, Copy)]
+struct Way {
+    bytes: u64,
+    /// Whether the next one is fetched while one is read.
+    ahead: bool,
+}
+
+impl Way {
+    fn of(part: &Part) -> Self {
+        match part.is_local() {
+            true => Self { bytes: LOCAL_PIECE, ahead: false },
+            false => Self { bytes: REMOTE_PIECE, ahead: true },
+        }
+    }
 }
 
 /// Shows `read` what is there of a leaf, and whether nothing follows it; it gives how many bytes it needs no more. `None`
 /// if it leaves the leaf to the general decoder.
 async fn in_pieces<R: Send + 'static>(
     part: &Arc<Part>,
-    group: usize,
-    leaf: usize,
+    (group, leaf): (usize, usize),
+    Way { bytes: size, ahead: fetches_ahead }: Way,
     mut so_far: R,
     read: impl Fn(&mut R, Chunk<'_>, bool) -> Result<usize, Failed> + Clone + Send + 'static,
 ) -> Result<Option<R>> {
-    let (span, size) = (part.span(group, leaf)?, piece_bytes(part));
+    let span = part.span(group, leaf)?;
     let no_memory = |e| Error::storage(false, "not enough memory to read the checkpoint").caused_by(e);
     let (mut memory, mut at) = (pool::buffer(size as usize).map_err(no_memory)?, span.start);
     let mut ahead: Option<Bytes> = None;
     loop {
         // Pages that are larger than a piece are there after some pieces.
         let left = memory.len() as u64;
-        let end = at.saturating_add(if left < size / 2 && part.is_local() { size - left } else { size }).min(span.end);
+        let room = if left < size / 2 && !fetches_ahead { size - left } else { size };
+        let end = at.saturating_add(room).min(span.end);
         let piece = ahead.take();
         if piece.is_none() {
             memory = part.append(at..end, memory).await?;
@@ -124,8 +141,10 @@ async fn in_pieces<R: Send + 'static>(
             Ok(Some((memory, so_far)))
         });
         let fetching = async {
-            let is_there = is_last || part.is_local();
-            if is_there { Ok(None) } else { part.piece(at..at.saturating_add(size).min(span.end)).await.map(Some) }
+            match fetches_ahead && !is_last {
+                true => part.piece(at..at.saturating_add(size).min(span.end)).await.map(Some),
+                false => Ok(None),
+            }
         };
         let (done, next) = futures::future::try_join(reading, fetching).await?;
         let Some(done) = done else { return Ok(None) };
@@ -133,6 +152,64 @@ async fn in_pieces<R: Send + 'static>(
         if is_last {
             pool::give(memory);
             return Ok(Some(so_far));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashMap;
+
+    use arrow_array::{RecordBatch, StringArray};
+    use parquet::arrow::ArrowWriter;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::storage::Storage;
+
+    /// A file with one leaf, and the bytes of its pages.
+    async fn file(folder: &std::path::Path, texts: usize) -> (Arc<Part>, Vec<u8>) {
+        let texts: StringArray = (0..texts).map(|number| Some((number * number % 9973).to_string())).collect();
+        let batch = RecordBatch::try_from_iter([("text", Arc::new(texts) as _)]).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        std::fs::write(folder.join("file"), &bytes).unwrap();
+        let storage = Storage::open(folder.to_str().unwrap(), &HashMap::new()).unwrap();
+        let part = Part::open(&storage, "file".to_owned(), bytes.len() as u64).await.unwrap();
+        let span = part.span(0, 0).unwrap();
+        (Arc::new(part), bytes[span.start as usize..span.end as usize].to_vec())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whoever needs some of what is there no more is shown the rest of it, and what follows.
+        #[test]
+        fn all_bytes_are_shown_once(
+            size in 1..3_000_u64,
+            ahead in any::<bool>(),
+            needed in prop::collection::vec(0..2_000_usize, 1..9),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (part, expected) = file(folder.path(), 2_000).await;
+                let read = move |(all, turns): &mut (Vec<u8>, usize), chunk: Chunk<'_>, is_last: bool| {
+                    let wanted = needed.get(*turns % needed.len()).copied().unwrap_or_default();
+                    *turns += 1;
+                    let some = if is_last { chunk.bytes } else { chunk.bytes.get(..wanted).unwrap_or(chunk.bytes) };
+                    all.extend_from_slice(some);
+                    Ok(some.len())
+                };
+                let all = in_pieces(&part, (0, 0), Way { bytes: size, ahead }, (Vec::new(), 0), read).await.unwrap();
+                let (all, turns) = all.unwrap();
+                assert!(all == expected && turns as u64 >= (expected.len() as u64).div_ceil(size));
+                let rare = |_: &mut (), _: Chunk<'_>, _: bool| Err(Failed::Rare);
+                assert!(in_pieces(&part, (0, 0), Way { bytes: size, ahead }, (), rare).await.unwrap().is_none());
+            });
         }
     }
 }
