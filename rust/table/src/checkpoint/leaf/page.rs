@@ -20,9 +20,10 @@ const WRONG_LENGTH: Stop = Stop::Broken("a page has another length than its head
 
 /// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.
 const SNAPPY_RATIO: usize = 24;
-/// Pages that grow further than by this, and beyond this, are left to the general decoder.
-/// Memory for pages comes in multiples of this, if they are not smaller.
+/// Memory for pages comes in multiples of this, if they are not smaller, with room for one that is a little larger.
 const STEP: usize = 256 * 1024;
+const PART_MORE: usize = 8;
+/// Pages that grow further than by this, and beyond this, are left to the general decoder.
 const USUAL_RATIO: usize = 1024;
 const USUAL_PAGE: usize = 16 * 1024 * 1024;
 
@@ -450,7 +451,8 @@ fn room(size: usize, limit: usize, beyond: Stop, buffer: &mut Vec<u8>) -> Decode
         // Nobody needs what was there, and the next page is about as large. Memory that is zero and not written to costs
         // nothing.
         *buffer = Vec::new();
-        *buffer = vec![0; size.next_multiple_of(STEP.min(size.next_power_of_two()))];
+        let room = size + size / PART_MORE;
+        *buffer = vec![0; room.next_multiple_of(STEP.min(room.next_power_of_two()))];
     } else if buffer.len() < size {
         buffer.resize(size, 0);
     }
