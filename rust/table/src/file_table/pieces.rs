@@ -1,7 +1,8 @@
 //! Leaves that are most of what a checkpoint is, statistics as JSON and paths, fetched and read a few pages at a time.
 //!
-//! From a disk they are read into the same memory, again and again. From a store, the next piece is fetched while one is
-//! read. Nothing of either is kept but what is made of it.
+//! From a disk they are read into the same memory, again and again. From a store, the next piece of the statistics is
+//! fetched while one is read; paths come in one request with what stands beside them. Nothing is kept but what is made of
+//! either.
 
 use std::sync::Arc;
 
@@ -71,7 +72,8 @@ async fn bounds(
 
 /// The same of paths.
 async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<Trimming>> {
-    let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| plan.wants_few_paths(part)) else { return Ok(None) };
+    let is_worth_it = part.is_local() && plan.wants_few_paths(part);
+    let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
     let beside = BESIDE.map(|path| part.leaf(&path).map(|leaf| part.chunk_of(group, leaf, &[])));
     let trimming = match beside {
         [Some(one), Some(other)] => trimming_with([one?, other?]),

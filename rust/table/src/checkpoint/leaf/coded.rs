@@ -67,6 +67,10 @@ enum Kind {
     },
 }
 
+/// Bytes that runs of codes may take, and how many more for each value: whatever else stands behind them is not kept.
+const FREE_RUNS: usize = 64;
+const RUN_OF_VALUE: usize = 5;
+
 /// Two leaves, appended to `memory`.
 pub(super) fn two(chunks: [Chunk<'_>; 2], memory: &mut Large) -> Decoded<[Leaf; 2]> {
     if chunks.iter().any(|chunk| chunk.physical != PhysicalType::INT64) {
@@ -97,6 +101,10 @@ pub(super) fn likely_room(chunk: Chunk<'_>) -> usize {
 impl Leaf {
     fn of(chunk: Chunk<'_>, leaf: OfLeaf<'_, '_>, buffer: &mut Vec<u8>, memory: &mut Large) -> Decoded<Self> {
         let (mut pages, known) = leaf;
+        // What nobody refers to is not kept.
+        if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
+            return Err(Stop::Rare);
+        }
         let from = memory.len();
         let dictionary = known.map(|page| Numbers::append(page.data, page.values, memory)).transpose()?;
         let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
@@ -109,6 +117,9 @@ impl Leaf {
                 Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, memory)?),
                 Encoding::Dictionary if dictionary.is_some() => {
                     let (width, runs) = page.data.split_first().unwrap_or((&0, &[]));
+                    if runs.len() > FREE_RUNS.saturating_add(count.saturating_mul(RUN_OF_VALUE)) {
+                        return Err(Stop::Rare);
+                    }
                     let start = memory.len();
                     memory.extend(runs).map_err(|_| Stop::Rare)?;
                     Kind::Coded { width: u32::from(*width), start, end: memory.len() }

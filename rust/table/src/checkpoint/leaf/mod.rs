@@ -13,6 +13,7 @@ mod coded;
 mod digits;
 mod entries;
 mod few;
+mod header;
 mod hybrid;
 pub(crate) mod lengths;
 mod numbers;

@@ -1,16 +1,18 @@
-//! Pages of a column chunk: headers, decompression, and where levels end and values begin.
+//! Pages of a column chunk: decompression, and where levels end and values begin.
 //!
 //! Pages are decompressed into the same buffers, again and again, so that a chunk costs no memory but what is kept of it. A
 //! header's claims are held against the bytes that are there before anything is allocated.
 //!
-//! Parquet format: "Data Pages", "PageHeader".
+//! Parquet format: "Data Pages".
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use parquet::basic::Compression;
 
+pub(super) use super::header::Encoding;
+use super::header::{DATA_PAGE, DATA_PAGE_OF_SECOND_KIND, DICTIONARY_PAGE, Header};
 use super::hybrid::Runs;
 use super::{Chunk, Decoded, Stop, snappy};
-use crate::footer::thrift::{FALSE, I32, STRUCT, Thrift};
+use crate::footer::thrift::Thrift;
 
 pub(super) const BROKEN_HEADER: Stop = Stop::Broken("a page header cannot be read");
 pub(super) const CUT_OFF: Stop = Stop::Broken("a page is cut off");
@@ -26,27 +28,6 @@ const PART_MORE: usize = 8;
 /// Pages that grow further than by this, and beyond this, are left to the general decoder.
 const USUAL_RATIO: usize = 1024;
 const USUAL_PAGE: usize = 16 * 1024 * 1024;
-
-/// How values, or levels, are encoded, as far as it is known here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Encoding {
-    Plain,
-    Dictionary,
-    Runs,
-    #[default]
-    Other,
-}
-
-impl Encoding {
-    fn of(number: i32) -> Self {
-        match number {
-            0 => Self::Plain,
-            2 | 8 => Self::Dictionary,
-            3 => Self::Runs,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// A page as its header describes it, not decompressed.
 #[derive(Debug, Clone, Copy)]
@@ -463,100 +444,4 @@ fn snappy_room<'p>(bytes: &[u8], size: usize, buffer: &'p mut Vec<u8>) -> Decode
     let out = room(size, bytes.len().saturating_mul(SNAPPY_RATIO), WRONG_LENGTH, buffer)?;
     let length = snap::raw::decompress_len(bytes).map_err(|_| CUT_OFF)?;
     if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
-}
-
-/// What a header says that is of use here.
-#[derive(Default)]
-struct Header {
-    kind: i32,
-    uncompressed: Option<usize>,
-    compressed: Option<usize>,
-    /// Members of the page's own kind were there.
-    is_whole: bool,
-    values: usize,
-    encoding: Encoding,
-    /// Repetition and definition levels.
-    are_runs: [bool; 2],
-    repetition: usize,
-    definition: usize,
-    is_plain: bool,
-}
-
-const DATA_PAGE: i32 = 0;
-const DICTIONARY_PAGE: i32 = 2;
-const DATA_PAGE_OF_SECOND_KIND: i32 = 3;
-/// Statistics, the deepest there is, are structs of plain values.
-const MAX_DEPTH: usize = 8;
-
-impl Header {
-    /// Reads a `PageHeader`; `None` if it is none.
-    fn read(thrift: &mut Thrift<'_>) -> Option<Self> {
-        let (mut header, mut id) = (Self::default(), 0);
-        while let Some(kind) = thrift.field(&mut id)? {
-            match (id, kind) {
-                (1, I32) => header.kind = thrift.int()?,
-                (2, I32) => header.uncompressed = Some(length(thrift)?),
-                (3, I32) => header.compressed = Some(length(thrift)?),
-                (5, STRUCT) => header.data_page(thrift)?,
-                (7, STRUCT) => header.dictionary_page(thrift)?,
-                (8, STRUCT) => header.data_page_of_second_kind(thrift)?,
-                _ => thrift.skip(kind, MAX_DEPTH)?,
-            }
-        }
-        Some(header)
-    }
-
-    fn data_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
-        let mut id = 0;
-        while let Some(kind) = thrift.field(&mut id)? {
-            match (id, kind) {
-                (1, I32) => self.values = length(thrift)?,
-                (2, I32) => self.encoding = Encoding::of(thrift.int()?),
-                (3, I32) => self.are_runs[1] = Encoding::of(thrift.int()?) == Encoding::Runs,
-                (4, I32) => self.are_runs[0] = Encoding::of(thrift.int()?) == Encoding::Runs,
-                _ => thrift.skip(kind, MAX_DEPTH)?,
-            }
-        }
-        self.is_whole |= self.kind == DATA_PAGE;
-        Some(())
-    }
-
-    fn dictionary_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
-        let mut id = 0;
-        while let Some(kind) = thrift.field(&mut id)? {
-            match (id, kind) {
-                (1, I32) => self.values = length(thrift)?,
-                // Writers of old call the plain values of a dictionary dictionary-encoded.
-                (2, I32) => {
-                    self.encoding = match Encoding::of(thrift.int()?) {
-                        Encoding::Plain | Encoding::Dictionary => Encoding::Plain,
-                        other => other,
-                    }
-                }
-                _ => thrift.skip(kind, MAX_DEPTH)?,
-            }
-        }
-        self.is_whole |= self.kind == DICTIONARY_PAGE;
-        Some(())
-    }
-
-    fn data_page_of_second_kind(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
-        let mut id = 0;
-        while let Some(kind) = thrift.field(&mut id)? {
-            match (id, kind) {
-                (1, I32) => self.values = length(thrift)?,
-                (4, I32) => self.encoding = Encoding::of(thrift.int()?),
-                (5, I32) => self.definition = length(thrift)?,
-                (6, I32) => self.repetition = length(thrift)?,
-                (7, FALSE) => self.is_plain = true,
-                _ => thrift.skip(kind, MAX_DEPTH)?,
-            }
-        }
-        self.is_whole |= self.kind == DATA_PAGE_OF_SECOND_KIND;
-        Some(())
-    }
-}
-
-fn length(thrift: &mut Thrift<'_>) -> Option<usize> {
-    usize::try_from(thrift.int()?).ok()
 }

@@ -607,3 +607,21 @@ fn pages_whose_texts_share_nothing_with_those_before_take_what_their_texts_take(
     let expected: Vec<String> = (1..=100).flat_map(texts).map(|text| String::from_utf8(text).unwrap()).collect();
     assert!(whole.iter().map(Option::unwrap).eq(expected.iter().map(String::as_str)));
 }
+
+#[test]
+fn no_more_is_kept_of_numbers_than_rows_have() {
+    let text = page(0, 3, 0, &[counted(run(3, 1)), ["a", "b", "c"].map(|text| counted(text.into())).concat()].concat());
+    // A dictionary of so many numbers, all rows with the first of them, and so many bytes behind that.
+    let numbers = |distinct: u32, behind: usize| {
+        let plain: Vec<u8> = (0..distinct).flat_map(|number| i64::from(number).to_le_bytes()).collect();
+        let codes = [counted(run(3, 1)), vec![1], run(3, 0), vec![0; behind]].concat();
+        [page(2, distinct, 0, &plain), page(0, 3, 8, &codes)].concat()
+    };
+    for (distinct, behind, is_kept) in [(3, 0, true), (3, 64, true), (4, 0, false), (3, 100, false)] {
+        let numbers = numbers(distinct, behind);
+        let number = Chunk { physical: PhysicalType::INT64, ..chunk(&numbers, (1, 0), 3) };
+        let trimming = trimming_by_pieces(chunk(&text, (1, 0), 3), [number; 2], 100).unwrap();
+        let (texts, found) = few(trimming, Some([number; 2])).unwrap();
+        assert_eq!((texts.len(), found.map(|found| found.is_some())), (3, [is_kept; 2]), "{distinct}, {behind}");
+    }
+}
