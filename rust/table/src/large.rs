@@ -43,8 +43,13 @@ impl Large {
         }
         // Room for whole huge pages is laid out at their bounds. The last one is not asked for if less than half of it is
         // needed: to be given half of it in small pages takes longer than to have it cleared as a whole.
-        let mut mapped = MmapMut::map_anon(room.checked_next_multiple_of(HUGE_PAGE).unwrap_or(room))?;
-        huge_pages::ask_for(&mut mapped, room.saturating_add(HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE);
+        let mapped = MmapMut::map_anon(room.checked_next_multiple_of(HUGE_PAGE).unwrap_or(room))?;
+        #[cfg(target_os = "linux")]
+        {
+            let in_huge_pages = room.saturating_add(HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE;
+            // A system without huge pages says so, and nothing is lost.
+            let _ = mapped.advise_range(memmap2::Advice::HugePage, 0, in_huge_pages);
+        }
         Ok(Self::Mapped(mapped, 0))
     }
 
@@ -211,57 +216,6 @@ impl AsRef<[u8]> for Large {
             Self::Mapped(mapped, length) => mapped.get(..*length).unwrap_or_default(),
         }
     }
-}
-
-/// Whether huge pages are worth asking for.
-///
-/// Clearing one takes a fraction of the time of as many small ones. On a virtual machine whose host takes back what is free,
-/// having one that was taken takes several times as long as small ones do, which come from what is left over between others
-/// and stays.
-#[cfg(target_os = "linux")]
-mod huge_pages {
-    use std::hint::black_box;
-    use std::sync::atomic::{AtomicI64, Ordering};
-
-    use memmap2::{Advice, MmapMut};
-    use rustix::time::{ClockId, Timespec, clock_gettime};
-
-    /// Nanoseconds that a huge page of a host that took it back takes at least, and most others do not.
-    const SLOW: i64 = 1_000_000;
-    /// For how long none is asked for then.
-    const REST: i64 = 10_000_000_000;
-
-    /// Of the clock that never goes back.
-    static AVOIDED_UNTIL: AtomicI64 = AtomicI64::new(i64::MIN);
-
-    fn nanoseconds(clock: ClockId) -> i64 {
-        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
-        tv_sec.saturating_mul(1_000_000_000).saturating_add(tv_nsec)
-    }
-
-    /// Asks for the first `length` bytes in huge pages, unless the last one that was had took too long.
-    pub(super) fn ask_for(mapped: &mut MmapMut, length: usize) {
-        let now = nanoseconds(ClockId::Monotonic);
-        if now < AVOIDED_UNTIL.load(Ordering::Relaxed) {
-            return;
-        }
-        // A system without huge pages says so, and nothing is lost.
-        let _ = mapped.advise_range(Advice::HugePage, 0, length);
-        // What waits for the host counts as this thread's time, what waits for another thread does not.
-        let before = nanoseconds(ClockId::ThreadCPUTime);
-        if let Some(first) = mapped.first_mut() {
-            *first = black_box(0);
-        }
-        if nanoseconds(ClockId::ThreadCPUTime) - before > SLOW {
-            AVOIDED_UNTIL.store(now.saturating_add(REST), Ordering::Relaxed);
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod huge_pages {
-    /// There are none to ask for.
-    pub(super) fn ask_for(_: &mut memmap2::MmapMut, _: usize) {}
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What is decoded directly against the general decoder: random rows, every layout that a writer may choose.
 
+mod claims;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -518,110 +520,5 @@ proptest! {
                 prop_assert!(found.iter().all(|found| found.codes.len() == rows.len()));
             }
         }
-    }
-}
-
-/// A page by its header's members: kind, bytes, values, encoding. Levels are runs.
-fn page(kind: u8, values: u32, encoding: u8, data: &[u8]) -> Vec<u8> {
-    // Thrift's compact protocol: the step to the next member's number and its type in a byte, numbers in zigzag.
-    let number = |bytes: &mut Vec<u8>, number: u32| {
-        let mut left = u64::from(number) << 1;
-        while left >= 0x80 {
-            bytes.push(left as u8 | 0x80);
-            left >>= 7;
-        }
-        bytes.push(left as u8);
-    };
-    let mut bytes = vec![0x15, kind << 1, 0x15];
-    number(&mut bytes, data.len() as u32);
-    bytes.push(0x15);
-    number(&mut bytes, data.len() as u32);
-    // A data page's own members are the fifth, a dictionary's the seventh.
-    bytes.extend([if kind == 0 { 0x2c } else { 0x4c }, 0x15]);
-    number(&mut bytes, values);
-    bytes.extend([0x15, encoding << 1]);
-    if kind == 0 {
-        bytes.extend([0x15, 3 << 1, 0x15, 3 << 1]);
-    }
-    bytes.extend([0, 0]);
-    bytes.extend(data);
-    bytes
-}
-
-/// So many times the same level or code.
-fn run(values: u32, value: u8) -> Vec<u8> {
-    let (mut bytes, mut left) = (Vec::new(), u64::from(values) << 1);
-    while left >= 0x80 {
-        bytes.push(left as u8 | 0x80);
-        left >>= 7;
-    }
-    bytes.extend([left as u8, value]);
-    bytes
-}
-
-fn counted(bytes: Vec<u8>) -> Vec<u8> {
-    [&(bytes.len() as u32).to_le_bytes()[..], &bytes].concat()
-}
-
-fn chunk(bytes: &[u8], levels: (u32, u32), rows: usize) -> Chunk<'_> {
-    let (max_definition, max_repetition) = levels;
-    let (codec, physical) = (Compression::UNCOMPRESSED, PhysicalType::BYTE_ARRAY);
-    Chunk { bytes, codec, physical, max_definition, max_repetition, rows, compressed: bytes.len(), size: bytes.len() }
-}
-
-#[test]
-fn a_page_that_claims_more_than_there_can_be_is_not_believed() {
-    let text = |text: &[u8]| counted(text.to_vec());
-    let claims = |values: u32| {
-        let data = [counted(run(values, 0)), counted(run(values, 1)), vec![1], run(values, 0)].concat();
-        [page(2, 1, 0, &text(b"p")), page(0, values, 8, &data)].concat()
-    };
-    let honest = claims(4);
-    let found = entries(chunk(&honest, (1, 1), 4), chunk(&honest, (1, 1), 4), &[["p", "p"]]).unwrap();
-    assert_eq!((found[0].texts.as_slice(), found[0].codes.as_slice()), (&["p".to_owned()][..], &[0; 4][..]));
-    // Half a gigabyte of slots.
-    let hostile = claims(1 << 29);
-    let found = entries(chunk(&hostile, (1, 1), 4), chunk(&hostile, (1, 1), 4), &[["p", "p"]]);
-    assert_eq!(found.map(|_| ()), Err(Stop::Rare));
-
-    let long = vec![b'x'; 32 * 1024];
-    let data = [counted(run(1 << 16, 1)), vec![1], run(1 << 16, 0)].concat();
-    let bytes = [page(2, 1, 0, &text(&long)), page(0, 1 << 16, 8, &data)].concat();
-    let leaf = chunk(&bytes, (1, 0), 1 << 16);
-    let whole = array(leaf, &arrow_schema::DataType::Utf8, None).map(|_| ());
-    for found in [whole, trimmed(leaf).map(|_| ())] {
-        assert!(matches!(found, Err(Stop::Broken(what)) if what.contains("more text")), "{found:?}");
-    }
-}
-
-#[test]
-fn pages_whose_texts_share_nothing_with_those_before_take_what_their_texts_take() {
-    // Two texts a page, which begin unlike those of the page before and are not as long as each other.
-    let texts = |number: u8| [vec![number], vec![number, b'y', number]];
-    let of_page = |number: u8| page(0, 2, 0, &[counted(run(2, 1)), texts(number).map(counted).concat()].concat());
-    let bytes: Vec<u8> = (1..=100).flat_map(of_page).chain(page(0, 1 << 20, 0, &counted(run(1 << 20, 0)))).collect();
-    let found = trimmed(chunk(&bytes, (1, 0), 200 + (1 << 20))).unwrap();
-    // Ends of the rows without a text, some of them in room to grow, and which have one.
-    assert!(found.bytes() < 100 * 1024 + (2 * 4 + 1) * (1 << 20), "{} bytes", found.bytes());
-    let whole = found.whole(0..200, 200).unwrap();
-    let expected: Vec<String> = (1..=100).flat_map(texts).map(|text| String::from_utf8(text).unwrap()).collect();
-    assert!(whole.iter().map(Option::unwrap).eq(expected.iter().map(String::as_str)));
-}
-
-#[test]
-fn no_more_is_kept_of_numbers_than_rows_have() {
-    let text = page(0, 3, 0, &[counted(run(3, 1)), ["a", "b", "c"].map(|text| counted(text.into())).concat()].concat());
-    // A dictionary of so many numbers, all rows with the first of them, and so many bytes behind that.
-    let numbers = |distinct: u32, behind: usize| {
-        let plain: Vec<u8> = (0..distinct).flat_map(|number| i64::from(number).to_le_bytes()).collect();
-        let codes = [counted(run(3, 1)), vec![1], run(3, 0), vec![0; behind]].concat();
-        [page(2, distinct, 0, &plain), page(0, 3, 8, &codes)].concat()
-    };
-    for (distinct, behind, is_kept) in [(3, 0, true), (3, 64, true), (4, 0, false), (3, 100, false)] {
-        let numbers = numbers(distinct, behind);
-        let number = Chunk { physical: PhysicalType::INT64, ..chunk(&numbers, (1, 0), 3) };
-        let trimming = trimming_by_pieces(chunk(&text, (1, 0), 3), [number; 2], 100).unwrap();
-        let (texts, found) = few(trimming, Some([number; 2])).unwrap();
-        assert_eq!((texts.len(), found.map(|found| found.is_some())), (3, [is_kept; 2]), "{distinct}, {behind}");
     }
 }
