@@ -254,48 +254,48 @@ impl ColumnPlan {
         rows: Option<&BooleanBuffer>,
         before: Before,
     ) -> Result<Vec<Values>> {
-        let (direct, Before { bounds, paths }) = (Direct { part, fetched: &fetched, rows }, before);
-        let had_paths = paths.is_some();
-        let few = match self.few(direct, paths) {
-            Ok(few) => few,
-            Err(Failed::Error(error)) => return Err(error),
-            Err(Failed::Rare) => return self.general(part, fetched, bounds, None),
-        };
-        let path = few[0].clone().filter(|_| had_paths);
-        match self.direct(direct, bounds.as_deref(), few) {
+        let direct = Direct { part, fetched: &fetched, rows };
+        let mut known = vec![None; self.columns.len()];
+        let texts = known.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
+        texts.zip(before.bounds.into_iter().flatten()).for_each(|((known, _), read)| *known = Some(read));
+        let few = self.few(direct, before.paths, &mut known);
+        match few.and_then(|()| self.direct(direct, &known)) {
             Ok(values) => Ok(values),
             Err(Failed::Error(error)) => Err(error),
-            Err(Failed::Rare) => self.general(part, fetched, bounds, path),
+            Err(Failed::Rare) => self.general(part, fetched, known),
         }
     }
 
-    /// Paths, sizes and times of files of which few are wanted, as far as they are there.
-    fn few(&self, direct: Direct<'_>, paths: Option<Trimming>) -> Result<[Option<Values>; 3], Failed> {
-        if !self.wants_few || !self.has("path") {
-            return Ok([const { None }; 3]);
+    /// Paths, which may have been read already, and what stands beside them, if few of them are wanted.
+    fn few(&self, direct: Direct<'_>, read: Option<Trimming>, known: &mut [Option<Values>]) -> Result<(), Failed> {
+        if !self.wants_few_paths(direct.part) {
+            return Ok(());
         }
-        direct.few(paths, self.has("size") && self.has("modificationTime"))
+        let [size, time] = ["size", "modificationTime"].map(|name| self.place(name));
+        let few = direct.few(read, size.is_some() && time.is_some())?;
+        for (place, values) in [self.place("path"), size, time].into_iter().zip(few) {
+            if let Some(known) = place.and_then(|place| known.get_mut(place)) {
+                *known = values;
+            }
+        }
+        Ok(())
     }
 
-    fn has(&self, member: &'static str) -> bool {
-        self.sources.contains(&Source::Member(member))
+    /// Which column a member of `add` is.
+    fn place(&self, member: &'static str) -> Option<usize> {
+        self.sources.iter().position(|source| *source == Source::Member(member))
     }
 
     /// Whether all paths are to be read, of which few are wanted.
     pub(super) fn wants_few_paths(&self, part: &Part) -> bool {
-        self.wants_few && self.has("path") && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
+        self.wants_few && self.place("path").is_some() && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
     }
 
-    fn direct<'s>(
-        &'s self,
-        direct: Direct<'_>,
-        texts: Option<&[Values]>,
-        few: [Option<Values>; 3],
-    ) -> Result<Vec<Values>, Failed> {
-        let from_text = match texts {
-            Some(texts) => texts.to_vec(),
-            None => self.direct_text(direct)?,
-        };
+    /// The columns, those that are not known read straight from their pages.
+    fn direct<'s>(&'s self, direct: Direct<'_>, known: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
+        let is_unknown =
+            |member| self.place(member).is_some_and(|place| known.get(place).is_some_and(|known| known.is_none()));
+        let from_text = if self.needs_texts(known) { self.direct_text(direct)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
         let of_partition = |(source, column): (&Source, &'s Column)| match (source, column) {
             (Source::PartitionText, Column::Partition { name, leaf }) => Some((leaf, name.as_str())),
@@ -303,25 +303,22 @@ impl ColumnPlan {
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
         let mut partitions = direct.partitions(&partitions)?.into_iter();
-        let [mut path, size, time] = few;
-        let [mut size, mut time] = match self.has("size") && self.has("modificationTime") && size.is_none() {
-            true => direct.two_leaves([&BESIDE[0], &BESIDE[1]])?.map(|values| values.map(Values::Array)),
-            false => [size, time],
+        let [mut size, mut time] = match is_unknown("size") && is_unknown("modificationTime") {
+            true => direct.two_leaves([&BESIDE[0], &BESIDE[1]])?,
+            false => [None, None],
         };
         let mut member = |name: &'static str| match name {
-            "path" if path.is_some() => Ok(path.take()),
             "size" if size.is_some() => Ok(size.take()),
             "modificationTime" if time.is_some() => Ok(time.take()),
-            _ => Ok::<_, Failed>(direct.leaf(&["add", name])?.map(Values::Array)),
+            _ => direct.leaf(&["add", name]),
         };
-        let column = |(source, column): (&Source, &Column)| match (source, column) {
+        let mut column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member("deletionVector"), _) => match direct.vectors()? {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
                 None => Err(Failed::Rare),
             },
             (Source::Member(name), _) => match member(name)? {
-                Some(Values::Array(values)) => Ok(Values::Array(conformed(name, &values)?)),
-                Some(few) => Ok(few),
+                Some(values) => Ok(Values::Array(conformed(name, &values)?)),
                 None if *name == "path" => Err(Failed::Rare),
                 None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),
             },
@@ -338,14 +335,17 @@ impl ColumnPlan {
             (Source::StatsText, _) => from_text.next().ok_or(Failed::Rare),
             _ => Ok(Values::Rows(direct.presence()?)),
         };
-        self.sources.iter().zip(&self.columns).map(column).collect()
+        let all = self.sources.iter().zip(&self.columns).zip(known);
+        all.map(|(of, known)| known.clone().map_or_else(|| column(of), Ok)).collect()
+    }
+
+    /// Whether texts are to be read.
+    fn needs_texts(&self, known: &[Option<Values>]) -> bool {
+        self.sources.iter().zip(known).any(|(source, known)| *source == Source::StatsText && known.is_none())
     }
 
     /// All columns whose bounds come from JSON, read in one pass.
     fn direct_text(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
-        if !self.reads_texts() {
-            return Ok(Vec::new());
-        }
         Ok(self.join_texts(direct.texts(|texts| self.read_texts(texts))?.into_iter().collect::<Result<_>>()?)?)
     }
 
@@ -367,35 +367,30 @@ impl ColumnPlan {
         (0..columns).map(|at| joined(column(at), self.rows)).collect()
     }
 
-    /// Decodes all columns of any file, but those that are there.
-    fn general(
-        &self,
-        part: &Part,
-        fetched: Fetched,
-        texts: Option<Vec<Values>>,
-        path: Option<Values>,
-    ) -> Result<Vec<Values>> {
-        let text = self.sources.contains(&Source::StatsText);
-        let how = Decode { views: true, batch_rows: text.then_some(TEXT_ROWS), ..Decode::default() };
-        let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); self.columns.len()];
+    /// The columns, those that are not known decoded of any file.
+    fn general(&self, part: &Part, fetched: Fetched, known: Vec<Option<Values>>) -> Result<Vec<Values>> {
+        let needs_texts = self.needs_texts(&known);
+        let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
+        let all = self.sources.iter().zip(&self.columns).zip(&known);
+        let unknown: Vec<_> = all.filter(|(_, known)| known.is_none()).map(|(of, _)| of).collect();
+        let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
             let add = batch.column_by_name("add").and_then(|c| c.as_struct_opt());
             let add = add.ok_or_else(|| Error::corrupt("`add` is no struct"))?;
-            for (values, pieces) in self.batch(add)?.into_iter().zip(&mut pieces) {
+            for (values, pieces) in self.batch(add, &unknown, needs_texts)?.into_iter().zip(&mut pieces) {
                 pieces.push(values);
             }
         }
-        let mut columns: Vec<_> = pieces.into_iter().map(|pieces| joined(pieces, self.rows)).collect::<Result<_>>()?;
-        let of_texts = columns.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
-        of_texts.zip(texts.into_iter().flatten()).for_each(|((column, _), read)| *column = read);
-        let of_path = columns.iter_mut().zip(&self.sources).find(|(_, source)| **source == Source::Member("path"));
-        of_path.zip(path).into_iter().for_each(|((column, _), read)| *column = read);
-        Ok(columns)
+        let mut decoded = pieces.into_iter().map(|pieces| joined(pieces, self.rows));
+        let lost = || Error::internal("a column is lost");
+        known.into_iter().map(|known| known.map_or_else(|| decoded.next().ok_or_else(lost)?, Ok)).collect()
     }
 
-    fn batch(&self, add: &StructArray) -> Result<Vec<Values>> {
-        let mut from_text = self.bounds_of_text(add)?.into_iter();
+    /// Some columns of some files.
+    fn batch(&self, add: &StructArray, columns: &[(&Source, &Column)], needs_texts: bool) -> Result<Vec<Values>> {
+        let from_text = if needs_texts { self.bounds_of_text(add)? } else { Vec::new() };
+        let mut from_text = from_text.into_iter();
         let column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member(name @ ("size" | "modificationTime")), _) if add.column_by_name(name).is_none() => {
                 Ok(Values::Array(new_null_array(&ArrowType::Int64, add.len())))
@@ -429,7 +424,7 @@ impl ColumnPlan {
                 None => BooleanBuffer::new_set(add.len()),
             })),
         };
-        self.sources.iter().zip(&self.columns).map(column).collect()
+        columns.iter().copied().map(column).collect()
     }
 
     /// All columns whose bounds come from JSON, read in one pass.

@@ -89,8 +89,11 @@ impl Direct<'_> {
     /// All paths in little memory, unless they were read already, and the numbers beside them likewise, if they are wanted
     /// and not of another type.
     pub(super) fn few(&self, read: Option<Trimming>, with_numbers: bool) -> Result<[Option<Values>; 3], Failed> {
-        let [one, other] = BESIDE.map(|path| self.of_type(&path, &ArrowType::Int64));
-        let numbers = if with_numbers { one?.zip(other?).map(Into::into) } else { None };
+        let number = |path: [&str; 2]| self.of_type(&path, &ArrowType::Int64);
+        let numbers = match BESIDE {
+            [one, other] if with_numbers => number(one)?.zip(number(other)?).map(Into::into),
+            _ => None,
+        };
         let paths = match read {
             Some(read) => read,
             None => {

@@ -206,8 +206,8 @@ impl Distinct {
     }
 
     fn number_of_plain(&mut self, text: &[u8]) -> Decoded<u32> {
-        let new = self.texts.iter().cloned().zip(0..).skip(self.entered);
-        self.by_text.extend(new);
+        let new = self.texts.get(self.entered..).unwrap_or_default();
+        self.by_text.extend(new.iter().cloned().zip(self.entered as u32..));
         self.entered = self.texts.len();
         if let Some(known) = std::str::from_utf8(text).ok().and_then(|text| self.by_text.get(text)) {
             return Ok(*known);

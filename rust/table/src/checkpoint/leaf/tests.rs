@@ -21,6 +21,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, Parq
 use parquet::basic::{Compression, Encoding as ParquetEncoding, Type as PhysicalType};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 
 use super::lengths::{self, TextLeaf};
@@ -159,9 +160,10 @@ fn written(batch: &RecordBatch, layout: &Layout) -> Bytes {
     if !layout.dictionary {
         let of_texts = if layout.delta { ParquetEncoding::DELTA_BYTE_ARRAY } else { ParquetEncoding::PLAIN };
         let of_numbers = if layout.delta { ParquetEncoding::DELTA_BINARY_PACKED } else { ParquetEncoding::PLAIN };
+        let member = |name: &str| ColumnPath::new(vec!["add".to_owned(), name.to_owned()]);
         properties = properties.set_encoding(ParquetEncoding::PLAIN);
-        properties = properties.set_column_encoding("add.text".into(), of_texts);
-        properties = properties.set_column_encoding("add.long".into(), of_numbers);
+        properties = properties.set_column_encoding(member("text"), of_texts);
+        properties = properties.set_column_encoding(member("long"), of_numbers);
     }
     let mut out = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut out, batch.schema(), Some(properties.build())).unwrap();

@@ -106,3 +106,35 @@ fn no_more_is_kept_of_numbers_than_rows_have() {
         assert_eq!((texts.len(), found.map(|found| found.is_some())), (3, [is_kept; 2]), "{distinct}, {behind}");
     }
 }
+
+/// With a look at all texts for each of them, this would take hours.
+#[test]
+fn many_values_that_stand_in_no_dictionary_are_numbered() {
+    const ROWS: u32 = 200_000;
+    let levels = [counted(run(ROWS, 0)), counted(run(ROWS, 1))].concat();
+    let keys = [page(2, 1, 0, &counted(b"p".to_vec())), page(0, ROWS, 8, &[&levels[..], &[1], &run(ROWS, 0)].concat())];
+    let texts: Vec<String> = (0..ROWS).map(|row| (row / 2).to_string()).collect();
+    let plain: Vec<u8> = texts.iter().flat_map(|text| counted(text.clone().into_bytes())).collect();
+    let (keys, values) = (keys.concat(), page(0, ROWS, 0, &[levels, plain].concat()));
+    let rows = ROWS as usize;
+    let found = entries(chunk(&keys, (1, 1), rows), chunk(&values, (1, 1), rows), &[["p", "p"]]).unwrap();
+    assert_eq!(found[0].texts.len(), rows / 2);
+    assert!(found[0].codes.iter().zip(&texts).all(|(code, text)| found[0].texts[*code as usize] == *text));
+}
+
+#[test]
+fn a_dictionary_that_was_given_up_stays_so() {
+    let text = |text: &str| counted(text.into());
+    let coded = page(0, 1, 8, &[counted(run(1, 1)), vec![1], run(1, 0)].concat());
+    let plain = page(0, 1, 0, &[counted(run(1, 1)), text("b")].concat());
+    let dictionary = page(2, 1, 0, &text("a"));
+    for (pages, expected) in [
+        (vec![&dictionary, &coded, &plain, &plain], Ok(vec!["a", "b", "b"])),
+        (vec![&dictionary, &coded, &coded, &plain], Ok(vec!["a", "a", "b"])),
+        (vec![&dictionary, &coded, &plain, &coded], Err(Stop::Rare)),
+    ] {
+        let bytes = pages.into_iter().flatten().copied().collect::<Vec<u8>>();
+        let found = trimmed(chunk(&bytes, (1, 0), 3)).map(|found| found.whole(0..3, 3).unwrap());
+        assert_eq!(found, expected.map(StringArray::from));
+    }
+}
