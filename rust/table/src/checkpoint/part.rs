@@ -405,6 +405,7 @@ impl Part {
         let column = self.metadata.metadata().row_groups().get(group).and_then(|g| g.columns().get(leaf));
         let column = column.ok_or_else(|| Error::internal("there is no such leaf"))?;
         let level = |level: i16| u32::try_from(level).unwrap_or_default();
+        let size = i64::try_from(self.size).unwrap_or(i64::MAX);
         Ok(Chunk {
             bytes,
             codec: column.compression(),
@@ -412,7 +413,7 @@ impl Part {
             max_definition: level(column.column_descr().max_def_level()),
             max_repetition: level(column.column_descr().max_rep_level()),
             rows: self.rows(group),
-            compressed: usize::try_from(column.compressed_size()).unwrap_or_default(),
+            compressed: usize::try_from(column.compressed_size().clamp(0, size)).unwrap_or_default(),
             size: usize::try_from(column.uncompressed_size()).unwrap_or_default(),
         })
     }

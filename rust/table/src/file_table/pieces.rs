@@ -13,8 +13,8 @@ use super::decode::{ColumnPlan, PATH, Values};
 use super::direct::{BESIDE, Failed};
 use crate::checkpoint::leaf::{Chunk, TextPages, Trimming, trimming_with};
 use crate::checkpoint::part::Part;
-use crate::error::{Error, Result};
-use crate::storage::pool;
+use crate::error::Result;
+use crate::storage::{no_memory, pool};
 
 /// Bytes of a piece from the disk, enough for several pages, and from a store that takes its time for every request.
 const LOCAL_PIECE: u64 = 5 * 512 * 1024;
@@ -74,9 +74,9 @@ async fn bounds(
 async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<Trimming>> {
     let is_worth_it = part.is_local() && plan.wants_few_paths(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
-    let beside = BESIDE.map(|path| part.leaf(&path).map(|leaf| part.chunk_of(group, leaf, &[])));
+    let beside = BESIDE.map(|path| part.leaf(&path));
     let trimming = match beside {
-        [Some(one), Some(other)] => trimming_with([one?, other?]),
+        [Some(one), Some(other)] => trimming_with([part.chunk_of(group, one, &[])?, part.chunk_of(group, other, &[])?]),
         _ => Trimming::new(0),
     };
     in_pieces(part, (group, leaf), Way::of(part), trimming, |trimming, chunk, is_last| {
@@ -119,7 +119,6 @@ async fn in_pieces<R: Send + 'static>(
     read: impl Fn(&mut R, Chunk<'_>, bool) -> Result<usize, Failed> + Clone + Send + 'static,
 ) -> Result<Option<R>> {
     let span = part.span(group, leaf)?;
-    let no_memory = |e| Error::storage(false, "not enough memory to read the checkpoint").caused_by(e);
     let (mut memory, mut at) = (pool::buffer(size as usize).map_err(no_memory)?, span.start);
     let mut ahead: Option<Bytes> = None;
     loop {

@@ -27,7 +27,7 @@ pub(super) use self::growing::LocalWriter;
 use super::counts::Tally;
 use super::pin::{Identity, Pin};
 use super::ranges::merge;
-use super::{Body, Entry, Put, Syncing, pool};
+use super::{Body, Entry, Put, Syncing, no_memory, pool};
 use crate::error::{Error, Result};
 use crate::large::Large;
 use crate::parallel;
@@ -84,10 +84,12 @@ impl LocalDisk {
     /// Reads each file; the position of the one that cannot be read is given with its error.
     pub(super) async fn get_all(&self, paths: Vec<String>) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
         let tally = self.tally.clone();
+        let some = move |(number, some): (usize, &[String])| {
+            read_together(some, &tally).map_err(|(at, e)| (number * OPEN_AT_ONCE + at, e))
+        };
         let all = move || {
-            let numbered: Vec<(usize, &Path)> = paths.iter().map(Path::new).enumerate().collect();
-            let some = numbered.chunks(OPEN_AT_ONCE).map(|some| read_together(some, &tally));
-            Ok(some.collect::<std::result::Result<Vec<_>, _>>()?.concat())
+            let all = paths.chunks(OPEN_AT_ONCE).enumerate().map(some);
+            Ok(all.collect::<std::result::Result<Vec<_>, _>>()?.concat())
         };
         let read = parallel::blocking(all).await;
         read.map_err(|e| (0, Error::internal("a task for the local disk did not finish").caused_by(e)))?
@@ -138,8 +140,6 @@ impl LocalDisk {
             }
             tally.get();
             let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-            memory.reserve(length).map_err(no_memory)?;
-            file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
             append(&mut memory, &mut file, range, path)?;
             tally.received(length);
             Ok(memory)
@@ -456,50 +456,48 @@ fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
     let mut buffer = pool::buffer(capacity).map_err(no_memory)?;
-    file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
     append(&mut buffer, file, range, path)?;
     Ok(pool::lend(buffer))
 }
 
-/// Appends a range, at which the file stands, to memory that has room for it.
+/// Appends a range of a file to memory.
 fn append(memory: &mut Large, file: &mut File, range: Range<u64>, path: &Path) -> Result<()> {
     let (before, length) = (memory.len(), usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX));
+    memory.reserve(length).map_err(no_memory)?;
+    file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
     memory.read_from(file, length).map_err(|e| failed("read", path, e))?;
     let read = memory.len() - before;
     if read == length { Ok(()) } else { Err(super::short_read(&range, range.start.saturating_add(read as u64))) }
 }
 
-/// Reads whole files, small ones into one piece of memory; the number of the one that cannot be read is given with its
-/// error.
-fn read_together(paths: &[(usize, &Path)], tally: &Tally) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
+/// Reads whole files, which are few, those that are small into one piece of memory; the position of the one that cannot be
+/// read is given with its error.
+fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
     let (mut files, mut length) = (Vec::with_capacity(paths.len()), 0_u64);
-    for (number, path) in paths {
+    for (at, path) in paths.iter().enumerate() {
         tally.get();
-        let (file, size) = open(path).map_err(|e| (*number, e))?;
+        let (file, size) = open(Path::new(path)).map_err(|e| (at, e))?;
         length = length.saturating_add(size);
-        files.push((file, size, *path, *number));
+        files.push((Path::new(path), file, size));
     }
-    let is_little = length <= LITTLE_TOGETHER;
-    let memory = Large::to_fill(if is_little { length as usize } else { 0 });
-    let mut memory = memory.map_err(|e| (paths.first().map_or(0, |(number, _)| *number), no_memory(e)))?;
-    let (mut ends, mut alone) = (Vec::with_capacity(files.len()), Vec::new());
-    for (mut file, size, path, number) in files {
-        let read = match is_little {
-            true => append(&mut memory, &mut file, 0..size, path).map(|()| ends.push(memory.len())),
-            false => read(&mut file, 0..size, path).map(|bytes| alone.push(bytes)),
+    let files = files.into_iter().enumerate();
+    if length > LITTLE_TOGETHER {
+        let one = |(at, (path, mut file, size)): (usize, (&Path, File, u64))| {
+            let bytes = read(&mut file, 0..size, path).map_err(|e| (at, e))?;
+            tally.received(bytes.len());
+            Ok(bytes)
         };
-        read.map_err(|e| (number, e))?;
+        return files.map(one).collect();
+    }
+    let mut memory = Large::to_fill(length as usize).map_err(|e| (0, no_memory(e)))?;
+    let mut ends = Vec::with_capacity(paths.len());
+    for (at, (path, mut file, size)) in files {
+        append(&mut memory, &mut file, 0..size, path).map_err(|e| (at, e))?;
         tally.received(size as usize);
+        ends.push(memory.len());
     }
     let (all, mut start) = (memory.into_bytes(), 0);
-    Ok(alone
-        .into_iter()
-        .chain(ends.into_iter().map(|end| all.slice(std::mem::replace(&mut start, end)..end)))
-        .collect())
-}
-
-fn no_memory(error: io::Error) -> Error {
-    Error::storage(false, "not enough memory to read the file").caused_by(error)
+    Ok(ends.into_iter().map(|end| all.slice(std::mem::replace(&mut start, end)..end)).collect())
 }
 
 fn folder_of(path: &Path) -> Result<&Path> {

@@ -285,7 +285,6 @@ impl Storage {
             }
             _ => {
                 let read = self.get_pinned(path, &[range], pin).await?;
-                let no_memory = |e| Error::storage(false, "not enough memory to read the file").caused_by(e);
                 read.iter().try_for_each(|bytes| memory.extend(bytes)).map_err(no_memory)?;
                 Ok(memory)
             }
@@ -501,6 +500,11 @@ impl FileWriter {
         };
         aborted.map_err(|e| self.storage.place(e, &self.path))
     }
+}
+
+/// The system has no memory to read into.
+pub(crate) fn no_memory(error: std::io::Error) -> Error {
+    Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 
 /// A file that is not as long as its log, or its own footer, says.

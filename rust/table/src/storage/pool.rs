@@ -11,8 +11,8 @@ use crate::large::Large;
 const SMALLEST: usize = 256 * 1024;
 /// Larger ones are too dear to keep.
 const LARGEST: usize = 16 * 1024 * 1024;
-/// How many wait to be used at most. A plan on two processors reads into as many, on each into one for texts and one for
-/// numbers.
+/// How many wait to be used at most. To list all files on two processors takes as many, on each one for paths and one for
+/// numbers; a plan reads into one on each.
 const WAITING: usize = 4;
 /// Room comes in multiples of this, so that a buffer fits the next range of about the same size.
 const STEP: usize = 512 * 1024;

@@ -12,9 +12,8 @@ use parquet::basic::Type as PhysicalType;
 
 use super::hybrid::Runs;
 use super::numbers::OfLeaf;
-use super::page::{Encoding, Pages, Step, dictionary};
-use super::texts::{likely, nulls, there_in};
-use super::values::{CUT_OFF, spread};
+use super::page::{Encoding, Pages, Step};
+use super::values::{CUT_OFF, nulls, spread, there_in};
 use super::{Chunk, Decoded, FEW, NO_SUCH_CODE, Scratch, Stop, with_scratch};
 use crate::large::Large;
 
@@ -83,19 +82,10 @@ pub(super) fn two(chunks: [Chunk<'_>; 2], memory: &mut Large) -> Decoded<[Leaf; 
     })
 }
 
-/// Bytes that a leaf takes if its numbers are narrow, as far as the file's own bytes justify it.
-pub(super) fn room(chunk: Chunk<'_>) -> usize {
-    let numbers = match dictionary(&mut { chunk.bytes }) {
-        Ok(Some(packed)) => packed.values,
-        Ok(None) | Err(_) => chunk.rows,
-    };
-    likely(chunk).saturating_sub(numbers.saturating_mul(WHOLE - APART))
-}
-
-/// The same without its bytes: numbers that take so much are hardly ever the same.
+/// Bytes that a leaf takes if its numbers are narrow; those that take so much are hardly ever the same.
 pub(super) fn likely_room(chunk: Chunk<'_>) -> usize {
     let are_distinct = chunk.size >= chunk.rows.saturating_mul(WHOLE);
-    likely(chunk).saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
+    chunk.likely().saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
 }
 
 impl Leaf {
@@ -212,40 +202,46 @@ impl Coded {
 
     /// The values at these places, which ascend.
     fn at(&self, mut places: &[usize]) -> Decoded<Vec<i64>> {
-        let mut numbers = Vec::with_capacity(places.len());
-        let (mut first, mut codes) = (0, Vec::new());
+        let (mut numbers, mut first) = (Vec::with_capacity(places.len()), 0);
         for page in &self.leaf.pages {
             let end = first + page.count;
             let (here, rest) = places.split_at(places.partition_point(|place| *place < end));
-            places = rest;
-            let of_page = here.iter().map(|place| place - first);
-            match &page.kind {
-                _ if here.is_empty() => {}
-                Kind::Plain(plain) => {
-                    for place in of_page {
-                        numbers.push(plain.number(place, &self.memory).ok_or(CUT_OFF)?);
-                    }
-                }
-                Kind::Coded { width, start, end } => {
-                    let runs = Runs::new(self.memory.get(*start..*end).ok_or(CUT_OFF)?, *width, page.count)?;
-                    codes.clear();
-                    if here.len() < page.count / FEW {
-                        runs.some(of_page, &mut codes)?;
-                    } else {
-                        let mut all = Vec::new();
-                        runs.numbers(&mut all)?;
-                        codes.extend(of_page.filter_map(|place| all.get(place)));
-                    }
-                    let dictionary = self.leaf.dictionary.as_ref().ok_or(NO_SUCH_CODE)?;
-                    for code in &codes {
-                        numbers.push(dictionary.number(*code as usize, &self.memory).ok_or(NO_SUCH_CODE)?);
-                    }
-                }
-            }
-            first = end;
+            let of_page: Vec<usize> = here.iter().map(|place| place - first).collect();
+            self.of_page(page, &of_page, &mut numbers)?;
+            (places, first) = (rest, end);
         }
         if places.is_empty() { Ok(numbers) } else { Err(CUT_OFF) }
     }
+
+    /// Appends the values at these places of a page.
+    fn of_page(&self, page: &Values, places: &[usize], out: &mut Vec<i64>) -> Decoded<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let (numbers, codes, beyond) = match &page.kind {
+            Kind::Plain(numbers) => (numbers, None, CUT_OFF),
+            Kind::Coded { width, start, end } => {
+                let runs = Runs::new(self.memory.get(*start..*end).ok_or(CUT_OFF)?, *width, page.count)?;
+                let dictionary = self.leaf.dictionary.as_ref().ok_or(NO_SUCH_CODE)?;
+                (dictionary, Some(some(runs, page.count, places)?), NO_SUCH_CODE)
+            }
+        };
+        for place in codes.as_deref().unwrap_or(places) {
+            out.push(numbers.number(*place, &self.memory).ok_or(beyond)?);
+        }
+        Ok(())
+    }
+}
+
+/// The codes at these places, of so many.
+fn some(runs: Runs<'_>, count: usize, places: &[usize]) -> Decoded<Vec<usize>> {
+    let mut codes = Vec::with_capacity(places.len());
+    if places.len() < count / FEW {
+        runs.some(places.iter().copied(), &mut codes)?;
+        return Ok(codes.into_iter().map(|code| code as usize).collect());
+    }
+    runs.numbers(&mut codes)?;
+    places.iter().map(|place| codes.get(*place).map(|code| *code as usize).ok_or(CUT_OFF)).collect()
 }
 
 #[cfg(test)]

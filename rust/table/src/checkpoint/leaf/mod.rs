@@ -75,6 +75,16 @@ pub(crate) struct Chunk<'c> {
     pub(crate) size: usize,
 }
 
+/// How many bytes one of a page is believed to stand for, before they are there.
+const USUAL_RATIO: usize = 8;
+
+impl Chunk<'_> {
+    /// What its pages take when decompressed, as far as their own bytes justify it.
+    fn likely(&self) -> usize {
+        self.size.min(self.compressed.saturating_mul(USUAL_RATIO))
+    }
+}
+
 /// So many numbers of `width` bits, as they are read; `None` if they are not there.
 #[cfg(test)]
 pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {

@@ -12,7 +12,7 @@ use arrow_schema::DataType as ArrowType;
 use parquet::basic::Type as PhysicalType;
 
 use super::page::{Encoding, Page, Pages, Step};
-use super::values::{CUT_OFF, Number, spread};
+use super::values::{CUT_OFF, Number, nulls, spread};
 use super::{Chunk, Decoded, FEW, Stop};
 use crate::large::Large;
 
@@ -142,7 +142,7 @@ impl<'s> Working<'s> {
             }
             valid.append_buffer(&there);
         }
-        let nulls = Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0);
+        let nulls = nulls(valid);
         let own = few.map(|_| Buffer::from_vec(picked));
         Ok(Numbers { own, start: first, rows: chunk.rows, nulls })
     }

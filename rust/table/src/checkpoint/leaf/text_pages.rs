@@ -4,19 +4,19 @@ use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 use simdutf8::basic::from_utf8;
 
-use super::page::{Encoding, Opened, Packed, Pages, Step, dictionary, each_opened, whole};
+use super::page::{Encoding, Opened, Packed, Pages, Step, dictionary as packed_dictionary, each_opened, whole};
 use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, Lent, NO_UTF8, Scratch, Stop};
 
 /// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
-pub(super) const TEXT_RATIO: usize = 8;
+const TEXT_RATIO: usize = 8;
+pub(super) const TOO_MUCH_TEXT: Stop = Stop::Broken("a dictionary makes more text than a file of this size has");
 
 /// How far the pages of a leaf were read.
 pub(crate) struct TextPages {
     scratch: Lent,
-    /// `None` until it is known whether there is one.
-    dictionary: Option<Dictionary>,
+    dictionary: Dictionary,
     /// Rows so far.
     at: usize,
     /// Bytes of the pages so far.
@@ -24,6 +24,8 @@ pub(crate) struct TextPages {
 }
 
 enum Dictionary {
+    /// Nothing was read yet.
+    Unread,
     /// There is none, or its memory is that of other pages by now.
     None,
     /// Its texts, and how long their page is, which stands in the scratch.
@@ -34,13 +36,21 @@ enum Dictionary {
 pub(super) enum Shown<'p> {
     /// None of them is wanted.
     Unwanted(usize),
-    /// Which of them have a text, these texts, and how long those of all pages so far may be together.
-    Page(BooleanBuffer, Texts<'p>, usize),
+    Page(TextPage<'p>),
+}
+
+/// A page in which texts are wanted.
+pub(super) struct TextPage<'p> {
+    /// Which rows have a text.
+    pub(super) there: BooleanBuffer,
+    pub(super) texts: Texts<'p>,
+    /// How long the texts of all pages so far may be together.
+    pub(super) most: usize,
 }
 
 impl TextPages {
     pub(crate) fn new() -> Self {
-        Self { scratch: Lent::new(), dictionary: None, at: 0, read: 0 }
+        Self { scratch: Lent::new(), dictionary: Dictionary::Unread, at: 0, read: 0 }
     }
 
     /// Shows `read` the texts of the pages that are whole in `chunk`, as they stand there; of `rows` alone if given, where
@@ -55,8 +65,8 @@ impl TextPages {
     ) -> Decoded<(Vec<T>, usize)> {
         let (mut done, mut shown) = (Vec::new(), self.at);
         let length = self.show(chunk, is_last, rows, |page| {
-            let (there, mut values) = match page {
-                Shown::Page(there, values, _) => (there, values),
+            let TextPage { there, texts: mut values, .. } = match page {
+                Shown::Page(page) => page,
                 Shown::Unwanted(count) => {
                     shown += count;
                     done.push(read(&vec![None; count]));
@@ -87,62 +97,24 @@ impl TextPages {
         if chunk.physical != PhysicalType::BYTE_ARRAY {
             return Err(Stop::Rare);
         }
-        let Self { scratch: Lent(scratch), dictionary: state, at, read } = self;
-        let Scratch { pages: [first_buffer, second_buffer], dictionary: dictionary_buffer, codes } = scratch;
+        let Self { scratch: Lent(scratch), dictionary, at, read } = self;
+        let Scratch { pages: buffers, dictionary: buffer, codes } = scratch;
         let mut pages = Pages::resumed(chunk, *at, is_last, rows)?;
         let mut pass = Pass { chunk, read, codes, show };
-        if state.is_none() {
-            let Some(packed) = whole(dictionary(&mut pages.rest), is_last)? else { return Ok(0) };
-            // Of a dictionary that grew too large, the first page has codes, which are few bytes. The second is as large
-            // as it.
-            let front = if packed.is_some() { [pages.step()?, pages.step()?] } else { [None, None] };
-            let (page, second) = match (&packed, &front[1]) {
-                (Some(packed), Some(Step::Wanted(second))) => {
-                    let both = [(packed, chunk), (second, chunk)];
-                    let (page, second) = Packed::open_two(both, (&mut *dictionary_buffer, &mut *second_buffer))?;
-                    (Some(page), Some(second))
-                }
-                (Some(packed), _) => (Some(packed.open(chunk, &mut *dictionary_buffer)?), None),
-                (None, _) => (None, None),
+        if let Dictionary::Unread = dictionary {
+            let Some(packed) = whole(packed_dictionary(&mut pages.rest), is_last)? else { return Ok(0) };
+            *dictionary = match packed {
+                Some(packed) => pass.front(&packed, &mut pages, buffer, buffers)?,
+                None => Dictionary::None,
             };
-            if page.as_ref().is_some_and(|page| page.encoding != Encoding::Plain) {
-                return Err(Stop::Rare);
-            }
-            let texts = page.as_ref().map(TextDictionary::of).transpose()?;
-            let known = texts.as_ref().zip(page.as_ref().map(|page| page.data));
-            *pass.read += known.map_or(0, |(_, page)| page.len());
-            // Who gave a dictionary up does not come back to it, so that its memory may be that of other pages.
-            let is_given_up = second.as_ref().is_some_and(|page| page.encoding == Encoding::Plain);
-            for (step, page) in front.into_iter().zip([None, second]) {
-                match (step, page) {
-                    (_, Some(page)) => pass.on(Opened::Page(page), known)?,
-                    (Some(Step::Wanted(packed)), None) => {
-                        pass.on(Opened::Page(packed.open(chunk, &mut *first_buffer)?), known)?;
-                    }
-                    (Some(Step::Unwanted(count)), None) => pass.on(Opened::Unwanted(count), known)?,
-                    (None, None) => {}
-                }
-            }
-            let length = page.as_ref().map_or(0, |page| page.data.len());
-            // What is not compressed stands in the piece.
-            let in_piece = packed.is_some_and(|packed| packed.unpacked(chunk.codec).is_none());
-            if let Some(page) = page.filter(|_| in_piece).map(|page| page.data.to_vec()) {
-                *dictionary_buffer = page;
-            }
-            *state = Some(match texts {
-                Some(texts) if !is_given_up => Dictionary::Known(texts, length),
-                _ => Dictionary::None,
-            });
         }
-        match state {
-            Some(Dictionary::Known(texts, length)) => {
-                let known = dictionary_buffer.get(..*length).map(|page| (&*texts, page));
-                each_opened(chunk, [first_buffer, second_buffer], || pages.step(), |page| pass.on(page, known))?;
+        let [first, second] = buffers;
+        match dictionary {
+            Dictionary::Known(texts, length) => {
+                let known = buffer.get(..*length).map(|page| (&*texts, page));
+                each_opened(chunk, [first, second], || pages.step(), |page| pass.on(page, known))?;
             }
-            _ => {
-                let buffers = [dictionary_buffer, second_buffer];
-                each_opened(chunk, buffers, || pages.step(), |page| pass.on(page, None))?;
-            }
+            _ => each_opened(chunk, [buffer, second], || pages.step(), |page| pass.on(page, None))?,
         }
         *at = pages.at;
         Ok(chunk.bytes.len() - pages.rest.len())
@@ -158,6 +130,52 @@ struct Pass<'s, 'c, S> {
 }
 
 impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
+    /// Opens the dictionary, which is `packed`, and passes on the first two of the `pages` behind it, as far as they are
+    /// there. Of a dictionary that grew too large, the first has codes, which are few bytes, and the second is as large as
+    /// it.
+    fn front(
+        &mut self,
+        packed: &Packed<'_>,
+        pages: &mut Pages<'_>,
+        buffer: &mut Vec<u8>,
+        [first, second]: &mut [Vec<u8>; 2],
+    ) -> Decoded<Dictionary> {
+        let chunk = self.chunk;
+        let steps = [pages.step()?, pages.step()?];
+        let (dictionary, second) = match &steps[1] {
+            Some(Step::Wanted(page)) => {
+                let (dictionary, page) = Packed::open_two([(packed, chunk), (page, chunk)], (&mut *buffer, second))?;
+                (dictionary, Some(page))
+            }
+            _ => (packed.open(chunk, &mut *buffer)?, None),
+        };
+        if dictionary.encoding != Encoding::Plain {
+            return Err(Stop::Rare);
+        }
+        let texts = TextDictionary::of(&dictionary)?;
+        let known = Some((&texts, dictionary.data));
+        *self.read += dictionary.data.len();
+        // Who gave a dictionary up does not come back to it, so that its memory may be that of other pages.
+        let is_given_up = second.as_ref().is_some_and(|page| page.encoding == Encoding::Plain);
+        for (step, opened) in steps.into_iter().zip([None, second]) {
+            match (step, opened) {
+                (_, Some(page)) => self.on(Opened::Page(page), known)?,
+                (Some(Step::Wanted(page)), None) => self.on(Opened::Page(page.open(chunk, &mut *first)?), known)?,
+                (Some(Step::Unwanted(count)), None) => self.on(Opened::Unwanted(count), known)?,
+                (None, None) => {}
+            }
+        }
+        if is_given_up {
+            return Ok(Dictionary::None);
+        }
+        let length = dictionary.data.len();
+        // What is not compressed stands in the piece, which goes.
+        if packed.unpacked(chunk.codec).is_none() {
+            *buffer = dictionary.data.to_vec();
+        }
+        Ok(Dictionary::Known(texts, length))
+    }
+
     fn on(&mut self, opened: Opened<'_>, known: Option<(&TextDictionary, &[u8])>) -> Decoded<()> {
         let page = match opened {
             Opened::Page(page) => page,
@@ -166,7 +184,7 @@ impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
         let there = page.defined(self.chunk, self.chunk.max_definition)?;
         *self.read += page.data.len();
         let most = self.read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
-        let values = Texts::of(&page, there.count_set_bits(), known, self.codes)?;
-        (self.show)(Shown::Page(there, values, most))
+        let texts = Texts::of(&page, there.count_set_bits(), known, self.codes)?;
+        (self.show)(Shown::Page(TextPage { there, texts, most }))
     }
 }

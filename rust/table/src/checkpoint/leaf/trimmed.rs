@@ -7,14 +7,13 @@
 //! Invariant: what was trimmed is whole again for who asks (`leaf::tests::leaves_are_decoded_as_by_the_general_decoder`).
 
 use arrow_array::StringArray;
-use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use bytes::Bytes;
 
 use super::digits::{self, Digits};
 use super::short;
-use super::text_pages::{Shown, TextPages};
-use super::texts::{TOO_MUCH_TEXT, likely, nulls, there_in};
-use super::values::Texts;
+use super::text_pages::{Shown, TOO_MUCH_TEXT, TextPage, TextPages};
+use super::values::{Texts, nulls, there_in};
 use super::{Chunk, Decoded, NO_UTF8, Stop};
 use crate::large::Large;
 
@@ -84,7 +83,7 @@ impl Trimming {
     pub(crate) fn read(&mut self, chunk: Chunk<'_>, is_last: bool) -> Decoded<usize> {
         let Self { pages, runs } = self;
         pages.show(chunk, is_last, None, |shown| match shown {
-            Shown::Page(there, texts, most) => runs.add(chunk, &there, &texts, most),
+            Shown::Page(page) => runs.add(chunk, &page),
             Shown::Unwanted(_) => Err(Stop::Rare),
         })
     }
@@ -109,70 +108,58 @@ impl Trimming {
 
 impl Runs {
     /// With the texts of the next page.
-    fn add(&mut self, chunk: Chunk<'_>, there: &BooleanBuffer, texts: &Texts<'_>, most: usize) -> Decoded<()> {
-        let Self { memory, beside, valid, runs, whole } = self;
-        let row = valid.len();
+    fn add(&mut self, chunk: Chunk<'_>, page: &TextPage<'_>) -> Decoded<()> {
+        let row = self.valid.len();
         if row == 0 {
-            valid.reserve(chunk.rows);
+            self.valid.reserve(chunk.rows);
         }
-        valid.append_buffer(there);
-        if there.count_set_bits() == 0 {
-            runs.last_mut().into_iter().for_each(|run| run.skip(there.len()));
+        self.valid.append_buffer(&page.there);
+        if page.there.count_set_bits() == 0 {
+            self.runs.last_mut().into_iter().for_each(|run| run.skip(page.there.len()));
             return Ok(());
         }
         // What texts of one page share, those of the next one share, too; or it is found anew.
-        let as_before = match runs.last_mut().filter(|run| run.shared.len() > 0) {
-            Some(run) => run.add(there, texts.clone(), most - *whole, memory)?,
+        let most = page.most - self.whole;
+        let as_before = match self.runs.last_mut().filter(|run| run.shared.len() > 0) {
+            Some(run) => run.add(page, most, &mut self.memory)?,
             None => None,
         };
-        *whole += match as_before {
+        self.whole += match as_before {
             Some(length) => length,
-            None => {
-                let (run, length) = Run::first((row, memory, *beside), chunk, (there, texts), most - *whole)?;
-                runs.push(run);
-                length
-            }
+            None => self.begin(chunk, page, row, most)?,
         };
         // They must fit into one array when they are whole.
-        i32::try_from(*whole).map(drop).map_err(|_| Stop::Rare)
+        i32::try_from(self.whole).map(drop).map_err(|_| Stop::Rare)
     }
-}
 
-impl Run {
-    /// The first page of a run, with how long its texts are whole.
-    fn first(
-        (row, rest, beside): (usize, &mut Large, usize),
-        chunk: Chunk<'_>,
-        (there, texts): (&BooleanBuffer, &Texts<'_>),
-        most: usize,
-    ) -> Decoded<(Self, usize)> {
-        let (start, count) = (rest.len(), there.count_set_bits());
+    /// A run that begins with a page. Gives how long its texts are whole.
+    fn begin(&mut self, chunk: Chunk<'_>, page: &TextPage<'_>, row: usize, most: usize) -> Decoded<usize> {
+        let (start, count) = (self.memory.len(), page.there.count_set_bits());
         // What few of them share is seldom shared by not all, and all are looked at once more when they are packed.
         for step in [SAMPLE, 1] {
-            let shared = Shared::of(texts.clone(), count, step)?;
+            let shared = Shared::of(page.texts.clone(), count, step)?;
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
-                let room = likely(chunk).saturating_sub(chunk.rows.saturating_mul(of_each));
-                *rest = Large::with_room((room + room / 64).saturating_add(beside)).map_err(|_| Stop::Rare)?;
+                let room = chunk.likely().saturating_sub(chunk.rows.saturating_mul(of_each));
+                let room = (room + room / 64).saturating_add(self.beside);
+                self.memory = Large::with_room(room).map_err(|_| Stop::Rare)?;
             }
-            let mut run = Self { row, start, shared, ends: Vec::new() };
-            if let Some(length) = run.add(there, texts.clone(), most, rest)? {
-                return Ok((run, length));
+            let mut run = Run { row, start, shared, ends: Vec::new() };
+            if let Some(length) = run.add(page, most, &mut self.memory)? {
+                self.runs.push(run);
+                return Ok(length);
             }
         }
         Err(Stop::Rare)
     }
+}
 
+impl Run {
     /// Appends what is left of the texts of a page. Gives how long they are whole, `most` at most; nothing, and nothing is
     /// appended, if one of them does not share what others do.
-    fn add(
-        &mut self,
-        there: &BooleanBuffer,
-        mut texts: Texts<'_>,
-        most: usize,
-        rest: &mut Large,
-    ) -> Decoded<Option<usize>> {
+    fn add(&mut self, page: &TextPage<'_>, most: usize, rest: &mut Large) -> Decoded<Option<usize>> {
         let Self { start, shared, ends, .. } = self;
+        let (there, mut texts) = (&page.there, page.texts.clone());
         let room = texts.most_bytes(there.count_set_bits(), shared.saved()).min(most);
         let (from, known) = (rest.len() - *start, ends.len());
         u32::try_from(from.saturating_add(room)).map_err(|_| Stop::Rare)?;

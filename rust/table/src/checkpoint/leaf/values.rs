@@ -2,7 +2,8 @@
 //!
 //! Parquet format: "Plain", "Dictionary Encoding".
 
-use arrow_buffer::{ArrowNativeType, BooleanBuffer};
+use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
 use super::page::{Encoding, Page};
 use super::{Decoded, NO_SUCH_CODE, Stop};
@@ -60,6 +61,20 @@ pub(super) fn spread<V: Copy>(values: &mut Vec<V>, start: usize, there: &Boolean
         (end, after) = (source, from);
     }
     values[start..start + after].fill(none);
+}
+
+/// Which rows are null, if any is.
+pub(super) fn nulls(mut valid: BooleanBufferBuilder) -> Option<NullBuffer> {
+    Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0)
+}
+
+/// How many of these rows have a value.
+pub(super) fn there_in(nulls: Option<&NullBuffer>, from: usize, to: usize) -> usize {
+    match nulls {
+        None => to - from,
+        Some(nulls) if to == from + 1 => usize::from(nulls.is_valid(from)),
+        Some(nulls) => UnalignedBitChunk::new(nulls.validity(), nulls.offset() + from, to - from).count_ones(),
+    }
 }
 
 /// Where the texts of a dictionary are in its page.
