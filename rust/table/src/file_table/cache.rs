@@ -130,7 +130,27 @@ impl Cache {
         self.state().is_some_and(|state| bytes <= state.limit)
     }
 
-    pub(super) fn put(&self, column: &Column, group: usize, values: &Values) {
+    /// Columns of a row group that were decoded together. What few are wanted of may lie in one piece of memory, so that
+    /// nothing of it is gained where some is let go: all of it is kept, or none.
+    pub(super) fn put_all<'c>(&self, group: usize, columns: impl Iterator<Item = (&'c Column, &'c Values)>) {
+        let (few, others): (Vec<_>, Vec<_>) = columns.partition(|(_, values)| matches!(values, Values::Few(_)));
+        for (column, values) in others {
+            self.put(column, group, values);
+        }
+        let has = |column: &Column| self.state().is_some_and(|state| state.has(column, group));
+        let fits = |(column, values): &(&Column, &Values)| {
+            self.put(column, group, values);
+            has(column)
+        };
+        // One that was put may have had to go for one that followed.
+        if !(few.iter().all(fits) && few.iter().all(|(column, _)| has(column)))
+            && let Some(mut state) = self.state()
+        {
+            state.let_few_go(group);
+        }
+    }
+
+    fn put(&self, column: &Column, group: usize, values: &Values) {
         let Some(mut state) = self.state() else { return };
         let bytes = values.bytes();
         if bytes > state.limit {
@@ -347,15 +367,33 @@ impl State {
         self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
     }
 
-    /// Lets the last row group of a column go.
+    fn has(&self, column: &Column, group: usize) -> bool {
+        self.columns.iter().any(|c| c.column == *column && matches!(c.groups.get(group), Some(Some(_))))
+    }
+
+    /// Lets the last row group of a column go, and what may share its memory.
     fn let_go(&mut self, at: usize) {
         let Some(cached) = self.columns.get_mut(at) else { return };
-        let bytes =
-            std::iter::from_fn(|| cached.groups.pop()).flatten().next().map_or(cached.bytes, |held| held.bytes());
+        let last = std::iter::from_fn(|| cached.groups.pop()).flatten().next();
+        let (bytes, group) = (last.as_ref().map_or(cached.bytes, Held::bytes), cached.groups.len());
         cached.bytes = cached.bytes.saturating_sub(bytes);
         self.bytes = self.bytes.saturating_sub(bytes);
         if cached.bytes == 0 {
             self.columns.swap_remove(at);
+        }
+        if let Some(Held::Plain(Values::Few(_))) = last {
+            self.let_few_go(group);
+        }
+    }
+
+    /// Lets all go of a row group that few are wanted of.
+    fn let_few_go(&mut self, group: usize) {
+        for cached in &mut self.columns {
+            let slot = cached.groups.get_mut(group);
+            let few = slot.and_then(|slot| slot.take_if(|held| matches!(held, Held::Plain(Values::Few(_)))));
+            let bytes = few.map_or(0, |few| few.bytes());
+            cached.bytes = cached.bytes.saturating_sub(bytes);
+            self.bytes = self.bytes.saturating_sub(bytes);
         }
     }
 }
@@ -373,7 +411,9 @@ fn serves(cached: &Column, wanted: &Column) -> bool {
 mod tests {
     use arrow_array::{ArrayRef, Int64Array, cast::AsArray, types::Int64Type};
 
+    use super::super::few::Few;
     use super::*;
+    use crate::checkpoint::leaf::tests::claims::some_trimmed;
 
     fn numbers(from: i64) -> Values {
         Values::Array(Arc::new(Int64Array::from_iter_values(from..from + 10_000)) as ArrayRef)
@@ -460,6 +500,39 @@ mod tests {
         assert_eq!(usize::from(has(time, 0)) + usize::from(has(size, 0)), 1);
         cache.limit(10_000);
         assert!(!has(time, 0) && !has(size, 0) && cache.bytes() == 0);
+    }
+
+    #[test]
+    fn what_shares_memory_is_kept_together_or_not_at_all() {
+        let few = |texts: usize| Values::Few(Few::Texts(Arc::new(some_trimmed(texts))));
+        let (path, size) = (few(3_000), few(1_000));
+        let [of_path, of_size] = [&path, &size].map(Values::bytes);
+        let kept = |cache: &Cache, group: usize| {
+            [&Column::Path, &Column::Size].map(|column| cache.get(column, group).is_some())
+        };
+        for (limit, kept_groups) in [
+            (0, 0),
+            (of_size, 0),
+            (of_path, 0),
+            (of_path + of_size - 1, 0),
+            (of_path + of_size, 1),
+            (2 * of_path + of_size, 1),
+            (2 * (of_path + of_size), 2),
+        ] {
+            let cache = Cache::default();
+            let put = |group| cache.put_all(group, [(&Column::Path, &path), (&Column::Size, &size)].into_iter());
+            cache.limit(limit);
+            (0..3).for_each(put);
+            let whole = (0..3).filter(|group| kept(&cache, *group) == [true; 2]).count();
+            let none = (0..3).filter(|group| kept(&cache, *group) == [false; 2]).count();
+            assert_eq!((whole, none), (kept_groups, 3 - kept_groups), "{limit}");
+            assert_eq!(cache.bytes(), kept_groups * (of_path + of_size));
+            // So it is when others take their room.
+            cache.limit(of_path + 2 * of_size);
+            (0..3).for_each(put);
+            cache.limit(of_path);
+            assert_eq!((cache.bytes(), (0..3).any(|group| kept(&cache, group) != [false; 2])), (0, false));
+        }
     }
 
     #[test]

@@ -404,9 +404,7 @@ impl FileTable {
             .blocking(move |part| work.decode(part, fetched, rows.as_ref(), before).map_err(|e| e.in_file(part.path())))
             .await?;
         if is_kept {
-            for (column, values) in plan.columns().iter().zip(&decoded) {
-                self.cache.put(column, group, values);
-            }
+            self.cache.put_all(group, plan.columns().iter().zip(&decoded));
         }
         decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
         decoded.reverse();

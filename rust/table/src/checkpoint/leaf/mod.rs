@@ -207,4 +207,4 @@ pub(crate) fn texts_by_page<T>(
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,6 @@
 //! What is decoded directly against the general decoder: random rows, every layout that a writer may choose.
 
-mod claims;
+pub(crate) mod claims;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -50,6 +50,13 @@ fn chunk(bytes: &[u8], levels: (u32, u32), rows: usize) -> Chunk<'_> {
     Chunk { bytes, codec, physical, max_definition, max_repetition, rows, compressed: bytes.len(), size: bytes.len() }
 }
 
+/// So many texts of a leaf that is no longer there.
+pub(crate) fn some_trimmed(texts: usize) -> Trimmed {
+    let plain: Vec<u8> = (0..texts).flat_map(|number| counted(format!("text {number}").into_bytes())).collect();
+    let bytes = page(0, texts as u32, 0, &[counted(run(texts as u32, 1)), plain].concat());
+    trimmed(chunk(&bytes, (1, 0), texts)).unwrap()
+}
+
 #[test]
 fn a_page_that_claims_more_than_there_can_be_is_not_believed() {
     let text = |text: &[u8]| counted(text.to_vec());
