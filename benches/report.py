@@ -59,10 +59,7 @@ floor is forbidden by it; then deltic must come within 1.5 times that run. (A fl
 would be none.) A target in milliseconds was set on a machine where deltalake took so many seconds, and a slower
 machine slows both: beside the time itself, the ratio of the two is asked for (10 ms of 3.5 s are a 350th). All
 figures are of this one machine, and say nothing of another. Nor are they the same in every run: on a virtual machine
-fresh memory costs several times as much where the host has taken it back, for whoever needs it. One build, measured
-twice within the hour, by `python benches/run.py --budget 38` and by
-`python benches/run.py --sizes 1m --only plan-day,plan-typed --again --budget 0`, had the partition plan at 20.5 and at
-18.6 times DuckDB delta.
+fresh memory costs more where the host has taken it back, for whoever needs it.
 
 The tables are made by `tables.py` and `logs.py`, seeded: 8 columns with statistics (long, integer, double, string,
 date, timestamp, decimal, and a field of a struct), a date partition column with 1,000 values, as many tombstones as 2 %

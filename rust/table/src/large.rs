@@ -1,27 +1,70 @@
-//! Large buffers, in huge pages where the system has them.
+//! Large buffers, whose memory the system hands out shortly before it is written to, many pages at once.
 //!
 //! A system hands out fresh memory page by page, and clears each when it is touched first: for many bytes this takes
-//! about as long as decompressing them does, and less the larger the pages are. The allocator is not told to use huge ones
-//! for everything, as it would clear much that nobody needs.
+//! about as long as decompressing them does, and less if many pages are asked for at once. Huge pages would take less still
+//! where they are at hand, and many times as much on a virtual machine whose host has taken them back meanwhile, as hosts
+//! do with those that are free.
 
 use std::io::{self, Read};
 
 use bytes::Bytes;
 use memmap2::MmapMut;
 
-/// The size of a huge page on most systems. Others only lose the gain.
-const HUGE_PAGE: usize = 2 * 1024 * 1024;
+/// For fewer bytes the system is not asked: the allocator may have some that were used before. It hardly does for bytes
+/// that are all kept.
+const WORTH_ASKING: usize = 1024 * 1024;
+const WORTH_ASKING_TO_KEEP: usize = 64 * 1024;
 
-/// For fewer bytes the system is not asked.
-const WORTH_ASKING: usize = 64 * 1024;
+/// Room comes in multiples of this: some to spare takes no memory, and whoever needs a little more need not copy all.
+const SPARE: usize = 2 * 1024 * 1024;
+
+/// Memory is asked for in pieces of so many bytes at least, and no further ahead of what is there than so many: room may
+/// be far more than is written to.
+const STEP: usize = 128 * 1024;
+const AHEAD: usize = 4 * 1024 * 1024;
 
 /// Bytes that are appended.
 #[derive(Debug)]
 pub(crate) enum Large {
     /// Few bytes, as any others.
     Few(Vec<u8>),
-    /// Memory of its own, which takes none where it was never touched, and how many bytes are in it.
-    Mapped(MmapMut, usize),
+    /// Memory of its own.
+    Mapped(Mapped),
+}
+
+/// Memory that takes none where it was never touched.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    memory: MmapMut,
+    /// How many bytes are in it.
+    length: usize,
+    /// How far it was asked for.
+    asked: usize,
+}
+
+impl Mapped {
+    fn new(room: usize) -> io::Result<Self> {
+        Ok(Self { memory: MmapMut::map_anon(room)?, length: 0, asked: 0 })
+    }
+
+    /// The room behind the bytes, up to `end`, to be written to.
+    #[inline]
+    fn room(&mut self, end: usize) -> &mut [u8] {
+        let soon = end.min(self.length.saturating_add(AHEAD));
+        if soon > self.asked {
+            self.ask(soon);
+        }
+        self.memory.get_mut(self.length..end).unwrap_or_default()
+    }
+
+    #[cold]
+    fn ask(&mut self, end: usize) {
+        let to = end.checked_next_multiple_of(STEP).unwrap_or(end).min(self.memory.len());
+        // A system that cannot do so does it page by page.
+        #[cfg(target_os = "linux")]
+        let _ = self.memory.advise_range(memmap2::Advice::PopulateWrite, self.asked, to - self.asked);
+        self.asked = to;
+    }
 }
 
 impl Default for Large {
@@ -36,44 +79,31 @@ impl Large {
     /// # Errors
     /// There is not so much memory.
     pub(crate) fn with_room(room: usize) -> io::Result<Self> {
-        if room < HUGE_PAGE / 2 {
+        Self::of_system(room, WORTH_ASKING)
+    }
+
+    /// The same for bytes of which all will come, and be kept.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn to_keep(room: usize) -> io::Result<Self> {
+        Self::of_system(room, WORTH_ASKING_TO_KEEP)
+    }
+
+    fn of_system(room: usize, least: usize) -> io::Result<Self> {
+        if room < least {
             let mut few = Vec::new();
             few.try_reserve_exact(room)?;
             return Ok(Self::Few(few));
         }
-        // Room for whole huge pages is laid out at their bounds. The last one is not asked for if less than half of it is
-        // needed: to be given half of it in small pages takes longer than to have it cleared as a whole.
-        let mapped = MmapMut::map_anon(room.checked_next_multiple_of(HUGE_PAGE).unwrap_or(room))?;
-        #[cfg(target_os = "linux")]
-        {
-            let in_huge_pages = room.saturating_add(HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE;
-            // A system without huge pages says so, and nothing is lost.
-            let _ = mapped.advise_range(memmap2::Advice::HugePage, 0, in_huge_pages);
-        }
-        Ok(Self::Mapped(mapped, 0))
-    }
-
-    /// Nothing, with room for so many bytes, all of which will come: the system hands it out at once, which takes less
-    /// time than one page after the other. Not in huge pages, which may be dearer than that for bytes that are read once.
-    ///
-    /// # Errors
-    /// There is not so much memory.
-    pub(crate) fn to_fill(room: usize) -> io::Result<Self> {
-        if room < WORTH_ASKING {
-            return Self::with_room(room);
-        }
-        let mapped = MmapMut::map_anon(room)?;
-        // A system that cannot do so does it page by page.
-        #[cfg(target_os = "linux")]
-        let _ = mapped.advise(memmap2::Advice::PopulateWrite);
-        Ok(Self::Mapped(mapped, 0))
+        Mapped::new(room.checked_next_multiple_of(SPARE).unwrap_or(room)).map(Self::Mapped)
     }
 
     /// How many bytes fit.
     pub(crate) fn room(&self) -> usize {
         match self {
             Self::Few(few) => few.capacity(),
-            Self::Mapped(mapped, _) => mapped.len(),
+            Self::Mapped(mapped) => mapped.memory.len(),
         }
     }
 
@@ -81,7 +111,7 @@ impl Large {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(few) => few.len(),
-            Self::Mapped(_, length) => *length,
+            Self::Mapped(mapped) => mapped.length,
         }
     }
 
@@ -94,9 +124,9 @@ impl Large {
         let end = self.len().saturating_add(bytes.len());
         match self {
             Self::Few(few) if end <= few.capacity() => few.extend_from_slice(bytes),
-            Self::Mapped(mapped, length) if end <= mapped.len() => {
-                mapped.get_mut(*length..end).unwrap_or_default().copy_from_slice(bytes);
-                *length = end;
+            Self::Mapped(mapped) if end <= mapped.memory.len() => {
+                mapped.room(end).copy_from_slice(bytes);
+                mapped.length = end;
             }
             _ => {
                 self.grow(end)?;
@@ -124,12 +154,12 @@ impl Large {
                 few.resize(end, 0);
                 write(few.get_mut(start..).unwrap_or_default())
             }
-            Self::Mapped(mapped, _) => write(mapped.get_mut(start..end).unwrap_or_default()),
+            Self::Mapped(mapped) => write(mapped.room(end)),
         };
         let length = written.as_ref().map_or(0, |(length, _)| *length);
         match self {
             Self::Few(few) => few.truncate(start.saturating_add(length)),
-            Self::Mapped(_, whole) => *whole = end.min(start.saturating_add(length)),
+            Self::Mapped(mapped) => mapped.length = end.min(start.saturating_add(length)),
         }
         Ok(written.map(|(_, made)| made))
     }
@@ -158,12 +188,12 @@ impl Large {
                 let most = most.min(few.capacity() - few.len());
                 source.take(most as u64).read_to_end(few).map(drop)
             }
-            Self::Mapped(mapped, length) => {
-                let end = length.saturating_add(most).min(mapped.len());
-                while *length < end {
-                    match source.read(mapped.get_mut(*length..end).unwrap_or_default()) {
+            Self::Mapped(mapped) => {
+                let end = mapped.length.saturating_add(most).min(mapped.memory.len());
+                while mapped.length < end {
+                    match source.read(mapped.room(end)) {
                         Ok(0) => break,
-                        Ok(read) => *length += read,
+                        Ok(read) => mapped.length += read,
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => return Err(error),
                     }
@@ -182,7 +212,7 @@ impl Large {
         }
         match self {
             Self::Few(few) => drop(few.drain(..length)),
-            Self::Mapped(mapped, _) => mapped.copy_within(length..all, 0),
+            Self::Mapped(mapped) => mapped.memory.copy_within(length..all, 0),
         }
         self.truncate(all - length);
     }
@@ -196,7 +226,7 @@ impl Large {
     pub(crate) fn truncate(&mut self, length: usize) {
         match self {
             Self::Few(few) => few.truncate(length),
-            Self::Mapped(_, whole) => *whole = length.min(*whole),
+            Self::Mapped(mapped) => mapped.length = length.min(mapped.length),
         }
     }
 
@@ -213,7 +243,7 @@ impl AsRef<[u8]> for Large {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Few(few) => few,
-            Self::Mapped(mapped, length) => mapped.get(..*length).unwrap_or_default(),
+            Self::Mapped(mapped) => mapped.memory.get(..mapped.length).unwrap_or_default(),
         }
     }
 }
@@ -223,24 +253,27 @@ impl AsRef<[u8]> for Large {
 mod tests {
     use super::*;
 
+    /// More than is asked for at once.
+    const MANY: usize = 2 * WORTH_ASKING;
+
     fn numbered(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at % 251) as u8).collect()
     }
 
     #[test]
     fn bytes_are_those_that_were_appended() {
-        for room in [0, 10, HUGE_PAGE - 1, HUGE_PAGE, 5 * HUGE_PAGE / 2] {
-            for length in [0, 7, HUGE_PAGE / 2, 3 * HUGE_PAGE] {
+        for room in [0, 10, WORTH_ASKING - 1, MANY, 5 * MANY / 2] {
+            for length in [0, 7, MANY / 2, 3 * MANY] {
                 let expected = numbered(length);
-                for mut large in [Large::with_room(room).unwrap(), Large::to_fill(room).unwrap()] {
+                for mut large in [Large::with_room(room).unwrap(), Large::to_keep(room).unwrap()] {
                     assert!(large.room() >= room);
                     expected.chunks(100_003).for_each(|chunk| large.extend(chunk).unwrap());
                     assert!(large.as_ref() == expected, "{length} in {room}");
                     large.truncate(length + 1);
                     large.extend(b"no more").unwrap();
                     large.truncate(length);
-                    large.reserve(HUGE_PAGE).unwrap();
-                    assert!(large.room() >= length + HUGE_PAGE);
+                    large.reserve(MANY).unwrap();
+                    assert!(large.room() >= length + MANY);
                     large.drop_front(length / 3);
                     let expected = expected.get(length / 3..).unwrap();
                     assert!(large.as_ref() == expected && large.into_bytes() == expected, "{length} in {room}");
@@ -251,9 +284,9 @@ mod tests {
 
     #[test]
     fn bytes_are_those_that_were_written() {
-        for room in [0, 10, HUGE_PAGE - 1, HUGE_PAGE] {
+        for room in [0, 10, WORTH_ASKING - 1, MANY] {
             let (mut large, mut expected) = (Large::with_room(room).unwrap(), Vec::new());
-            for length in [7, 0, HUGE_PAGE / 2, HUGE_PAGE, 3] {
+            for length in [7, 0, MANY / 2, MANY, 3] {
                 let bytes = numbered(length);
                 let written = large.extend_with(length + 5, |to| {
                     assert!(to.len() == length + 5);
@@ -274,6 +307,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn room_that_is_not_written_to_is_hardly_asked_for() {
+        let mut large = Large::with_room(100 * MANY).unwrap();
+        let little = |_: &mut [u8]| Ok::<_, ()>((10, ()));
+        large.extend_with(100 * MANY, little).unwrap().unwrap();
+        assert!(matches!(large, Large::Mapped(Mapped { asked: AHEAD, length: 10, .. })));
+        large.extend(&numbered(AHEAD)).unwrap();
+        assert!(matches!(large, Large::Mapped(Mapped { asked, .. }) if asked == AHEAD + STEP));
+    }
+
     /// Gives little at a time, and is interrupted.
     struct Slow<'s>(&'s [u8], bool);
 
@@ -290,7 +333,7 @@ mod tests {
 
     #[test]
     fn bytes_are_those_that_were_read() {
-        for room in [10, HUGE_PAGE - 1, HUGE_PAGE, 5 * HUGE_PAGE / 2] {
+        for room in [10, WORTH_ASKING - 1, MANY, 5 * MANY / 2] {
             for most in [0, 7, room / 2, room] {
                 let source = numbered(room + 1);
                 let mut large = Large::with_room(room).unwrap();

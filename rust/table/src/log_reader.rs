@@ -18,7 +18,7 @@ use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::{self, Stream, StreamExt};
 
 use crate::error::{Error, Result};
-use crate::parallel::{in_parallel, parallelism};
+use crate::parallel::{in_parallel, on_one_thread, parallelism};
 use crate::storage::Storage;
 
 /// How many log files are fetched at once.
@@ -149,7 +149,13 @@ fn in_groups<T: Send + 'static>(
             });
             Ok(parse(commits.collect::<Result<_>>()?))
         };
-        async move { if is_little { work.await } else { in_parallel(work).await } }
+        async move {
+            match (is_little, is_local) {
+                (true, _) => work.await,
+                (false, true) => on_one_thread(work).await,
+                (false, false) => in_parallel(work).await,
+            }
+        }
     };
     let mut files = files.into_iter();
     let groups = std::iter::from_fn(move || {
@@ -164,7 +170,7 @@ fn in_groups<T: Send + 'static>(
         (!group.is_empty()).then_some(group)
     });
     // They come in their order, so that where reading takes no time, who waits for one has others to work on.
-    let at_once = parallelism() * if is_local { 2 } else { 1 };
+    let at_once = parallelism() * if is_local { 4 } else { 1 };
     let loaded = stream::iter(groups).map(some).buffered(at_once.max(CONCURRENT_GETS / together));
     loaded.flat_map(|group| stream::iter(group.unwrap_or_else(|e| vec![Err(e)])))
 }

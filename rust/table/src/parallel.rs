@@ -110,6 +110,27 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
+/// Does all of a piece of work on one thread, which may compute for long and wait for a disk: what one step reads is near
+/// when the next one looks at it.
+pub(crate) async fn on_one_thread<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    /// The thread is one of those that wait for work, and serves others afterwards.
+    struct NoLane;
+    impl Drop for NoLane {
+        fn drop(&mut self) {
+            IS_LANE.set(false);
+        }
+    }
+    let runtime = Handle::current();
+    let on_this = move || {
+        let _after = NoLane;
+        IS_LANE.set(true);
+        runtime.block_on(work)
+    };
+    tokio::task::spawn_blocking(on_this).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
+}
+
 /// How many lanes may run in a process, for each processor. Of more than these, whoever asks has one.
 const LANES_OF_A_PROCESSOR: usize = 4;
 
@@ -289,6 +310,28 @@ mod tests {
         let of_one: std::collections::HashSet<_> = on_lanes((0..9).map(thread), 4).await.unwrap().into_iter().collect();
         assert_eq!(of_one.len(), 1);
         drop(many);
+    }
+
+    #[test]
+    fn all_of_a_piece_is_done_on_one_thread_which_then_serves_others() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let piece = || async {
+                let steps = [blocking(|| thread::current().id()).await, blocking(|| thread::current().id()).await];
+                Ok((thread::current().id(), steps.map(std::result::Result::unwrap)))
+            };
+            let (whole, steps) = on_one_thread(piece()).await.unwrap();
+            assert_eq!(steps, [whole; 2]);
+            for fails in [true, false] {
+                let ended = on_one_thread::<()>(async move {
+                    if fails { Err(Error::invalid("a piece")) } else { panic!("a piece") }
+                });
+                assert!(ended.await.is_err());
+                let after = tokio::task::spawn_blocking(|| (thread::current().id(), IS_LANE.get())).await.unwrap();
+                assert_eq!(after, (whole, false));
+            }
+        });
     }
 
     #[tokio::test]

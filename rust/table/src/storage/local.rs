@@ -489,7 +489,7 @@ fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Byt
         };
         return files.map(one).collect();
     }
-    let mut memory = Large::to_fill(length as usize).map_err(|e| (0, no_memory(e)))?;
+    let mut memory = Large::to_keep(length as usize).map_err(|e| (0, no_memory(e)))?;
     let mut ends = Vec::with_capacity(paths.len());
     for (at, (path, mut file, size)) in files {
         append(&mut memory, &mut file, 0..size, path).map_err(|e| (at, e))?;

@@ -1,5 +1,5 @@
 //! What is kept of files of which few are wanted: their paths and their numbers, in one piece of memory, which is large
-//! enough to be had in huge pages.
+//! enough that many pages are asked for at once.
 
 use super::{Chunk, Coded, Decoded, Stop, Trimmed, Trimming, coded};
 use crate::large::Large;

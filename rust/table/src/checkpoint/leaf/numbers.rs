@@ -1,6 +1,6 @@
 //! Numbers of leaves as arrays of Arrow.
 //!
-//! Those of two leaves may lie in one piece of memory: it is large enough then to be had in huge pages.
+//! Those of two leaves may lie in one piece of memory: it is large enough then that many pages are asked for at once.
 
 use std::ops::Range;
 use std::sync::Arc;
