@@ -59,9 +59,7 @@ floor is forbidden by it; then deltic must come within 1.5 times that run. (A fl
 would be none.) A target in milliseconds was set on a machine where deltalake took so many seconds, and a slower
 machine slows both: beside the time itself, the ratio of the two is asked for (10 ms of 3.5 s are a 350th). All
 figures are of this one machine, and say nothing of another. Nor are they the same in every run: on a virtual machine
-fresh memory costs more where the host has taken it back, for whoever needs it. What no target hangs on has one run of
-each peer here; after `python benches/run.py --budget 50`, partition plans and plans of commits were measured once more
-with all of them, by `python benches/run.py --sizes 1m --only plan-day,commits --again --budget 0`.
+fresh memory costs more where the host has taken it back, for whoever needs it.
 
 The tables are made by `tables.py` and `logs.py`, seeded: 8 columns with statistics (long, integer, double, string,
 date, timestamp, decimal, and a field of a struct), a date partition column with 1,000 values, as many tombstones as 2 %
