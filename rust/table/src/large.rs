@@ -79,24 +79,24 @@ impl Large {
     /// # Errors
     /// There is not so much memory.
     pub(crate) fn with_room(room: usize) -> io::Result<Self> {
-        Self::of_system(room, WORTH_ASKING)
+        match room < WORTH_ASKING {
+            true => Self::few(room),
+            false => Mapped::new(room.checked_next_multiple_of(SPARE).unwrap_or(room)).map(Self::Mapped),
+        }
     }
 
-    /// The same for bytes of which all will come, and be kept.
+    /// The same for bytes of which all will come, none more, and be kept.
     ///
     /// # Errors
     /// There is not so much memory.
     pub(crate) fn to_keep(room: usize) -> io::Result<Self> {
-        Self::of_system(room, WORTH_ASKING_TO_KEEP)
+        if room < WORTH_ASKING_TO_KEEP { Self::few(room) } else { Mapped::new(room).map(Self::Mapped) }
     }
 
-    fn of_system(room: usize, least: usize) -> io::Result<Self> {
-        if room < least {
-            let mut few = Vec::new();
-            few.try_reserve_exact(room)?;
-            return Ok(Self::Few(few));
-        }
-        Mapped::new(room.checked_next_multiple_of(SPARE).unwrap_or(room)).map(Self::Mapped)
+    fn few(room: usize) -> io::Result<Self> {
+        let mut few = Vec::new();
+        few.try_reserve_exact(room)?;
+        Ok(Self::Few(few))
     }
 
     /// How many bytes fit.

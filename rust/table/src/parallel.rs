@@ -19,6 +19,7 @@ use futures::future::{Either, FutureExt, select, try_join_all};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
 use crate::error::{Error, Result};
 
@@ -44,6 +45,13 @@ impl Unfinished {
         let text =
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         Self(format!("panicked: {}", text.unwrap_or("no text")))
+    }
+
+    fn ended(task: JoinError) -> Self {
+        match task.try_into_panic() {
+            Ok(payload) => Self::panicked(&*payload),
+            Err(_) => Self("the runtime was shut down".to_owned()),
+        }
     }
 }
 
@@ -104,10 +112,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
         tokio::task::yield_now().await;
         return done;
     }
-    tokio::task::spawn_blocking(work).await.map_err(|ended| match ended.try_into_panic() {
-        Ok(payload) => Unfinished::panicked(&*payload),
-        Err(_) => Unfinished("the runtime was shut down".to_owned()),
-    })
+    tokio::task::spawn_blocking(work).await.map_err(Unfinished::ended)
 }
 
 /// Does all of a piece of work on one thread, which may compute for long and wait for a disk: what one step reads is near
@@ -128,7 +133,8 @@ pub(crate) async fn on_one_thread<T: Send + 'static>(
         IS_LANE.set(true);
         runtime.block_on(work)
     };
-    tokio::task::spawn_blocking(on_this).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
+    let done = tokio::task::spawn_blocking(on_this).await;
+    done.map_err(|e| Error::internal("a task did not end").caused_by(Unfinished::ended(e)))?
 }
 
 /// How many lanes may run in a process, for each processor. Of more than these, whoever asks has one.
@@ -323,14 +329,12 @@ mod tests {
             };
             let (whole, steps) = on_one_thread(piece()).await.unwrap();
             assert_eq!(steps, [whole; 2]);
-            for fails in [true, false] {
-                let ended = on_one_thread::<()>(async move {
-                    if fails { Err(Error::invalid("a piece")) } else { panic!("a piece") }
-                });
-                assert!(ended.await.is_err());
-                let after = tokio::task::spawn_blocking(|| (thread::current().id(), IS_LANE.get())).await.unwrap();
-                assert_eq!(after, (whole, false));
-            }
+            let failing = async { Err::<(), _>(Error::invalid("a piece")) };
+            assert_eq!(on_one_thread(failing).await.unwrap_err().message(), "a piece");
+            let panicked = on_one_thread::<()>(async { panic!("a piece") }).await.unwrap_err();
+            assert_eq!(std::error::Error::source(&panicked).unwrap().to_string(), "panicked: a piece");
+            let after = tokio::task::spawn_blocking(|| (thread::current().id(), IS_LANE.get())).await.unwrap();
+            assert_eq!(after, (whole, false));
         });
     }
 

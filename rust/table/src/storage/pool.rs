@@ -23,7 +23,7 @@ static BUFFERS: Mutex<Vec<Large>> = Mutex::new(Vec::new());
 /// A buffer, until it is dropped.
 struct Lent(Option<Large>);
 
-/// An empty buffer with room for so many bytes, and a step at most.
+/// An empty buffer with room for so many bytes at least.
 pub(crate) fn buffer(room: usize) -> io::Result<Large> {
     if !(SMALLEST..=LARGEST).contains(&room) {
         let mut few = Vec::new();
