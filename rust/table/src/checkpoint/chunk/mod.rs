@@ -17,6 +17,7 @@ mod page;
 mod tests;
 mod texts;
 mod tree;
+mod words;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use snap::raw::{Encoder, max_compress_len};
 
 use super::Memory;
 use super::hybrid::{Hybrid, varint, width_of};
+use super::words::Words;
 
 /// Of Thrift's compact form: the type of a field, which stands beside the distance to the field before.
 const I32: u8 = 5;
@@ -22,10 +23,14 @@ const RLE_DICTIONARY: usize = 8;
 /// Memory in which one page after another is compressed.
 pub(in super::super) struct Press {
     encoder: Encoder,
+    /// For texts.
+    words: Words,
     header: Vec<u8>,
     body: Vec<u8>,
     /// The bytes of the body that are not of the page.
     skipped: usize,
+    /// Whether the body is texts, but for the levels before them.
+    are_texts: bool,
     compressed: Vec<u8>,
     /// Memory of leaves that are written.
     kept: Vec<Memory>,
@@ -34,7 +39,8 @@ pub(in super::super) struct Press {
 impl Default for Press {
     fn default() -> Self {
         let [header, body, compressed] = [const { Vec::new() }; 3];
-        Self { encoder: Encoder::new(), header, body, skipped: 0, compressed, kept: Vec::new() }
+        let (encoder, words) = (Encoder::new(), Words::default());
+        Self { encoder, words, header, body, skipped: 0, are_texts: false, compressed, kept: Vec::new() }
     }
 }
 
@@ -53,14 +59,14 @@ impl Press {
     /// Room for the bytes of a page, empty.
     pub(super) fn body(&mut self) -> &mut Vec<u8> {
         self.body.clear();
-        self.skipped = 0;
+        (self.skipped, self.are_texts) = (0, false);
         &mut self.body
     }
 
-    /// Exchanges the bytes of a page for others, of which the first `skipped` are not of it; gives back memory.
+    /// Exchanges the bytes of a page for texts, of which the first `skipped` bytes are not of it; gives back memory.
     pub(super) fn exchange(&mut self, body: &mut Vec<u8>, skipped: usize) {
         std::mem::swap(&mut self.body, body);
-        self.skipped = skipped;
+        (self.skipped, self.are_texts) = (skipped, true);
         body.clear();
     }
 
@@ -78,13 +84,18 @@ impl Press {
     fn page(&mut self, kind: usize, id: u8, members: &[usize]) -> Result<(&[u8], &[u8], usize), ParquetError> {
         let body = self.body.get(self.skipped..).unwrap_or_default();
         if i32::try_from(body.len()).is_err() {
-            return Err(ParquetError::General("a page is longer than Parquet allows".to_owned()));
+            return Err(too_long());
         }
-        let room = max_compress_len(body.len());
-        if self.compressed.len() < room {
-            self.compressed.resize(room, 0);
-        }
-        let length = self.encoder.compress(body, &mut self.compressed).map_err(|e| ParquetError::External(e.into()))?;
+        let length = match self.are_texts {
+            true => self.words.compress(body, &mut self.compressed).ok_or_else(too_long)?,
+            false => {
+                let room = max_compress_len(body.len());
+                if self.compressed.len() < room {
+                    self.compressed.resize(room, 0);
+                }
+                self.encoder.compress(body, &mut self.compressed).map_err(|e| ParquetError::External(e.into()))?
+            }
+        };
         let header = &mut self.header;
         header.clear();
         let number = |out: &mut Vec<u8>, number: usize| {
@@ -97,6 +108,10 @@ impl Press {
         header.extend([0, 0]);
         Ok((&self.header, self.compressed.get(..length).unwrap_or_default(), body.len()))
     }
+}
+
+fn too_long() -> ParquetError {
+    ParquetError::General("a page is longer than Parquet allows".to_owned())
 }
 
 /// Definition levels as they stand in a page, given in runs; nothing where there is but one level.
