@@ -32,7 +32,7 @@ use crate::parallel::working;
 use crate::storage::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
-pub(super) const PIECE_ROWS: usize = 4 * 1024;
+pub(super) const PIECE_ROWS: usize = 1024;
 /// Rows of a row group.
 pub(super) const GROUP_ROWS: usize = 128 * 1024;
 /// Bytes in memory of a row group's actions, which readers must hold.
