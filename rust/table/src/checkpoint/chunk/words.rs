@@ -253,7 +253,7 @@ mod tests {
             length in prop_oneof![65_500..65_600_usize, 0..200_000_usize],
             every in 1..2_000_usize,
         ) {
-            let noise = |at: usize| if at % every == 0 { (at / every) as u8 } else { 0 };
+            let noise = |at: usize| if at.is_multiple_of(every) { (at / every) as u8 } else { 0 };
             let page: Vec<u8> = (0..length).map(|at| unit[at % unit.len()] ^ noise(at)).collect();
             check(&mut Words::default(), &page);
         }
