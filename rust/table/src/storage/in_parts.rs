@@ -37,7 +37,7 @@ impl Remote {
         let refuses = match &clients.blocks {
             Some(blocks) => blocks.are_fair(&*clients.once, &probe).await,
             None => {
-                let put = clients.once.put(&probe, Bytes::from_static(b"{}").into()).await;
+                let put = clients.store.put(&probe, Bytes::from_static(b"{}").into()).await;
                 put.map_err(|e| self.fail("write", e))?;
                 let copied = clients.once.copy_if_not_exists(&probe, &probe).await;
                 copied.is_err_and(|error| finding(&error) == Finding::Taken && is_precondition(&error))

@@ -291,7 +291,8 @@ impl Remote {
             return Ok(());
         }
         let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
-        clients.once.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
+        // Nobody else has the name, so what failed for a moment is tried again.
+        clients.store.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
         let again = self.create(clients, &probe, text.into()).await;
         // A file that stays behind is in nobody's way.
         let _ = clients.once.delete(&probe).await;

@@ -129,7 +129,7 @@ impl Bucket {
         self.state.lock().unwrap().completing = answer;
     }
 
-    /// Answers so many blocks with 503.
+    /// Answers so many blocks with 503, so many files without a condition with 500.
     pub(crate) fn is_busy(&self, times: usize) {
         self.state.lock().unwrap().busy = times;
     }
@@ -301,7 +301,12 @@ fn answer(
         ("PUT", None) => {
             let google = headers.get("x-goog-if-generation-match").is_some_and(|generation| generation == "0");
             let exists = state.objects.contains_key(key) || (state.blocks_in_the_way && state.blocks.contains_key(key));
-            if (google || headers.contains_key("if-none-match")) && !state.careless && exists {
+            let is_conditional = google || headers.contains_key("if-none-match");
+            if state.busy > 0 && !is_conditional {
+                state.busy -= 1;
+                return Answer::error(500, "InternalError");
+            }
+            if is_conditional && !state.careless && exists {
                 return Answer::error(412, "PreconditionFailed");
             }
             let body = match headers.get("x-goog-copy-source") {

@@ -225,3 +225,13 @@ async fn a_server_that_ignores_conditions_is_found_out() {
     assert_eq!(bucket.requests("PUT", "probe"), 2, "asked once");
     assert_eq!(bucket.keys().len(), 3, "{:?}", bucket.keys());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_asks_the_server_is_sent_again() {
+    let bucket = Bucket::start(1000);
+    let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
+    bucket.is_busy(2);
+    assert!(matches!(storage.put_if_absent(&path(0), Bytes::new()).await, Ok(Put::Created)));
+    assert_eq!((bucket.requests("PUT", "probe"), bucket.requests("PUT", &path(0))), (4, 1));
+    assert_eq!(bucket.keys(), [format!("t/{}", path(0))]);
+}
