@@ -29,7 +29,7 @@ the median of RUNS or more runs after a warm-up, least and greatest in brackets,
 above what it had after its imports. Memory for each file of a table that is kept is what the process holds at rest,
 when it has held no less for fifteen seconds. deltic runs at most three times on 5,000,000 files, the floor three times
 always, the peers once on 5,000,000 files and three times where there is no target. A peer whose first run takes more
-than 4 s has three, one that takes more than 20 s has that one, and who needs more than a minute is cut off; the plain
+than 4 s has three, one that takes more than 20 s has that one, and one that needs more than a minute is cut off; the plain
 replay runs once from 100,000 files on, and not on 5,000,000. What a run writes stays until the bench ends, if it is
 small: a file system without a journal searches what was deleted in the last minutes whenever it makes a file, and
 runs would pay for those before them.
