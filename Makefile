@@ -102,7 +102,7 @@ fmt: $(VENV)/installed ## Format everything
 wheel: $(VENV)/installed ## Build a wheel into dist/
 	@maturin build --profile dist --locked --out dist
 
-docs: $(VENV)/debug ## Regenerate the tables in docs/ and build the Rust documentation
+docs: $(VENV)/debug ## Regenerate what docs/ and README have from the code, and build the Rust documentation
 	@$(PY) docs/generate.py
 	@cargo doc --workspace --no-deps --locked --quiet
 

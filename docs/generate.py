@@ -19,7 +19,8 @@ def error_tree() -> str:
 
     def visit(cls: type[BaseException], depth: int) -> None:
         builtin = [base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception]
-        also = f" (also a `{builtin[0]}`)" if builtin else ""
+        article = "an" if builtin and builtin[0][0] in "AEIOU" else "a"
+        also = f" (also {article} `{builtin[0]}`)" if builtin else ""
         own = sorted(name for name in inspect.get_annotations(cls) if not name.startswith("_"))
         attributes = f" Attributes: {', '.join(f'`.{name}`' for name in own)}." if own else ""
         first = re.split(r"(?<=\.)\s", inspect.getdoc(cls) or "", maxsplit=1)[0]
@@ -54,10 +55,10 @@ def figures() -> str:
         case = page.split(f"\n### {title}\n", 1)[1].split("\n###", 1)[0]
         head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in case.strip().splitlines())
         of_million = next(dict(zip(head, row, strict=True)) for row in rows if row[0].endswith("_1m`"))
-        cells = [re.sub(r" \([^)]*\)| [°†]", "", of_million.get(engine, "\N{EN DASH}")) for engine in BESIDE]
+        cells = [re.sub(r" \([^)]*\)| †", "", of_million.get(engine, "\N{EN DASH}")) for engine in BESIDE]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     machine = page.splitlines()[2].split("; ")[0]
-    return "\n".join([*lines, "", f"{machine}; medians, and the most memory beyond what importing takes.", ""])
+    return "\n".join([*lines, "", f"{machine}; medians (° one run) and the most memory beyond what importing takes.", ""])
 
 
 GENERATED = {"errors.md": error_tree, "../README.md": figures}

@@ -24,7 +24,7 @@ def main() -> None:
         (F.col("id") % 12 + 1).cast("int").alias("month"),
         (F.col("id") * 7 % 500 / 10).alias("amount"),
     )
-    # One task per month and no more, so that every partition gets one file.
+    # All rows of a month go to one task, so that every partition gets one file.
     commit = deltic.spark.write(orders.repartition(12, "month"), uri, partition_by=["month"])
     print(f"version {commit.version}: {commit.num_added_files} files")
 

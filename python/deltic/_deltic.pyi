@@ -1,6 +1,6 @@
 """The Rust core as Python sees it. Not an interface for users: `deltic` is.
 
-Text is JSON where a docstring in `deltic` says so; bytes are versioned serialised plans that only this module reads.
+Text that `deltic` parses is JSON; bytes are versioned serialised plans that only this module reads.
 """
 
 from typing import Any, final

@@ -98,7 +98,7 @@ class Snapshot:
 
     @property
     def num_files(self) -> int:
-        """Number of data files in this version. The first call replays the log."""
+        """Number of data files in this version: from its checksum file, or else by replaying the log."""
         return self._core.num_files()
 
     def transaction_version(self, app_id: str) -> int | None:
@@ -118,8 +118,8 @@ class Snapshot:
 
         Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
         partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
-        can have statistics, named by its dotted path, the bounds typed. A struct that would have no fields is left out:
-        `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the log's
+        can have statistics, named by its dotted path, the bounds typed. A struct that would have no fields is left out,
+        such as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the log's
         precision (PROTOCOL.md: "Per-file Statistics").
         """
         return reader(self._core.files(optional_text(filter, "filter")))
@@ -129,9 +129,10 @@ class Snapshot:
 
         `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
         `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as
-        `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons, AND, OR, NOT, IN, BETWEEN,
-        LIKE 'prefix%', IS [NOT] NULL, typed literals (DATE '2013-07-01'), nested fields with dots, back-ticked names;
-        three-valued logic, and a row is kept when the filter is TRUE. A backslash in a text literal stands for itself,
+        `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN,
+        BETWEEN, LIKE 'prefix%' with ESCAPE, IS [NOT] NULL, literals with their type before them (DATE '2013-07-01',
+        TIMESTAMP, TIMESTAMP_NTZ, FLOAT, DOUBLE, X'00ff'), nested fields with dots, back-ticked names; three-valued logic,
+        and a row is kept when the filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a text literal stands for itself,
         not for an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
@@ -155,7 +156,7 @@ class Snapshot:
 class Table:
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
-    `uri`: a path, or a URL: `s3://`, `az://`, `abfss://`, `gs://`, `file://`, `memory://`. `storage_options`: the
+    `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
     store's settings, such as `{"aws_region": "eu-west-1"}`; they stay out of `repr` and of error messages. A shared
     access signature in an Azure URL becomes one of them.
 
@@ -178,9 +179,10 @@ class Table:
         storage_options: Mapping[str, str] | None = None,
         cache_bytes: int | None = None,
     ) -> None:
-        """Keep the location and the configuration; `InvalidInputError` for a location deltic cannot read.
+        """Keep the location and the configuration.
 
-        At most `cache_bytes` (512 MiB by default, 0 for none) of the log's columns stay in memory for the next plan.
+        Raises `InvalidInputError` for a location that is no path or URL and for an unknown storage option,
+        `UnsupportedFeatureError` for a scheme that deltic has no store for. At most `cache_bytes` (512 MiB by default, 0 for none) of the log's columns stay in memory for the next plan.
         """
         where, self._options = place(uri, storage_options)
         self._cache_bytes = whole(cache_bytes, "cache_bytes")
@@ -210,7 +212,8 @@ class Table:
 
         `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Commits have the time they
         carry where the table has in-commit timestamps enabled, else the modification time of their file
-        (PROTOCOL.md: "In-Commit Timestamps"). Times before the first commit and after the newest have no version.
+        (PROTOCOL.md: "In-Commit Timestamps"). Times before the first commit and after the newest have no version: they raise
+        `TableNotFoundError`.
 
         Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
         are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
@@ -247,9 +250,9 @@ class Table:
         """Read the rows that the commits from `start` to `end` changed, both included: the change data feed.
 
         `start` (version 0) and `end` (the latest): versions, or times as in `snapshot`; an end in the future means the
-        latest version. Rows have the schema of the last version and three more columns: `_change_type` (insert,
-        delete, update_preimage or update_postimage), `_commit_version` and `_commit_timestamp`. `columns`: those to
-        return, of all these; `filter`: as in `Snapshot.plan`, over all these.
+        latest version. Rows have the schema of the last version and three more columns: `_change_type` (text:
+        insert, delete, update_preimage or update_postimage), `_commit_version` (int64) and `_commit_timestamp`
+        (microseconds, UTC). `columns`: those to return, of all these; `filter`: as in `Snapshot.plan`, over all these.
 
         Raises `TableNotFoundError` when there is no such version or its commit is no longer in the log,
         `InvalidInputError` when the range ends before it starts, when `delta.enableChangeDataFeed` was not true in all
@@ -285,7 +288,7 @@ class Table:
         That is: the version's checksum file against the replayed log, `_last_checkpoint` against the checkpoints that
         are there, and the checkpoint in use against the commits before it, as far as they are still in the log. With
         `files`, also whether every live data file and deletion vector file is in the store with its size: one request
-        a file. Nothing is repaired or written.
+        a file. A checkpoint in parts that lacks some is told, too. Nothing is repaired or written.
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
         """
@@ -310,8 +313,12 @@ class Table:
         `operation`: its name in the history. `isolation`: "Serializable", "WriteSerializable" or "SnapshotIsolation"
         instead of the table's `delta.isolationLevel`. `user_metadata`: text, or an object to be stored as JSON, for the
         commit's `userMetadata`. `app_id` and `app_version`: a transaction of an application that must happen once; if
-        the table has it or a later one already, nothing is written (`Transaction.replayed`). `max_attempts`: how often
-        to try before giving up, when other writers keep winning. `commit_empty`: commit even if nothing was done.
+        the table has it or a later one already, nothing is written (`Transaction.replayed`); give both or neither.
+        `max_attempts`: how often to try before giving up, when other writers keep winning; 10,000 times by default, and
+        for a quarter of an hour at most. `commit_empty`: commit even if nothing was done.
+
+        The block begins with `TableNotFoundError` when there is no table, and `UnsupportedFeatureError` when it has
+        features deltic does not write.
         """
         options = {
             "operation": text(operation, "operation"),
@@ -330,7 +337,10 @@ class Table:
         )
 
     def remembers(self) -> bool:
-        """Whether the next transaction builds on what a commit through this object left, without asking the store."""
+        """Whether a commit through this object left something to build on.
+
+        The next transaction does so, without asking the store, if it begins within a minute and has no `app_id`.
+        """
         return self._base is not None
 
     def _remember(self, base: _deltic.Base | None) -> None:
@@ -360,7 +370,7 @@ class Table:
         file instead of the commits, which stay where they are; the table is the same. One that is there already is left
         alone (PROTOCOL.md: "Log Compaction Files").
 
-        Raises `InvalidInputError` for less than two commits, or when one of them is no longer in the log.
+        Raises `InvalidInputError` for fewer than two commits, or when one of them is no longer in the log.
         """
         return self._core.compact_log(whole(start, "start"), whole(end, "end"))
 
@@ -372,7 +382,8 @@ class Table:
         that is as good as before; call this again to go on. New tables have it from the start by the property alone
         (PROTOCOL.md: "Row Tracking").
 
-        Raises `InvalidInputError` when a file's statistics do not say how many rows it has, and what commits raise.
+        Raises `InvalidInputError` when a file's statistics do not say how many rows it has or the table has suspended
+        row tracking (`delta.rowTrackingSuspended`), and what commits raise.
         """
         attempts = whole(max_attempts, "max_attempts", 1)
         self._remember(None)
@@ -380,7 +391,11 @@ class Table:
         return version
 
     def request_counts(self) -> dict[str, int]:
-        """How many requests of each kind this object has sent to its store, for tests and measurements."""
+        """What this object has asked of its store, for tests and measurements.
+
+        `lists`, `gets`, `heads`, `puts` and `deletes` are requests, `bytes_read` and `bytes_written` bytes. Requests to
+        DynamoDB are not counted.
+        """
         return self._core.request_counts()
 
     def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None, int | None]]:

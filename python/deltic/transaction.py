@@ -32,7 +32,7 @@ class Commit:
     """A commit that has landed.
 
     `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when the
-    application's transaction was in the table already. `num_added_files`: data files added. `metrics`: the commit's
+    application's transaction was in the table already; `version` is then one that has it. `num_added_files`: data files added. `metrics`: the commit's
     `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
     """
 
@@ -213,13 +213,16 @@ class Transaction:
         properties: Mapping[str, str] | None = None,
         unset: Sequence[str] = (),
     ) -> None:
-        """Change the table's metadata, once in a transaction and before rows are written; what is None stays.
+        """Change the table's metadata, once in a transaction: after its reads and removals, before it appends.
+
+        What is None stays.
 
         `schema`: the whole new schema, a `pyarrow.Schema` or anything with `__arrow_c_schema__`; nullable columns may
         be added. `properties`: to set; the features they need are added to the protocol. `unset`: those to take away.
 
         Raises `InvalidInputError` for metadata that no table may have or go to from what it has (PROTOCOL.md: "Change
-        Metadata"), `UnsupportedFeatureError` for what deltic could not write afterwards.
+        Metadata"), `UnsupportedFeatureError` for what deltic could not write afterwards. Row tracking is enabled by
+        `Table.enable_row_tracking`.
         """
         core = self._core()
         if not self.replayed:
@@ -234,7 +237,11 @@ class Transaction:
         self.set_metadata(properties=properties)
 
     def add_feature(self, name: str) -> None:
-        """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features")."""
+        """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
+
+        Raises `InvalidInputError` for a feature that nobody knows or that needs another first, `UnsupportedFeatureError`
+        for one that deltic does not follow.
+        """
         core = self._core()
         if not self.replayed:
             core.add_feature(text(name, "name"))

@@ -14,7 +14,7 @@ from conftest import ROOT
 
 import deltic
 
-MODULES = ["deltic", "deltic.errors", "deltic.scan", "deltic.table", "deltic.write"]
+MODULES = ["deltic", "deltic.errors", "deltic.scan", "deltic.table", "deltic.transaction", "deltic.write"]
 
 
 @pytest.mark.parametrize("name", MODULES)

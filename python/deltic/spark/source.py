@@ -57,15 +57,16 @@ def register(spark: SparkSession) -> None:
     Reading: `spark.read.format("deltic").option("filter", "month = 7").load(uri)`. Options: `filter`, in the syntax of
     `deltic.Snapshot.plan`; `version` or `timestamp`; `partitions`; and the store's settings with the prefix `storage.`.
     A schema given with `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast
-    after `load`. With the option `pushdown` set to `true`, Spark's own
-    filters are pushed down too (pyspark 4.1 and newer).
+    after `load`. With the option `pushdown` set to `true`, Spark's own filters are pushed down too (pyspark 4.1 and
+    newer).
 
     `pushdown` is for a DataFrame that serves one query with one filter on it. Spark keeps a single pushed plan for each
     `load()`: when the same DataFrame is queried twice, or joined with itself, with different filters, Spark 4.1 and 4.2
     may read one with the files and the filter of the other. Without the option, every query is planned in full.
 
     Writing: `df.write.format("deltic").mode("append").option("partition_by", "year,month").save(uri)`. Modes: append
-    and overwrite. Options: those of `deltic.spark.write` by the same names, `properties` as JSON text.
+    and overwrite. Options: those of `deltic.spark.write` by the same names, `properties` as JSON text, and the store's
+    settings with the prefix `storage.`.
 
     Streams are refused: `foreachBatch` with `deltic.spark.write(df, uri, app_id=..., app_version=batch_id)` writes one.
 
