@@ -257,6 +257,17 @@ async fn a_few_bytes_do_not_become_gigabytes_of_text() {
     check_refused("two dictionaries", &read_checkpoint(twice.bytes()).await.unwrap_err(), "more than one dictionary");
 }
 
+#[tokio::test]
+async fn pages_that_end_before_their_row_group_are_corrupt() {
+    let text = [&1_u32.to_le_bytes()[..], b"a"].concat();
+    let file = |rows| {
+        let chunk = data_page(5, 1, Encoding::PLAIN, &text);
+        File { message: PATH, codec: Compression::UNCOMPRESSED, rows, chunk, has_dictionary: false }
+    };
+    assert_eq!(read_checkpoint(file(1).bytes()).await.unwrap(), 1);
+    check_refused("a page is missing", &read_checkpoint(file(3).bytes()).await.unwrap_err(), "2 rows less than");
+}
+
 /// The decoder of the parquet crate panics over a text of less than no bytes.
 #[tokio::test]
 async fn what_the_decoder_panics_over_is_a_corrupt_file_when_a_checkpoint_is_written() {

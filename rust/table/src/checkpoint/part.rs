@@ -90,7 +90,7 @@ pub(crate) struct Decode {
     pub(crate) views: bool,
     /// The rows to decode; all when `None`.
     pub(crate) rows: Option<RowSelection>,
-    /// Rows of a batch at most; as many as there are when `None`.
+    /// Rows of a batch at most; [`BATCH_ROWS`] when `None`.
     pub(crate) batch_rows: Option<usize>,
     /// Bytes of texts that a batch aims at.
     pub(crate) batch_bytes: Option<usize>,
@@ -424,6 +424,10 @@ impl Part {
         let mut node = schema.root_schema();
         let mut level = 0;
         for name in self.leaves.get(leaf).into_iter().flatten().take(depth) {
+            // Of two nodes with one name the first may be a leaf.
+            if !node.is_group() {
+                break;
+            }
             let Some(child) = node.get_fields().iter().find(|field| field.name() == name) else { break };
             level += u32::from(child.is_optional() || child.get_basic_info().repetition() == Repetition::REPEATED);
             node = child;
@@ -528,9 +532,15 @@ impl Part {
             let end = start.checked_add(u64::try_from(column.compressed_size()).ok()?)?;
             (end <= self.size).then_some(start..end)
         };
-        leaves.iter().map(range).collect::<Option<_>>().ok_or_else(|| {
+        let chunks: Vec<_> = leaves.iter().map(range).collect::<Option<_>>().ok_or_else(|| {
             Error::corrupt("a column chunk lies outside the Parquet file, or is missing").in_file(&self.path)
-        })
+        })?;
+        // Nobody reads a file many times because its footer says so.
+        let bytes = chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.end.saturating_sub(chunk.start)));
+        if bytes > self.size {
+            return Err(Error::corrupt("the Parquet file uses bytes twice").in_file(&self.path));
+        }
+        Ok(chunks)
     }
 }
 

@@ -12,7 +12,9 @@ use super::memory::Pool;
 
 /// Bytes of a piece, once there are that many.
 const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes of the first one: most leaves are a few bytes.
 const LEAST_BYTES: usize = 4 * 1024;
+
 /// Bytes that grow.
 pub(super) struct Pieces {
     pool: Arc<Pool>,
@@ -49,7 +51,7 @@ impl Pieces {
         }
     }
 
-    /// Most leaves are a few bytes.
+    /// With an empty piece behind the others.
     fn grow(&mut self) {
         let mut bytes = match self.length {
             small @ ..PIECE_BYTES => Vec::with_capacity(small.max(LEAST_BYTES)),

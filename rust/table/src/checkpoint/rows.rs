@@ -14,11 +14,13 @@ use super::memory::Pool;
 use super::part::{Decode, Fetched, Part, unreadable};
 use crate::error::{Error, Result, corrupt_parquet};
 
-/// Rows of a row group, decoded as they are asked for; no more than the footer says.
+/// Rows of a row group, decoded as they are asked for: as many as the footer says, or those that were chosen of them.
 pub(crate) struct PartRows {
     reader: ParquetRecordBatchReader,
     /// Members of `add` that are decoded directly.
     texts: Vec<(String, TextViews)>,
+    /// Whether all rows were asked for.
+    is_whole: bool,
     left: usize,
     path: String,
 }
@@ -26,7 +28,7 @@ pub(crate) struct PartRows {
 impl PartRows {
     /// Of what was fetched. With a pool long texts of `add` are views into its memory, wherever that is possible.
     pub(super) fn new(part: &Part, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<Self> {
-        let (left, path) = (part.rows(fetched.group()), part.path().to_owned());
+        let (left, path, is_whole) = (part.rows(fetched.group()), part.path().to_owned(), how.rows.is_none());
         let mut others = fetched.leaves().to_vec();
         let mut texts = Vec::new();
         for leaf in fetched.leaves() {
@@ -45,7 +47,7 @@ impl PartRows {
                 Err(stop) => return Err(unreadable(stop, &path)),
             }
         }
-        Ok(Self { reader: part.decode_leaves(fetched, how, &others)?, texts, left, path })
+        Ok(Self { reader: part.decode_leaves(fetched, how, &others)?, texts, is_whole, left, path })
     }
 
     /// Rows with the members of `add` that are decoded directly.
@@ -80,7 +82,13 @@ impl Iterator for PartRows {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.reader.next()?.map_err(|e| corrupt_parquet(&self.path, e.into()));
+        let Some(batch) = self.reader.next() else {
+            // Pages that end early end the reader without a word.
+            let missing = std::mem::take(&mut self.left);
+            let message = format!("a row group has {missing} rows less than the footer says");
+            return (self.is_whole && missing > 0).then(|| Err(Error::corrupt(message).in_file(&self.path)));
+        };
+        let batch = batch.map_err(|e| corrupt_parquet(&self.path, e.into()));
         let within = |batch: RecordBatch| {
             self.left = self
                 .left

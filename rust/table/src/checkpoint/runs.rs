@@ -43,6 +43,8 @@ const STEP_BYTES: usize = 16 * 1024 * 1024;
 /// Rows decoded together at most, and at least, however long a footer says that they are.
 const READ_ROWS: usize = 8 * 1024;
 const FEW_ROWS: usize = 128;
+/// Bytes of pages that may stay in memory whatever is used of them.
+const SMALL_PAGES: usize = 32 * 1024;
 /// Bytes of rows that go into row groups together where no order asks for more.
 const UNSORTED_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes in memory of rows encoded together.
@@ -395,13 +397,13 @@ fn without_paths(adds: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)?)
 }
 
-/// Rows whose texts do not keep pages in memory of which they are the smaller part.
+/// Rows whose texts do not keep pages in memory of which they are a small part.
 fn without_pages(rows: RecordBatch) -> Result<RecordBatch> {
     let compact = |column: &ArrayRef| match column.as_string_view_opt() {
         Some(texts) => {
             let pages: usize = texts.data_buffers().iter().map(|page| page.len()).sum();
             // Batches of a row group share the pages on their borders.
-            let is_waste = pages / 4 > texts.total_buffer_bytes_used().max(READ_ROWS);
+            let is_waste = pages > SMALL_PAGES && pages / 4 > texts.total_buffer_bytes_used();
             if is_waste { Arc::new(texts.gc()) as ArrayRef } else { column.clone() }
         }
         None => column.clone(),

@@ -52,7 +52,7 @@ trait Values: Send {
     /// The bytes of the page behind `levels`, which are left in `press`, with how they are encoded. Begins the next page.
     fn page(&mut self, levels: &[u8], press: &mut Press) -> Encoding;
 
-    /// How many values there are, and they themselves, in the dictionary, if any page refers to it.
+    /// How many values there are in the dictionary, and they themselves, for pages that refer to them.
     fn dictionary(&mut self, out: &mut Vec<u8>) -> usize;
 
     /// Memory that the next one may use.

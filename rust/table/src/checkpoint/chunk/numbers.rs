@@ -117,7 +117,7 @@ impl Number for f64 {
     }
 
     fn is_nan(self) -> bool {
-        Self::is_nan(self)
+        f64::is_nan(self)
     }
 
     fn statistics(Bounds { min, max, nans }: &Bounds<Self>, nulls: u64) -> Statistics {
@@ -291,7 +291,8 @@ impl<N: Number> Dictionary<N> {
 fn place<N: Number>(places: &[u16], numbers: &[N], number: N) -> Option<usize> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mask = places.len() - 1;
-    let mut at = (number.bits().wrapping_mul(ODD) >> 32) as usize & mask;
+    // The upper bits of the product, which all bits of the number have a part in: those of round numbers are the upper ones.
+    let mut at = number.bits().wrapping_mul(ODD).rotate_left(places.len().trailing_zeros()) as usize & mask;
     loop {
         let code = *places.get(at)?;
         if code == FREE || numbers.get(usize::from(code)).is_some_and(|there| there.bits() == number.bits()) {

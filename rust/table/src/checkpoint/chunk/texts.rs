@@ -61,11 +61,18 @@ impl Texts {
 impl Bounds {
     fn widen(&mut self, text: &[u8]) {
         if self.min.as_deref().is_none_or(|min| text < min) {
-            self.min = Some(text.to_vec());
+            Self::replace(&mut self.min, text);
         }
         if self.max.as_deref().is_none_or(|max| text > max) {
-            self.max = Some(text.to_vec());
+            Self::replace(&mut self.max, text);
         }
+    }
+
+    /// In the same memory: in ascending order, each text is the greatest so far.
+    fn replace(bound: &mut Option<Vec<u8>>, text: &[u8]) {
+        let bound = bound.get_or_insert_default();
+        bound.clear();
+        bound.extend_from_slice(text);
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Header {
     pub(super) are_runs: [bool; 2],
     pub(super) repetition: usize,
     pub(super) definition: usize,
-    pub(super) is_plain: bool,
+    pub(super) is_stored: bool,
 }
 
 impl Header {
@@ -108,7 +108,7 @@ impl Header {
                 (4, I32) => self.encoding = Encoding::of(thrift.int()?),
                 (5, I32) => self.definition = length(thrift)?,
                 (6, I32) => self.repetition = length(thrift)?,
-                (7, FALSE) => self.is_plain = true,
+                (7, FALSE) => self.is_stored = true,
                 _ => thrift.skip(kind, MAX_DEPTH)?,
             }
         }

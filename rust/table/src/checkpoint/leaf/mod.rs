@@ -131,6 +131,9 @@ impl Drop for Lent {
                 *buffer = Vec::new();
             }
         }
+        if scratch.codes.capacity() > KEPT_BUFFER / size_of::<u32>() {
+            scratch.codes = Vec::new();
+        }
         if let Ok(mut waiting) = WAITING.try_lock()
             && waiting.len() < MOST_WAITING
         {

@@ -267,7 +267,7 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<Packed<'c>>> {
         let levels = match header.kind {
             DATA_PAGE => Levels::Inside(header.are_runs),
             DICTIONARY_PAGE => Levels::Inside([true; 2]),
-            DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_plain),
+            DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_stored),
             // Index pages, and what was invented since, may be left out.
             _ => continue,
         };

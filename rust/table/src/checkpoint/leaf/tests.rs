@@ -13,7 +13,7 @@ use arrow_array::{
     StringArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{BooleanBuffer, NullBuffer};
-use arrow_schema::{Field, Fields, Schema};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use arrow_select::filter::filter;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
@@ -172,7 +172,7 @@ fn written(batch: &RecordBatch, layout: &Layout) -> Bytes {
     Bytes::from(out)
 }
 
-/// The first entry in the order of the map's reading: the last one of the key, else of the other.
+/// The value of each row: that of the last entry with the first key, else of the last one with the other.
 fn expected_entries(batch: &RecordBatch, keys: [&str; 2]) -> Vec<Option<String>> {
     let add = batch.column(0).as_struct();
     let map = add.column_by_name("map").unwrap().as_map();

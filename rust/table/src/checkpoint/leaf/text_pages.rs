@@ -8,10 +8,25 @@ use super::page::{Encoding, Opened, Packed, Pages, Step, dictionary as packed_di
 use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, Lent, NO_UTF8, Scratch, Stop};
 
-/// Texts may take this much, and so much more for each byte of the pages: a dictionary makes a little endlessly much.
+/// Texts may take this much, and so much more for each byte of the pages and for each row: a dictionary makes a little
+/// endlessly much. Those that are read and not kept take time alone, and may be as long as the general decoder allows.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
-const TEXT_RATIO: usize = 8;
+const KEPT: Allowance = Allowance { of_byte: 8, of_row: 256 };
+const READ: Allowance = Allowance { of_byte: 1024, of_row: 4096 };
 pub(super) const TOO_MUCH_TEXT: Stop = Stop::Broken("a dictionary makes more text than a file of this size has");
+
+struct Allowance {
+    of_byte: usize,
+    of_row: usize,
+}
+
+impl Allowance {
+    /// For pages of so many bytes.
+    fn of(&self, bytes: usize, rows: usize) -> usize {
+        let of_rows = FREE_TEXT.saturating_add(rows.saturating_mul(self.of_row));
+        bytes.saturating_mul(self.of_byte).max(of_rows)
+    }
+}
 
 /// How far the pages of a leaf were read.
 pub(crate) struct TextPages {
@@ -21,6 +36,8 @@ pub(crate) struct TextPages {
     at: usize,
     /// Bytes of the pages so far.
     read: usize,
+    /// Bytes of the texts that were shown.
+    shown: usize,
 }
 
 enum Dictionary {
@@ -44,13 +61,15 @@ pub(super) struct TextPage<'p> {
     /// Which rows have a text.
     pub(super) there: BooleanBuffer,
     pub(super) texts: Texts<'p>,
-    /// How long the texts of all pages so far may be together.
+    /// How long the texts of all pages so far may be together, if they are kept.
     pub(super) most: usize,
+    /// The same if they are not.
+    most_read: usize,
 }
 
 impl TextPages {
     pub(crate) fn new() -> Self {
-        Self { scratch: Lent::new(), dictionary: Dictionary::Unread, at: 0, read: 0 }
+        Self { scratch: Lent::new(), dictionary: Dictionary::Unread, at: 0, read: 0, shown: 0 }
     }
 
     /// Shows `read` the texts of the pages that are whole in `chunk`, as they stand there; of `rows` alone if given, where
@@ -63,26 +82,31 @@ impl TextPages {
         rows: Option<&BooleanBuffer>,
         mut read: impl FnMut(&[Option<&str>]) -> T,
     ) -> Decoded<(Vec<T>, usize)> {
-        let (mut done, mut shown) = (Vec::new(), self.at);
+        let (mut done, mut row, mut bytes) = (Vec::new(), self.at, self.shown);
         let length = self.show(chunk, is_last, rows, |page| {
-            let TextPage { there, texts: mut values, .. } = match page {
+            let TextPage { there, texts: mut values, most_read, .. } = match page {
                 Shown::Page(page) => page,
                 Shown::Unwanted(count) => {
-                    shown += count;
+                    row += count;
                     done.push(read(&vec![None; count]));
                     return Ok(());
                 }
             };
             let mut texts = Vec::with_capacity(there.len());
             for slot in 0..there.len() {
-                let bytes = if there.value(slot) { Some(values.text()?) } else { None };
-                let wanted = bytes.filter(|_| rows.is_none_or(|rows| rows.value(shown + slot)));
-                texts.push(wanted.map(|bytes| from_utf8(bytes).map_err(|_| NO_UTF8)).transpose()?);
+                let text = if there.value(slot) { Some(values.text()?) } else { None };
+                let wanted = text.filter(|_| rows.is_none_or(|rows| rows.value(row + slot)));
+                bytes += wanted.map_or(0, <[u8]>::len);
+                if bytes > most_read {
+                    return Err(TOO_MUCH_TEXT);
+                }
+                texts.push(wanted.map(|text| from_utf8(text).map_err(|_| NO_UTF8)).transpose()?);
             }
-            shown += there.len();
+            row += there.len();
             done.push(read(&texts));
             Ok(())
         })?;
+        self.shown = bytes;
         Ok((done, length))
     }
 
@@ -97,7 +121,7 @@ impl TextPages {
         if chunk.physical != PhysicalType::BYTE_ARRAY {
             return Err(Stop::Rare);
         }
-        let Self { scratch: Lent(scratch), dictionary, at, read } = self;
+        let Self { scratch: Lent(scratch), dictionary, at, read, .. } = self;
         let Scratch { pages: buffers, dictionary: buffer, codes } = scratch;
         let mut pages = Pages::resumed(chunk, *at, is_last, rows)?;
         let mut pass = Pass { chunk, read, codes, show };
@@ -183,8 +207,8 @@ impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
         };
         let there = page.defined(self.chunk, self.chunk.max_definition)?;
         *self.read += page.data.len();
-        let most = self.read.saturating_mul(TEXT_RATIO).max(FREE_TEXT);
+        let [most, most_read] = [KEPT, READ].map(|allowance| allowance.of(*self.read, self.chunk.rows));
         let texts = Texts::of(&page, there.count_set_bits(), known, self.codes)?;
-        (self.show)(Shown::Page(TextPage { there, texts, most }))
+        (self.show)(Shown::Page(TextPage { there, texts, most, most_read }))
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<S
     let (mut valid, mut end) = (BooleanBufferBuilder::new(chunk.rows), 0);
     offsets.push(end);
     TextPages::new().show(chunk, true, rows, |shown| {
-        let TextPage { there, mut texts, most } = match shown {
+        let TextPage { there, mut texts, most, .. } = match shown {
             Shown::Unwanted(count) => {
                 offsets.resize(offsets.len() + count, end);
                 valid.append_n(count, false);

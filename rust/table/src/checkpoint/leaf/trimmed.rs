@@ -30,6 +30,8 @@ pub(crate) struct Trimmed {
     nulls: Option<NullBuffer>,
     /// In order; what the texts of a page share may be shared by those of the pages after it.
     runs: Vec<Run>,
+    /// How long the texts are whole.
+    whole: usize,
 }
 
 /// Pages whose texts share something.
@@ -90,12 +92,12 @@ impl Trimming {
 
     /// The texts, when all were read, and the memory that they are in, with what `beside` appends to it.
     pub(super) fn finish_with<T>(self, beside: impl FnOnce(&mut Large) -> T) -> (Trimmed, Bytes, T) {
-        let Runs { mut memory, valid, runs, .. } = self.runs;
+        let Runs { mut memory, valid, runs, whole, .. } = self.runs;
         drop(self.pages);
         let length = memory.len();
         let made = beside(&mut memory);
         let memory = memory.into_bytes();
-        let trimmed = Trimmed { rows: valid.len(), rest: memory.slice(..length), nulls: nulls(valid), runs };
+        let trimmed = Trimmed { rows: valid.len(), rest: memory.slice(..length), nulls: nulls(valid), runs, whole };
         (trimmed, memory, made)
     }
 
@@ -137,7 +139,7 @@ impl Runs {
         let (start, count) = (self.memory.len(), page.there.count_set_bits());
         // What few of them share is seldom shared by not all, and all are looked at once more when they are packed.
         for step in [SAMPLE, 1] {
-            let shared = Shared::of(page.texts.clone(), count, step)?;
+            let shared = Shared::of(page.texts.clone(), count, step, most)?;
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
                 let room = chunk.likely().saturating_sub(chunk.rows.saturating_mul(of_each));
@@ -218,13 +220,18 @@ impl Run {
 }
 
 impl Shared {
-    /// Of one in `step` of so many texts, which is not 0.
-    fn of(texts: Texts<'_>, count: usize, step: usize) -> Decoded<Self> {
+    /// Of one in `step` of so many texts, which is not 0 and which are so long at `most`.
+    fn of(texts: Texts<'_>, count: usize, step: usize, most: usize) -> Decoded<Self> {
         let mut all = texts.clone();
         let first = all.text()?;
         let (mut prefix, mut suffix, mut shortest, mut longest) = (first, first, first.len(), first.len());
+        let mut whole = first.len();
         for at in 1..count {
             let text = all.text()?;
+            whole += text.len();
+            if whole > most {
+                return Err(TOO_MUCH_TEXT);
+            }
             if at % step != 0 {
                 continue;
             }
@@ -311,7 +318,8 @@ impl Trimmed {
     pub(crate) fn whole(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<StringArray> {
         // Most texts are as long as others.
         let saved = self.runs.first().map_or(0, |run| run.shared.saved());
-        let mut bytes = Vec::with_capacity(count.saturating_mul(self.rest.len() / self.rows.max(1) + saved + 1));
+        let likely = count.saturating_mul(self.rest.len() / self.rows.max(1) + saved + 1);
+        let mut bytes = Vec::with_capacity(likely.min(self.whole));
         let mut offsets = Vec::with_capacity(count + 1);
         offsets.push(0);
         let mut valid = BooleanBufferBuilder::new(count);

@@ -12,11 +12,9 @@ use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
 use super::page::{self, Encoding, Packed};
-use super::values::TextDictionary;
+use super::values::{CUT_OFF, TextDictionary};
 use super::{Chunk, Decoded, NO_SUCH_CODE, NO_UTF8, Stop};
 use crate::checkpoint::memory::Pool;
-
-const CUT_OFF: Stop = Stop::Broken("the values of a page are cut off");
 
 /// The texts of a leaf that does not repeat, from some row on.
 pub(crate) struct TextViews {

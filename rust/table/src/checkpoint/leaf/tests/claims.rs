@@ -76,10 +76,34 @@ fn a_page_that_claims_more_than_there_can_be_is_not_believed() {
     let data = [counted(run(1 << 16, 1)), vec![1], run(1 << 16, 0)].concat();
     let bytes = [page(2, 1, 0, &text(&long)), page(0, 1 << 16, 8, &data)].concat();
     let leaf = chunk(&bytes, (1, 0), 1 << 16);
-    let whole = array(leaf, &arrow_schema::DataType::Utf8, None).map(|_| ());
-    for found in [whole, trimmed(leaf).map(|_| ())] {
+    let whole = array(leaf, &DataType::Utf8, None).map(|_| ());
+    for found in [whole, trimmed(leaf).map(|_| ()), texts_by_page(leaf, None, |_| ()).map(|_| ())] {
         assert!(matches!(found, Err(Stop::Broken(what)) if what.contains("more text")), "{found:?}");
     }
+}
+
+#[test]
+fn one_text_may_be_that_of_many_rows() {
+    const ROWS: u32 = 600_000;
+    let text = "d".repeat(120);
+    let data = [counted(run(ROWS, 1)), vec![1], run(ROWS, 0)].concat();
+    let bytes = [page(2, 1, 0, &counted(text.clone().into_bytes())), page(0, ROWS, 8, &data)].concat();
+    let leaf = chunk(&bytes, (1, 0), ROWS as usize);
+    let found = array(leaf, &DataType::Utf8, None).unwrap();
+    assert!(found.as_string::<i32>().iter().all(|found| found == Some(&text)));
+    let shown = texts_by_page(leaf, None, |texts| texts.iter().filter(|found| **found == Some(&text)).count());
+    assert_eq!(shown.unwrap(), [ROWS as usize]);
+}
+
+#[test]
+fn a_long_text_before_short_ones_takes_no_room_for_them() {
+    let (long, short) = ("x".repeat(1 << 20), |row: usize| format!("y{row:04}"));
+    let texts = |texts: Vec<String>| -> Vec<u8> { texts.into_iter().flat_map(|text| counted(text.into())).collect() };
+    let of_page = |rows: u32, plain: Vec<u8>| page(0, rows, 0, &[counted(run(rows, 1)), plain].concat());
+    let bytes = [of_page(1, texts(vec![long])), of_page(1000, texts((0..1000).map(short).collect()))].concat();
+    let whole = trimmed(chunk(&bytes, (1, 0), 1001)).unwrap().whole(1..1001, 1000).unwrap();
+    assert!(whole.iter().enumerate().all(|(row, found)| found == Some(&short(row))));
+    assert!(whole.values().capacity() <= (1 << 20) + 5000, "{}", whole.values().capacity());
 }
 
 #[test]
