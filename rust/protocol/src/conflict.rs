@@ -550,7 +550,7 @@ impl Case<'_> {
     }
 
     fn duplicates(&mut self) -> Result<()> {
-        // Only a backfill changes actions, and no path.
+        // Only a backfill changes actions; it takes out files, and adds none.
         let broken =
             |e: Error| Error::internal("rebasing made a commit that adds or removes a file twice").caused_by(e);
         if self.is_backfill() { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }

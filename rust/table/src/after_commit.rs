@@ -1,8 +1,8 @@
 //! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, and now and then
 //! a look for log files that have expired.
 //!
-//! The commit stands whatever happens here: failures are reported, never raised. Only of one that builds on a version that
-//! nobody looked for at the time it is found out, too, whether it does stand.
+//! The commit stands whatever happens here: failures are reported, never raised. Only that the version which it builds on
+//! is still there is found out, too, without which it does not stand.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 
@@ -46,19 +46,27 @@ pub struct Base {
     pub checksum: Option<VersionChecksum>,
     /// Its files, if there are few enough to be kept in mind.
     trail: Option<Arc<Trail>>,
-    /// The length of its commit, if a commit of the handle's own left all this: nobody has looked at the log since.
+    /// The length of its commit, by which the table is known again, if the log has it.
     commit_length: Option<u64>,
+    /// Whether a commit of the handle's own left all this: nobody has looked at the log since.
+    is_remembered: bool,
 }
 
 impl Base {
     /// What a snapshot knows.
     pub async fn of(snapshot: &Snapshot) -> Result<Self> {
         let (state, checksum) = (state_of(snapshot).await?, snapshot.checksum().cloned());
-        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_length: None })
+        let commit_length = snapshot.segment().latest_commit().map(|file| file.size);
+        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_length, is_remembered: false })
     }
 
-    /// The length of the version's commit, if it is remembered rather than read: then the table may be another by now.
-    pub fn remembered(&self) -> Option<u64> {
+    /// Whether this is remembered rather than read: then the table may be another by now, or have changed.
+    pub fn is_remembered(&self) -> bool {
+        self.is_remembered
+    }
+
+    /// The length of the version's commit, if the log has it.
+    pub(crate) fn commit_length(&self) -> Option<u64> {
         self.commit_length
     }
 }
@@ -82,7 +90,8 @@ impl AfterCommit {
     /// As [`AfterCommit::run`], of a commit that may not stand, which is found out while its checksum is written.
     ///
     /// # Errors
-    /// That of `stands`. The checksum is taken back then: it says of a version what is not so.
+    /// That of `stands`. The checksum is taken back then, for it may say of a version what is not so, and readers can do
+    /// without it.
     pub(crate) async fn run_if<E>(
         storage: &Storage,
         committed: &Committed,
@@ -140,7 +149,8 @@ impl AfterCommit {
             failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
         let (trail, commit_length) = (trail.map(Arc::new), Some(committed.lines.len()));
-        Self { base: Base { state: committed.state.clone(), checksum, trail, commit_length }, failed }
+        let state = committed.state.clone();
+        Self { base: Base { state, checksum, trail, commit_length, is_remembered: true }, failed }
     }
 }
 
@@ -261,8 +271,8 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     Ok(checksum)
 }
 
-/// Whether a commit stands that builds on a version that nobody looked for since its commit had `length`: the table may
-/// have been deleted meanwhile, or made anew. Where no length is given, it was looked for just now.
+/// Whether a commit stands: the table may have been deleted, or made anew, since the version that it builds on was looked
+/// for, when its commit had `length`. Where no length is given, the log did not have that commit any more.
 pub(crate) async fn stands(
     committer: &dyn Committer,
     committed: &Committed,

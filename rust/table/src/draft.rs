@@ -485,7 +485,7 @@ impl Draft {
     async fn commit_once(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>, Failed> {
         let (storage, known) = (self.storage.clone(), self.base.clone());
         let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
-        let stands = stands(committer, &committed, (&known.state, known.remembered()));
+        let stands = stands(committer, &committed, (&known.state, known.commit_length()));
         let after = AfterCommit::run_if(&storage, &committed, (Some(&known), stands), pace.now_ms()).await?;
         Ok(Some(Outcome { committed, metrics, after }))
     }

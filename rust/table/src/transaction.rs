@@ -87,6 +87,9 @@ pub struct Committed {
 
 /// Time, as the loop sees it.
 pub trait Pace: Send + Sync {
+    /// A commit begins, whose attempts and time are counted from here: several may have one pace, one after the other.
+    fn begins(&self) {}
+
     /// Milliseconds since the epoch.
     fn now_ms(&self) -> i64;
 
@@ -117,6 +120,7 @@ impl Transaction {
         let first = self.pending.version();
         let prepared = self.pending.check_duplicates().and_then(|()| self.tracks_rows());
         let tracked = prepared.map_err(Failed::Certainly)?;
+        pace.begins();
         let mut attempts = 0;
         // Why it is not known whether a put of `version` landed, or still will.
         let mut unknown = None;
@@ -148,6 +152,7 @@ impl Transaction {
             match self.follow(committer).await {
                 Ok(Some(found)) => {
                     let others = found.others().map_err(Failed::Perhaps)?;
+                    self.check_not_late(committer, attempts, pace.now_ms()).await?;
                     let follows_base = self.pending.version() == first;
                     return self.landed((found, others), attempts, follows_base).map_err(Failed::Perhaps);
                 }

@@ -29,7 +29,7 @@ impl Draft {
     /// Those of the step and of [`Draft::snapshot`].
     pub async fn attempt<T>(&mut self, step: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
         match step(self) {
-            Err(_) if self.base.remembered().is_some() => {
+            Err(_) if self.base.is_remembered() => {
                 self.snapshot().await?;
                 step(self)
             }
@@ -45,8 +45,7 @@ impl Draft {
             && self.protocol.is_none()
             && self.domains.is_empty()
             && reads_nothing;
-        let known = self.base.remembered().filter(|_| only_adds);
-        known.map(|_| Self {
+        (only_adds && self.base.is_remembered()).then(|| Self {
             storage: self.storage.clone(),
             options: self.options.clone(),
             isolation: self.isolation,
