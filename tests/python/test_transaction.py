@@ -45,7 +45,7 @@ def data_files(table: Table) -> set[str]:
 
 
 def test_a_transaction_is_one_commit(table: Table) -> None:
-    with table.transaction(operation="ETL", user_metadata={"ticket": 7}) as tx:
+    with table.transaction(operation="ETL", user_metadata={"ticket": 7}, max_attempts=1 << 40) as tx:
         assert tx.snapshot.version == 0
         assert tx.append(shop("d", 5, 6)) == 2
         assert tx.remove("shop = 'a'") == 1

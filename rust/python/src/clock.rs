@@ -1,7 +1,7 @@
 //! Time and randomness of the real world, which everything below takes as arguments.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltic_table::job::Ids;
@@ -23,7 +23,8 @@ const MOST: (u32, Duration) = (10_000, Duration::from_secs(15 * 60));
 pub(crate) struct Clock {
     /// Attempts to commit before giving up.
     max_attempts: u32,
-    started: Instant,
+    /// When the commit began.
+    started: Arc<Mutex<Instant>>,
     /// Microseconds spent between attempts.
     waited: Arc<AtomicU64>,
     cancelled: Arc<AtomicBool>,
@@ -37,9 +38,15 @@ impl Default for Clock {
 
 impl Clock {
     /// A clock that gives up after so many attempts, if that is given.
-    pub(crate) fn with_attempts(max_attempts: Option<u32>) -> Self {
-        let max_attempts = max_attempts.unwrap_or(MOST.0);
-        Self { max_attempts, started: Instant::now(), waited: Arc::default(), cancelled: Arc::default() }
+    pub(crate) fn with_attempts(max_attempts: Option<u64>) -> Self {
+        let max_attempts = max_attempts.map_or(MOST.0, |most| u32::try_from(most).unwrap_or(u32::MAX));
+        let started = Arc::new(Mutex::new(Instant::now()));
+        Self { max_attempts, started, waited: Arc::default(), cancelled: Arc::default() }
+    }
+
+    /// How long the commit has been going on.
+    fn elapsed(&self) -> Duration {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// Milliseconds since the epoch.
@@ -51,7 +58,7 @@ impl Clock {
     /// How long an attempt took so far, with reading what was committed meanwhile.
     fn mean_attempt(&self, attempts: u32) -> Duration {
         let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(waited) / attempts.max(1)
+        self.elapsed().saturating_sub(waited) / attempts.max(1)
     }
 
     /// Lets no further attempt begin.
@@ -68,12 +75,17 @@ fn longest_pause(attempts: u32, attempt: Duration) -> Duration {
 }
 
 impl Pace for Clock {
+    fn begins(&self) {
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.waited.store(0, Ordering::Relaxed);
+    }
+
     fn now_ms(&self) -> i64 {
         Self::now()
     }
 
     fn back_off(&self, attempts: u32) -> Option<Duration> {
-        if attempts >= self.max_attempts || self.started.elapsed() >= MOST.1 {
+        if attempts >= self.max_attempts || self.elapsed() >= MOST.1 {
             return None;
         }
         let longest = longest_pause(attempts, self.mean_attempt(attempts));

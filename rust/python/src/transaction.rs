@@ -158,7 +158,7 @@ impl Transaction {
     fn commit<'py>(
         &self,
         py: Python<'py>,
-        max_attempts: Option<u32>,
+        max_attempts: Option<u64>,
         wants_lines: bool,
     ) -> Result<Option<Landed<'py>>> {
         let mut draft = self.take()?;
@@ -193,7 +193,7 @@ impl Transaction {
 /// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
 #[pyfunction]
 #[pyo3(signature = (table, max_attempts = None))]
-pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u32>) -> Result<(u64, u64)> {
+pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u64>) -> Result<(u64, u64)> {
     let clock = Clock::with_attempts(max_attempts);
     let enable = backfill::enable_row_tracking(table.storage(), (&clock, &clock));
     let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;

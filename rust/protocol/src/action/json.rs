@@ -43,7 +43,7 @@ pub struct CommitActions {
     pub adds: AddBatch,
     /// Files that leave.
     pub removes: KeyBatch,
-    /// The removes as structs' JSON is not kept; their deletion times are, for checkpoints and vacuum.
+    /// The removes as rows, for checkpoints and vacuum: with the times of deletion, and without what JSON has beside.
     pub remove_rows: RecordBatch,
     /// Change data files.
     pub cdc: Vec<Cdc>,
