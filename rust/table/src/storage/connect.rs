@@ -44,7 +44,7 @@ pub(super) struct Clients {
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// Whether pages can start at a name.
     pub(super) offsets: bool,
-    /// A server of S3's interface that is not Amazon's, by address and bucket: it may ignore what it does not know.
+    /// A server of S3's or Google's interface that is neither's, by address and bucket: it may ignore what it does not know.
     pub(super) stranger: Option<String>,
     /// How large files go to Azure.
     pub(super) blocks: Option<Blocks>,
@@ -158,7 +158,9 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         true => Some(lock_table(&builder, options, allow_http)?),
         false => None,
     };
-    let stranger = endpoint.filter(|url| !is_amazons(url)).map(|url| format!("{url} {}", location.base));
+    let stranger = endpoint
+        .filter(|url| !is_below(url, &["amazonaws.com", "amazonaws.com.cn"]))
+        .map(|url| format!("{url} {}", location.base));
     Ok((|| {
         let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
         let credentials = store.credentials().clone();
@@ -180,10 +182,10 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
     })())
 }
 
-/// Whether an S3 endpoint is one of Amazon's own.
-fn is_amazons(endpoint: &str) -> bool {
+/// Whether an endpoint is in one of these domains.
+fn is_below(endpoint: &str, domains: &[&str]) -> bool {
     let host = url::Url::parse(endpoint).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-    host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn")
+    domains.iter().any(|domain| host.strip_suffix(domain).is_some_and(|name| name.ends_with('.')))
 }
 
 /// Region and endpoint of DynamoDB.
@@ -246,13 +248,26 @@ fn open_gcs(location: &Location, options: &Options) -> object_store::Result<Clie
         builder = builder.with_config(key, value);
     }
     let builder = builder.with_url(&location.base);
+    let server = google_server(&builder).filter(|url| !is_below(url, &["googleapis.com"]));
+    let stranger = server.map(|url| format!("{url} {}", location.base));
     let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
     let once = builder
         .with_credentials(store.credentials().clone())
         .with_http_connector(Connector { every_failure: true })
         .with_retry(no_retries())
         .build()?;
-    Ok(paged(store, once, true))
+    Ok(Clients { stranger, ..paged(store, once, true) })
+}
+
+/// The server that the options or the service account's key name, in place of Google's.
+fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
+    let option = |key: GoogleConfigKey| builder.get_config_value(&key);
+    option(GoogleConfigKey::BaseUrl).or_else(|| {
+        let of_file = || std::fs::read_to_string(option(GoogleConfigKey::ServiceAccount)?).ok();
+        let key = option(GoogleConfigKey::ServiceAccountKey).or_else(of_file)?;
+        let key: serde_json::Value = serde_json::from_str(&key).ok()?;
+        key.get("gcs_base_url")?.as_str().map(str::to_owned)
+    })
 }
 
 fn open_http(location: &Location, options: &Options) -> object_store::Result<Clients> {

@@ -5,7 +5,7 @@
 //! in `turns.rs`; this only asks and answers. Requests are signed by the object store crate, with the bucket's
 //! credentials unless others are given.
 //!
-//! Invariant: a claim is sent once; [`Claim::Made`], [`Claim::Taken`] and an error are certain.
+//! Invariant: a claim is sent once from here; after [`Claim::Made`] it is the caller's, after an error nobody's.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a completed item stays, in seconds: as long as delta-spark keeps its own.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
-/// Longest answer taken.
+/// Answers that are longer are not looked into.
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// A table of DynamoDB.
@@ -52,7 +52,7 @@ pub(super) struct Item {
 pub(super) enum Claim {
     /// The name is the caller's.
     Made,
-    /// Somebody else has it.
+    /// It was taken when the claim came: by somebody else, or by the same claim, sent twice by something on the way.
     Taken,
     /// The request was sent and its answer is lost.
     Unknown(Error),
@@ -121,7 +121,7 @@ impl LockTable {
         match self.send("PutItem", &body).await {
             Ok(_) => Ok(Claim::Made),
             Err(Failure::Refused(_, code, _)) if code == "ConditionalCheckFailedException" => Ok(Claim::Taken),
-            Err(failure @ (Failure::Lost(_) | Failure::Refused(500.., ..))) => Ok(Claim::Unknown(self.error(failure))),
+            Err(failure) if failure.is_open() => Ok(Claim::Unknown(self.error(failure))),
             Err(failure) => Err(self.error(failure)),
         }
     }
@@ -223,6 +223,16 @@ impl LockTable {
 }
 
 impl Failure {
+    /// Whether the request may have been carried out all the same. What names no reason of DynamoDB's was said by something
+    /// on the way to it.
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Lost(_) | Self::Refused(408 | 500.., ..) => true,
+            Self::Refused(_, code, _) => code.is_empty(),
+            Self::NotSent(_) => false,
+        }
+    }
+
     /// Whether a later attempt may fare better.
     fn is_passing(&self) -> bool {
         match self {

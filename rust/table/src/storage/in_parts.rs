@@ -25,7 +25,7 @@ impl Remote {
     pub(super) async fn can_put_in_parts(&self, clients: &Clients, path: &Path) -> Result<bool> {
         let server = match (self.scheme(), &clients.stranger, &clients.blocks) {
             (Scheme::Azure, _, Some(blocks)) => &blocks.server,
-            (Scheme::S3, Some(server), _) => server,
+            (Scheme::S3 | Scheme::Gcs, Some(server), _) => server,
             (Scheme::S3 | Scheme::Gcs, None, _) => return Ok(true),
             _ => return Ok(false),
         };
@@ -40,7 +40,9 @@ impl Remote {
                 let put = clients.store.put(&probe, Bytes::from_static(b"{}").into()).await;
                 put.map_err(|e| self.fail("write", e))?;
                 let copied = clients.once.copy_if_not_exists(&probe, &probe).await;
-                copied.is_err_and(|error| finding(&error) == Finding::Taken && is_precondition(&error))
+                // Google's interface has one reason for it, S3's also names writers that were at it at once.
+                let is_named = |error: &_| self.scheme() == Scheme::Gcs || is_precondition(error);
+                copied.is_err_and(|error| finding(&error) == Finding::Taken && is_named(&error))
             }
         };
         let _ = clients.once.delete(&probe).await;

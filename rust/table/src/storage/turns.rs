@@ -133,20 +133,29 @@ impl Turns {
         let temp_key = self.key(&temp_path);
         bucket.put(&temp_key, data.clone()).await?;
         let claim = match locks.claim(&self.table_path, name, &temp_path).await {
-            Ok(Claim::Unknown(lost)) => match locks.item(&self.table_path, name).await {
-                Ok(Some(item)) if item.temp_path == temp_path => Claim::Made,
-                Ok(Some(_)) => Claim::Taken,
-                // Perhaps still on its way. The text stays for whoever finds the claim.
-                Ok(None) | Err(_) => return Ok(Put::Unknown(lost)),
-            },
-            Ok(known) => known,
+            Ok(claim) => claim,
             Err(error) => {
                 // Nobody knows of the file, so that it stays is no harm.
                 let _ = bucket.delete(&temp_key).await;
                 return Err(error);
             }
         };
-        if let Claim::Taken = claim {
+        let there = match &claim {
+            Claim::Made => None,
+            // Something on the way may have sent the claim twice, so it can be ours that is there.
+            Claim::Taken | Claim::Unknown(_) => Some(locks.item(&self.table_path, name).await),
+        };
+        let is_ours = match (there, claim) {
+            (None, _) => true,
+            (Some(Ok(Some(item))), _) => item.temp_path == temp_path,
+            // It has gone, as no incomplete one does.
+            (Some(Ok(None)), Claim::Made | Claim::Taken) => false,
+            // Perhaps still on its way. The text stays for whoever finds the claim.
+            (Some(Ok(None) | Err(_)), Claim::Unknown(lost)) | (Some(Err(lost)), Claim::Made | Claim::Taken) => {
+                return Ok(Put::Unknown(lost));
+            }
+        };
+        if !is_ours {
             let _ = bucket.delete(&temp_key).await;
             return self.taken(bucket, locks, name).await;
         }

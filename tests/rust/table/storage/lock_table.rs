@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     Dropped,
     /// Refused with this status and name.
     Refused(u16, &'static str),
+    /// Carried out twice, and answered as the second time.
+    Repeated,
 }
 
 #[derive(Default)]
@@ -123,7 +125,11 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
             Some(Fault::Dropped) => return,
             // Servers repeat parts of the request to explain themselves.
             Some(Fault::Refused(status, code)) => (status, refusal(code, &format!("{headers:?}"))),
-            _ => answer(&mut state, operation, &body),
+            Some(Fault::Repeated) => {
+                answer(&mut state, operation, &body);
+                answer(&mut state, operation, &body)
+            }
+            Some(Fault::Lost) | None => answer(&mut state, operation, &body),
         };
         drop(state);
         if let Some(Fault::Lost) = fault {
@@ -138,7 +144,9 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
 }
 
 fn refusal(code: &str, message: &str) -> Value {
-    json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": message})
+    // What is not DynamoDB itself gives no reason.
+    let code = (!code.is_empty()).then(|| format!("com.amazonaws.dynamodb.v20120810#{code}"));
+    json!({"__type": code, "message": message})
 }
 
 fn answer(state: &mut State, operation: &str, body: &Value) -> (u16, Value) {

@@ -8,7 +8,7 @@ use deltic_table::storage::{Put, Storage};
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
-use super::{is_storage, list, race};
+use super::{google, is_storage, list, race};
 
 const TABLE: &str = "s3a://bucket/a table";
 
@@ -146,8 +146,10 @@ async fn outcomes_of_claims() {
         other => panic!("{other:?}"),
     }
     assert_eq!(stores.locks.requests("PutItem"), 1, "a claim is sent once");
-    stores.locks.fail("PutItem", &[Fault::Refused(500, "InternalServerError")]);
-    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Unknown(_))));
+    for (status, code) in [(500, "InternalServerError"), (408, "RequestTimeout"), (403, "")] {
+        stores.locks.fail("PutItem", &[Fault::Refused(status, code)]);
+        assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Unknown(_))), "{status}");
+    }
     for (status, code, retryable) in [
         (400, "ProvisionedThroughputExceededException", true),
         (400, "ThrottlingException", true),
@@ -165,6 +167,22 @@ async fn outcomes_of_claims() {
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
     assert!(stores.storage.get(&path(0)).await.unwrap_err().is_not_found());
     assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_came_twice_is_made() {
+    let stores = stores();
+    stores.locks.fail("PutItem", &[Fault::Repeated]);
+    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
+    assert!(stores.is_complete(0));
+    assert_eq!(stores.keys(), [name(0)]);
+    // And if nobody can say whose it is, the text stays for whoever finds the claim.
+    stores.locks.fail("PutItem", &[Fault::Repeated]);
+    let refused = [Fault::Refused(400, "AccessDeniedException")];
+    stores.locks.fail("GetItem", &refused);
+    assert!(matches!(stores.commit(1, "one").await, Ok(Put::Unknown(_))));
+    assert_eq!(stores.storage.get(&path(1)).await.unwrap(), "one");
+    assert!(stores.is_complete(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,6 +233,12 @@ async fn a_server_that_ignores_conditions_is_found_out() {
     let error = storage.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
     assert!(error.to_string().contains("deltic.s3.log_store"), "{error}");
+    assert!(bucket.keys().is_empty(), "{:?}", bucket.keys());
+
+    let bucket = Bucket::careless();
+    let storage = Storage::open("gs://bucket/t", &google(&bucket)).unwrap();
+    let error = storage.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
     assert!(bucket.keys().is_empty(), "{:?}", bucket.keys());
 
     let bucket = Bucket::start(1000);
