@@ -24,15 +24,15 @@ HOW = """\
     python benches/run.py --estimate      # what would be measured, in which order, and how long it would take
 
 Every run is a process of its own, on a warm page cache, on local disk; engines take turns, round by round. Importing
-numpy, which all do, would start threads for linear algebra that spin for a while; it is told not to. A cell is
-the median of RUNS or more runs after a warm-up, least and greatest in brackets, then the peak memory of the process
-above what it had after its imports. Memory for each file of a table that is kept is what the process holds at rest,
-when it has held no less for fifteen seconds. deltic runs at most three times on 5,000,000 files, the floor three times
-always, the peers once on 5,000,000 files and three times where there is no target. A peer whose first run takes more
-than 4 s has three, one that takes more than 20 s has that one, and one that needs more than a minute is cut off; the plain
+numpy, which all do, would start threads for linear algebra that spin for a while; it is told not to. A cell is the
+median of RUNS or more runs after a warm-up, least and greatest in brackets, then the peak memory of the process above
+what it had after its imports. Memory for each file of a table that is kept is what the process holds at rest, when it
+has held no less for fifteen seconds. deltic runs at most three times on 5,000,000 files, the floor three times always,
+the peers once on 5,000,000 files and three times where there is no target. A peer whose first run takes more than 4 s
+has three, one that takes more than 20 s has that one, and one that needs more than a minute is cut off; the plain
 replay runs once from 100,000 files on, and not on 5,000,000. What a run writes stays until the bench ends, if it is
-small: a file system without a journal searches what was deleted in the last minutes whenever it makes a file, and
-runs would pay for those before them.
+small: a file system without a journal searches what was deleted in the last minutes whenever it makes a file, and runs
+would pay for those before them.
 
 What is most asked for is measured first, and how long the rest will take is said before each step. `--budget MINUTES`
 (30 if not given, 0 for no bound) saves time where all would take longer: first the peers on 5,000,000 files are not

@@ -58,7 +58,8 @@ def figures() -> str:
         cells = [re.sub(r" \([^)]*\)| †", "", of_million.get(engine, "\N{EN DASH}")) for engine in BESIDE]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     machine = page.splitlines()[2].split("; ")[0]
-    return "\n".join([*lines, "", f"{machine}; medians (° one run) and the most memory beyond what importing takes.", ""])
+    below = f"{machine}; medians (° one run) and the most memory beyond what importing takes."
+    return "\n".join([*lines, "", below, ""])
 
 
 GENERATED = {"errors.md": error_tree, "../README.md": figures}

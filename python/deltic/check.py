@@ -13,8 +13,8 @@ class Finding:
     """One difference between what a table says twice.
 
     `kind`: `"checksum"`, `"last_checkpoint"`, `"checkpoint"`, `"data_file"` or `"deletion_vector"`. `message`: what
-    differs. `path`: the file, relative to the table or absolute; None when it is about no one file. Of one kind a hundred
-    are told, and then how many more there are.
+    differs. `path`: the file, relative to the table or absolute; None when it is about no one file. Of one kind a
+    hundred are told, and then how many more there are.
     """
 
     kind: str

@@ -36,8 +36,8 @@ def reader(stream: _deltic.ArrowStream) -> pa.RecordBatchReader:
 class Plan:
     """The files that a query over one snapshot must read, after pruning by partition and statistics.
 
-    Pruning may keep a file without matching rows; it never drops one that has some. `files_total`, `bytes_total`, `skipped`
-    and `repr` look at every live file when first asked for, which costs what listing the table's files costs.
+    Pruning may keep a file without matching rows; it never drops one that has some. `files_total`, `bytes_total`,
+    `skipped` and `repr` look at every live file when first asked for, which costs what listing the table's files costs.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -87,8 +87,8 @@ class Plan:
         """The files to read, one row each; `len(plan.tasks)` is `plan.files_kept`.
 
         Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
-        partition values, left out when the table has no partitions) and `deleted_rows`, by the deletion vector (null where
-        the file has none).
+        partition values, left out when the table has no partitions) and `deleted_rows`, by the deletion vector (null
+        where the file has none).
         """
         return reader(self._core.to_arrow()).read_all()
 

@@ -119,8 +119,8 @@ class Snapshot:
         Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
         partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
         can have statistics, named by its dotted path, the bounds typed. A struct that would have no fields is left out,
-        such as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the log's
-        precision (PROTOCOL.md: "Per-file Statistics").
+        such as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the
+        log's precision (PROTOCOL.md: "Per-file Statistics").
         """
         return reader(self._core.files(optional_text(filter, "filter")))
 
@@ -128,12 +128,12 @@ class Snapshot:
         """Find which files a query must read.
 
         `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
-        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as
-        `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN,
-        BETWEEN, LIKE 'prefix%' with ESCAPE, IS [NOT] NULL, literals with their type before them (DATE '2013-07-01',
-        TIMESTAMP, TIMESTAMP_NTZ, FLOAT, DOUBLE, X'00ff'), nested fields with dots, back-ticked names; three-valued logic,
-        and a row is kept when the filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a text literal stands for itself,
-        not for an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
+        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as `"month = 7 AND (carrier IN
+        ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE 'prefix%' with
+        ESCAPE, IS [NOT] NULL, literals with their type before them (DATE '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT,
+        DOUBLE, X'00ff'), nested fields with dots, back-ticked names; three-valued logic, and a row is kept when the
+        filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a text literal stands for itself, not for
+        an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
         """
@@ -182,7 +182,8 @@ class Table:
         """Keep the location and the configuration.
 
         Raises `InvalidInputError` for a location that is no path or URL and for an unknown storage option,
-        `UnsupportedFeatureError` for a scheme that deltic has no store for. At most `cache_bytes` (512 MiB by default, 0 for none) of the log's columns stay in memory for the next plan.
+        `UnsupportedFeatureError` for a scheme that deltic has no store for. At most `cache_bytes` (512 MiB by default,
+        0 for none) of the log's columns stay in memory for the next plan.
         """
         where, self._options = place(uri, storage_options)
         self._cache_bytes = whole(cache_bytes, "cache_bytes")
@@ -211,8 +212,8 @@ class Table:
         version shares what is known of the checkpoint that both stand on.
 
         `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Commits have the time they
-        carry where the table has in-commit timestamps enabled, else the modification time of their file
-        (PROTOCOL.md: "In-Commit Timestamps"). Times before the first commit and after the newest have no version: they raise
+        carry where the table has in-commit timestamps enabled, else the modification time of their file (PROTOCOL.md:
+        "In-Commit Timestamps"). Times before the first commit and after the newest have no version: they raise
         `TableNotFoundError`.
 
         Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments

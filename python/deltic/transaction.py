@@ -32,8 +32,8 @@ class Commit:
     """A commit that has landed.
 
     `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when the
-    application's transaction was in the table already; `version` is then one that has it. `num_added_files`: data files added. `metrics`: the commit's
-    `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
+    application's transaction was in the table already; `version` is then one that has it. `num_added_files`: data files
+    added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
     """
 
     version: int
@@ -239,8 +239,8 @@ class Transaction:
     def add_feature(self, name: str) -> None:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
 
-        Raises `InvalidInputError` for a feature that nobody knows or that needs another first, `UnsupportedFeatureError`
-        for one that deltic does not follow.
+        Raises `InvalidInputError` for a feature that nobody knows or that needs another first,
+        `UnsupportedFeatureError` for one that deltic does not follow.
         """
         core = self._core()
         if not self.replayed:

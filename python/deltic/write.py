@@ -132,22 +132,23 @@ def write(
 
     `uri`: a location, or a `Table`, whose settings and connections are used. Appending through the same `Table` again
     within a minute, with no option but `user_metadata`, reads nothing first: the commit is one request, followed by a
-    look whether the one before it is still there, and the log is only read when another writer was met. `data`: anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB
-    results, a `Scan`) or a pandas DataFrame, whose index is dropped. It is streamed: memory holds a few batches and the
-    open files. Columns are found by name; a nullable one that is missing becomes null. Arrow extension types are
-    refused, but for those whose values are what is stored: JSON, UUIDs, variants, and geometries of GeoArrow as
-    well-known binary or text. `mode`: `"append"`, `"overwrite"` to replace all rows, or `"error"`, an
-    `InvalidInputError` if there is a table already. `partition_by`: of a new table; on an existing one it must agree. `properties`, `name`, `description`: of a
-    new table only. `target_file_size`: bytes at which a new file is begun, by default `delta.targetFileSize` or 128 MiB.
-    `compression`: Parquet codec, `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"` or `"uncompressed"`, by default
-    `delta.parquet.compression.codec` or zstd. `storage_options`: as for `Table`. `user_metadata`: free text for the
-    commit's `commitInfo`. `app_id` and `app_version`, both or neither: an application's own transaction, which happens
-    once; if the table has this version of it or a later one, nothing is committed and `attempts` is 0 (PROTOCOL.md:
-    "Transaction Identifiers").
+    look whether the one before it is still there, and the log is only read when another writer was met. `data`:
+    anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose index is
+    dropped. It is streamed: memory holds a few batches and the open files. Columns are found by name; a nullable one
+    that is missing becomes null. Arrow extension types are refused, but for those whose values are what is stored:
+    JSON, UUIDs, variants, and geometries of GeoArrow as well-known binary or text. `mode`: `"append"`, `"overwrite"` to
+    replace all rows, or `"error"`, an `InvalidInputError` if there is a table already. `partition_by`: of a new table;
+    on an existing one it must agree. `properties`, `name`, `description`: of a new table only. `target_file_size`:
+    bytes at which a new file is begun, by default `delta.targetFileSize` or 128 MiB. `compression`: Parquet codec,
+    `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"` or `"uncompressed"`, by default `delta.parquet.compression.codec` or zstd.
+    `storage_options`: as for `Table`. `user_metadata`: free text for the commit's `commitInfo`. `app_id` and
+    `app_version`, both or neither: an application's own transaction, which happens once; if the table has this version
+    of it or a later one, nothing is committed and `attempts` is 0 (PROTOCOL.md: "Transaction Identifiers").
 
     Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
-    `UnsupportedFeatureError` for a table or data with features deltic does not write, `CommitConflictError` when another writer's commit may not be followed by this one, `StorageError` when the store
-    fails. Whatever it raises, the table has either all of the rows or none of them.
+    `UnsupportedFeatureError` for a table or data with features deltic does not write, `CommitConflictError` when
+    another writer's commit may not be followed by this one, `StorageError` when the store fails. Whatever it raises,
+    the table has either all of the rows or none of them.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa

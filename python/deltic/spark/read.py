@@ -58,8 +58,8 @@ def read(
 
     The version is fixed and the files are chosen here; the rows are read when the DataFrame is used. Give `columns` and
     `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call: Spark cannot push its own into `mapInArrow`
-    (into `format("deltic")` it can, with the option `pushdown`). `partitions` is the most Spark partitions to make; by default one for
-    each core, more for large scans. A file is never divided: one large file is one Spark task.
+    (into `format("deltic")` it can, with the option `pushdown`). `partitions` is the most Spark partitions to make; by
+    default one for each core, more for large scans. A file is never divided: one large file is one Spark task.
 
     Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, and `UnsupportedFeatureError` for a column
     that holds variants. Failures in a task reach the caller as Spark's `PythonException`, the deltic error in its text.
