@@ -66,7 +66,7 @@ fn dictionary(entries: i32, body: &[u8]) -> Vec<u8> {
     page(2, body.len() as i32, &numbers(&[entries, 0]), body)
 }
 
-/// One whole column chunk in a file of its own.
+/// One whole column chunk in a file of its own, which all leaves of the message are said to be.
 struct File {
     message: &'static str,
     codec: Compression,
@@ -76,9 +76,9 @@ struct File {
 }
 
 impl File {
-    fn column(&self) -> ColumnChunkMetaData {
+    fn column(&self, leaf: usize) -> ColumnChunkMetaData {
         let schema = SchemaDescriptor::new(Arc::new(parse_message_type(self.message).unwrap()));
-        ColumnChunkMetaData::builder(schema.column(0))
+        ColumnChunkMetaData::builder(schema.column(leaf))
             .set_compression(self.codec)
             .set_num_values(self.rows)
             .set_data_page_offset(4)
@@ -94,7 +94,7 @@ impl File {
         let group = RowGroupMetaData::builder(schema.clone())
             .set_num_rows(self.rows)
             .set_total_byte_size(self.chunk.len() as i64)
-            .add_column_metadata(self.column())
+            .set_column_metadata((0..schema.num_columns()).map(|leaf| self.column(leaf)).collect())
             .build()
             .unwrap();
         let file = FileMetaData::new(1, self.rows, None, None, schema, None);
@@ -192,7 +192,7 @@ async fn read_checkpoint(bytes: Vec<u8>) -> Result<usize, Error> {
     storage.put(&format!("_delta_log/{name}"), Bytes::from(bytes)).await?;
     let files = vec![LogFile::parse(name, size, 0).unwrap()];
     let open = OpenCheckpoint::open(&storage, &Checkpoint { version: 3, files, kind: CheckpointKind::Classic }).await?;
-    let columns = AddColumns { members: vec!["path"], ..AddColumns::default() };
+    let columns = AddColumns { members: vec!["path", "tags"], ..AddColumns::default() };
     open.adds(&columns).try_fold(0, async |rows, adds| Ok(rows + adds.len())).await
 }
 
@@ -258,6 +258,19 @@ async fn a_few_bytes_do_not_become_gigabytes_of_text() {
 }
 
 #[tokio::test]
+async fn no_file_is_read_twice_because_its_footer_says_so() {
+    let text = [&1000_u32.to_le_bytes()[..], &[b'a'; 1000]].concat();
+    let file = |message| {
+        let chunk = data_page(text.len() as i32, 1, Encoding::PLAIN, &text);
+        File { message, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: false }
+    };
+    assert_eq!(read_checkpoint(file(PATH).bytes()).await.unwrap(), 1);
+    let twice =
+        file("message m { required group add { required binary path (STRING); required binary tags (STRING); } }");
+    check_refused("one chunk for two", &read_checkpoint(twice.bytes()).await.unwrap_err(), "uses bytes twice");
+}
+
+#[tokio::test]
 async fn pages_that_end_before_their_row_group_are_corrupt() {
     let text = [&1_u32.to_le_bytes()[..], b"a"].concat();
     let file = |rows| {
@@ -308,7 +321,7 @@ async fn wide_columns_take_what_the_file_justifies() {
                 element; } } }";
     let chunk = data_page(8, 1 << 20, Encoding::PLAIN, &[0; 8]);
     let list = File { message: list, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: false };
-    let refused = check(&Bytes::from(list.chunk.clone()), &list.column()).unwrap_err().to_string();
+    let refused = check(&Bytes::from(list.chunk.clone()), &list.column(0)).unwrap_err().to_string();
     assert!(refused.contains("absurd for their size"), "{refused}");
 
     let path = nulls("message m { required group add { optional fixed_len_byte_array(134217727) path; } }");

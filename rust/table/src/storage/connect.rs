@@ -44,7 +44,8 @@ pub(super) struct Clients {
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// Whether pages can start at a name.
     pub(super) offsets: bool,
-    /// A server of S3's or Google's interface that is neither's, by address and bucket: it may ignore what it does not know.
+    /// A server of S3's or Google's interface that is not theirs, by address and bucket: it may ignore what it does not
+    /// know.
     pub(super) stranger: Option<String>,
     /// How large files go to Azure.
     pub(super) blocks: Option<Blocks>,

@@ -78,7 +78,7 @@ struct Entry {
 pub enum Put {
     /// The file is there, and this call put it there.
     Created,
-    /// The name was taken when the request came: by somebody else, or by this very file, sent twice by something on the way.
+    /// The name was taken when the request came: by somebody else, or by this file, sent twice by something on the way.
     Exists,
     /// The request was sent and its answer is lost: read the file to find out whose it is.
     Unknown(Error),

@@ -140,24 +140,14 @@ impl Turns {
                 return Err(error);
             }
         };
-        let there = match &claim {
-            Claim::Made => None,
-            // Something on the way may have sent the claim twice, so it can be ours that is there.
-            Claim::Taken | Claim::Unknown(_) => Some(locks.item(&self.table_path, name).await),
-        };
-        let is_ours = match (there, claim) {
-            (None, _) => true,
-            (Some(Ok(Some(item))), _) => item.temp_path == temp_path,
-            // It has gone, as no incomplete one does.
-            (Some(Ok(None)), Claim::Made | Claim::Taken) => false,
-            // Perhaps still on its way. The text stays for whoever finds the claim.
-            (Some(Ok(None) | Err(_)), Claim::Unknown(lost)) | (Some(Err(lost)), Claim::Made | Claim::Taken) => {
-                return Ok(Put::Unknown(lost));
+        match self.is_ours(locks, claim, (name, &temp_path)).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let _ = bucket.delete(&temp_key).await;
+                return self.taken(bucket, locks, name).await;
             }
-        };
-        if !is_ours {
-            let _ = bucket.delete(&temp_key).await;
-            return self.taken(bucket, locks, name).await;
+            // Perhaps still on its way. The text stays for whoever finds the claim.
+            Err(lost) => return Ok(Put::Unknown(lost)),
         }
         // The commit is made. What fails from here on is finished by whoever comes next.
         let item = Item { file_name: name.to_owned(), temp_path, complete: false, expire_time: None };
@@ -165,6 +155,22 @@ impl Turns {
             let _ = bucket.delete(&temp_key).await;
         }
         Ok(Put::Created)
+    }
+
+    /// Whether a claim that was sent is ours; an error if nobody can say.
+    async fn is_ours(&self, locks: &LockTable, claim: Claim, (name, temp_path): (&str, &str)) -> Result<bool> {
+        let lost = match claim {
+            Claim::Made => return Ok(true),
+            Claim::Taken => None,
+            Claim::Unknown(lost) => Some(lost),
+        };
+        // Something on the way may have sent the claim twice, so it can be ours that is there.
+        match (locks.item(&self.table_path, name).await, lost) {
+            (Ok(Some(item)), _) => Ok(item.temp_path == temp_path),
+            // It has gone, as no incomplete one does.
+            (Ok(None), None) => Ok(false),
+            (Ok(None) | Err(_), Some(lost)) | (Err(lost), None) => Err(lost),
+        }
     }
 
     /// Somebody else has the name: sees to it that the file is there.

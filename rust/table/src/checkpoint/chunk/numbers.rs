@@ -291,7 +291,7 @@ impl<N: Number> Dictionary<N> {
 fn place<N: Number>(places: &[u16], numbers: &[N], number: N) -> Option<usize> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mask = places.len() - 1;
-    // The upper bits of the product, which all bits of the number have a part in: those of round numbers are the upper ones.
+    // The upper bits of the product, in which all bits of the number have a part: a round double has but upper ones.
     let mut at = number.bits().wrapping_mul(ODD).rotate_left(places.len().trailing_zeros()) as usize & mask;
     loop {
         let code = *places.get(at)?;
