@@ -6,6 +6,7 @@
 //!
 //! PROTOCOL.md: "Partition Value Serialization".
 
+mod digits;
 mod text;
 
 use std::cmp::Ordering;
@@ -17,7 +18,8 @@ use arrow_array::{
     Int16Array, Int32Array, Int64Array, NullArray, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 
-pub(crate) use text::{MICROS_PER_DAY, parse_date};
+pub(crate) use digits::Plain;
+pub(crate) use text::{MICROS_PER_DAY, parse_date, plain_decimal};
 use text::{fmt_date, fmt_decimal, fmt_float, fmt_instant, parse_binary, unescape};
 pub use text::{iso_instant, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 

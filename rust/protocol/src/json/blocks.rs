@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use wide::{u8x16, u8x32};
+use wide::bytemuck::cast;
+use wide::{i8x16, u8x32};
 
 const BYTES: usize = 32;
 /// Enough for most numbers.
@@ -25,17 +26,22 @@ pub(crate) enum Escapes {
 }
 
 /// The bytes from `at` on; those beyond the end are zero. `None` if all are.
+#[inline]
 fn block<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
     let rest = bytes.get(at..)?;
     match rest.first_chunk() {
         Some(block) => Some(*block),
         None if rest.is_empty() => None,
-        None => {
-            let mut block = [0; BYTES];
-            block.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            Some(block)
-        }
+        None => Some(padded(rest)),
     }
+}
+
+/// Out of the way of those who look at one block after another.
+#[cold]
+fn padded<const BYTES: usize>(rest: &[u8]) -> [u8; BYTES] {
+    let mut block = [0; BYTES];
+    block.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    block
 }
 
 /// Which bytes are `byte`.
@@ -125,20 +131,17 @@ pub(crate) fn end_of_plain(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// How many bytes at the front numbers, truth values and null are made of: letters, digits, signs and points.
+/// How many bytes at the front can be of a number, a truth value or null: neither spaces nor such as begin or end a value.
 pub(crate) fn length_of_bare(bytes: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(block) = block(bytes, at) {
-        let block = u8x16::new(block);
-        // One beyond the greatest is beyond all: what is smaller than the least becomes great.
-        let within = |bytes: u8x16, least: u8, greatest: u8| {
-            let above = bytes - u8x16::splat(least);
-            above.min(u8x16::splat(greatest - least)).simd_eq(above)
-        };
-        let is = |byte: u8| block.simd_eq(u8x16::splat(byte));
-        let letters = within(block | u8x16::splat(b'a' ^ b'A'), b'a', b'z');
-        let bare = letters | within(block, b'0', b'9') | is(b'-') | is(b'+') | is(b'.');
-        let length = bare.to_bitmask().trailing_ones() as usize;
+    while let Some(block) = block::<SHORT_BYTES>(bytes, at) {
+        let of_each = |byte: u8| i8x16::splat(byte.cast_signed());
+        let block: i8x16 = cast(block);
+        // Whatever is not ASCII is below zero here, and square brackets and the backslash are beyond the letters once they
+        // are made small like those.
+        let small = block | of_each(b'a' ^ b'A');
+        let others = block.simd_lt(of_each(b'+')) | block.simd_eq(of_each(b',')) | small.simd_gt(of_each(b'z'));
+        let length = others.to_bitmask().trailing_zeros() as usize;
         if length < SHORT_BYTES {
             return at + length;
         }
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_numbers_are_made_of_is_told_from_all_else() {
-        let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
+        let is_bare = |byte: u8| matches!(byte, b'+' | b'-'..=b'Z' | b'`'..=b'z');
         for byte in 0..=u8::MAX {
             for length in [0, 1, 7, 15, 16, 17, 31, 32, 40] {
                 let mut text = vec![b'7'; length];

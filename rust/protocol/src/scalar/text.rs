@@ -8,6 +8,8 @@ use std::fmt;
 
 use chrono::{Datelike, NaiveDate};
 
+use super::digits::{Plain, of_form};
+
 const DAYS_PER_CYCLE: i64 = 146_097;
 const YEARS_PER_CYCLE: i64 = 400;
 /// Any year that starts a cycle well inside the calendar library's range.
@@ -86,7 +88,8 @@ pub(super) fn fmt_decimal(f: &mut fmt::Formatter<'_>, value: i128, scale: u8) ->
 
 /// Plain or scientific notation, exactly: a digit that does not fit the scale must be zero.
 pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
-    if let Some(value) = plain_decimal(text.as_bytes(), precision, scale) {
+    let plain = Plain::of(text.as_bytes(), text.len());
+    if let Some(value) = plain.and_then(|number| plain_decimal(number, precision, scale)) {
         return Some(value);
     }
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -125,24 +128,10 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
 }
 
 /// Of a number in plain notation with few digits; `None` says nothing.
-fn plain_decimal(text: &[u8], precision: u8, scale: u8) -> Option<i128> {
-    let (is_negative, number) = match text {
-        [b'-', number @ ..] => (true, number),
-        number => (false, number),
-    };
-    let (whole, fraction) = match number.iter().position(|byte| *byte == b'.') {
-        Some(point) => (number.get(..point)?, number.get(point + 1..)?),
-        None => (number, &[][..]),
-    };
-    let zeros = usize::from(scale).checked_sub(fraction.len())?;
-    let digits = whole.len() + fraction.len();
-    // All that fits has no more digits than a 64-bit integer holds.
-    if digits == 0 || whole.len() > usize::from(precision.saturating_sub(scale)) || digits + zeros > 18 {
-        return None;
-    }
-    let value = whole.iter().chain(fraction).try_fold(0, |sum, byte| Some(sum * 10 + digit(*byte)?))?;
-    let value = i128::from((0..zeros).fold(value, |sum, _| sum * 10));
-    Some(if is_negative { -value } else { value })
+pub(crate) fn plain_decimal(number: Plain, precision: u8, scale: u8) -> Option<i128> {
+    let value = i128::from(number.scaled(usize::from(scale))?);
+    let limit = 10_i128.checked_pow(u32::from(precision))?;
+    (-limit < value && value < limit).then_some(value)
 }
 
 /// Binary partition values are text whose UTF-8 bytes are the value; some writers escape every byte as `\u00XX`.
@@ -190,26 +179,15 @@ fn parse_days(text: &str) -> Option<i64> {
 
 /// Of `YYYY-MM-DD` as it is nearly always written; `None` says nothing.
 fn plain_days(text: &[u8; 10]) -> Option<i64> {
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *text else { return None };
-    let (century, year, month, day) = (pair(y1, y2)?, pair(y3, y4)?, pair(m1, m2)?, pair(d1, d2)?);
-    let year = century * 100 + year;
+    /// Days before each month of a year that is no leap year, by its number, and before the next year.
+    const BEFORE: [i64; 14] = [0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
+    let [y1, y2, y3, y4, _, m1, m2, _] = of_form(*text.first_chunk()?, b"0000-00-")?;
+    let [y1, y2, y3, y4, m1, m2] = [y1, y2, y3, y4, m1, m2].map(i64::from);
+    let (year, month) = ((y1 * 10 + y2) * 100 + y3 * 10 + y4, usize::try_from(m1 * 10 + m2).ok()?);
+    let day = pair(*text.get(8)?, *text.get(9)?)?;
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let (before, length) = match month {
-        1 => (0, 31),
-        2 => (31, if is_leap { 29 } else { 28 }),
-        3 => (59, 31),
-        4 => (90, 30),
-        5 => (120, 31),
-        6 => (151, 30),
-        7 => (181, 31),
-        8 => (212, 31),
-        9 => (243, 30),
-        10 => (273, 31),
-        11 => (304, 30),
-        12 => (334, 31),
-        _ => return None,
-    };
-    if !(1..=length).contains(&day) || year == 0 {
+    let (before, next) = (BEFORE.get(month)?, BEFORE.get(month + 1)?);
+    if day == 0 || day > next - before + i64::from(is_leap && month == 2) || year == 0 {
         return None;
     }
     let past = year - 1;
@@ -221,13 +199,14 @@ fn plain_days(text: &[u8; 10]) -> Option<i64> {
 /// nothing.
 fn plain_instant(text: &str) -> Option<i64> {
     let (date, rest) = text.as_bytes().split_first_chunk::<10>()?;
-    let (time, rest) = rest.split_first_chunk::<9>()?;
-    let [b'T', h1, h2, b':', m1, m2, b':', s1, s2] = *time else { return None };
-    let (hours, minutes, seconds) = (pair(h1, h2)?, pair(m1, m2)?, pair(s1, s2)?);
+    let (time, fraction) = rest.split_first_chunk::<8>()?;
+    let [_, h1, h2, _, m1, m2, _, s1] = of_form(*time, b"T00:00:0")?.map(i64::from);
+    let (s2, fraction) = fraction.split_first()?;
+    let (hours, minutes, seconds) = (h1 * 10 + h2, m1 * 10 + m2, s1 * 10 + digit(*s2)?);
     if hours > 23 || minutes > 59 || seconds > 59 {
         return None;
     }
-    let micros = match rest.strip_suffix(b"Z")? {
+    let micros = match fraction.strip_suffix(b"Z")? {
         [] => 0,
         [b'.', fraction @ ..] if (1..=6).contains(&fraction.len()) => {
             let digits = fraction.iter().try_fold(0, |sum, byte| Some(sum * 10 + digit(*byte)?))?;

@@ -41,57 +41,99 @@ pub(super) fn number_of(leaf: usize, member: Member) -> usize {
     OF_FILE + OF_LEAF * leaf + member as usize
 }
 
-/// Where a value stands, quotes with it.
+/// Where a value stands, quotes with it; nowhere if it has no bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    start: usize,
-    length: usize,
+    start: u32,
+    length: u32,
     escapes: Escapes,
 }
 
 impl Place {
-    /// Without escapes.
+    const NONE: Self = Self { start: 0, length: 0, escapes: Escapes::None };
+
+    /// Without escapes. A value that is too far from the beginning is none.
     pub(super) fn plain(start: usize, length: usize) -> Self {
-        Self { start, length, escapes: Escapes::None }
+        Self::new(start, length, Escapes::None)
     }
 
     fn of(value: Quoted<'_>) -> Self {
-        Self { start: value.start, length: value.literal.len(), escapes: value.escapes }
+        Self::new(value.start, value.literal.len(), value.escapes)
     }
 
-    fn value<'t>(&self, text: &'t str) -> Option<Quoted<'t>> {
-        let literal = text.get(self.start..self.start + self.length)?;
-        Some(Quoted { literal, start: self.start, escapes: self.escapes })
+    fn new(start: usize, length: usize, escapes: Escapes) -> Self {
+        match (u32::try_from(start), u32::try_from(length)) {
+            (Ok(start), Ok(length)) => Self { start, length, escapes },
+            _ => Self::NONE,
+        }
     }
 }
 
-/// What was found for one file.
+/// A value that was found in a text.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'t> {
+    text: &'t str,
+    place: Place,
+}
+
+impl<'t> Found<'t> {
+    /// The bytes from its beginning on, and how many of them are its own.
+    #[inline]
+    pub(super) fn bytes(&self) -> (&'t [u8], usize) {
+        let bytes = self.text.as_bytes().get(self.place.start as usize..).unwrap_or_default();
+        (bytes, self.place.length as usize)
+    }
+
+    /// As it stands there.
+    pub(super) fn quoted(&self) -> Option<Quoted<'t>> {
+        let Place { start, length, escapes } = self.place;
+        let start = start as usize;
+        Some(Quoted { literal: self.text.get(start..start + length as usize)?, start, escapes })
+    }
+}
+
+/// What was found for some files in turn.
 pub(super) struct Places {
-    places: Vec<Option<Place>>,
-    /// Least and greatest values not found yet.
+    /// Of each statistic the places for all files.
+    places: Vec<Place>,
+    files: usize,
+    /// The file that places are noted for.
+    file: usize,
+    /// Its least and greatest values not found yet.
     missing_bounds: usize,
     leaves: usize,
 }
 
 impl Places {
-    pub(super) fn new(leaves: usize) -> Self {
-        Self { places: vec![None; OF_FILE + OF_LEAF * leaves], missing_bounds: 2 * leaves, leaves }
+    /// For so many files at most.
+    pub(super) fn new(leaves: usize, files: usize) -> Self {
+        let places = vec![Place::NONE; files * (OF_FILE + OF_LEAF * leaves)];
+        Self { places, files, file: 0, missing_bounds: 2 * leaves, leaves }
     }
 
-    /// Forgets them all.
+    /// Goes on with a file, of which nothing is known.
+    pub(super) fn begin(&mut self, file: usize) {
+        self.file = file;
+        self.clear();
+    }
+
+    /// Forgets all that was found for the file at hand.
     pub(super) fn clear(&mut self) {
-        self.places.fill(None);
+        self.places.iter_mut().skip(self.file).step_by(self.files.max(1)).for_each(|place| *place = Place::NONE);
         self.missing_bounds = 2 * self.leaves;
     }
 
-    /// The one of this number, in the text that it was found in.
-    pub(super) fn value<'t>(&self, number: usize, text: &'t str) -> Option<Quoted<'t>> {
-        self.places.get(number)?.as_ref()?.value(text)
+    /// The statistic of this number for each of the files, given the texts that it was found in.
+    #[inline]
+    pub(super) fn values<'t>(&self, number: usize, texts: &[&'t str]) -> impl Iterator<Item = Option<Found<'t>>> {
+        let places = self.places.get(number * self.files..).unwrap_or_default();
+        let value = |(place, text): (&Place, &&'t str)| (place.length > 0).then_some(Found { text, place: *place });
+        places.iter().zip(texts).map(value)
     }
 
     pub(super) fn put(&mut self, number: usize, place: Place) {
-        if let Some(found) = self.places.get_mut(number) {
-            *found = Some(place);
+        if let Some(found) = self.places.get_mut(number * self.files + self.file) {
+            *found = place;
         }
     }
 
@@ -99,7 +141,7 @@ impl Places {
     fn note(&mut self, leaf: usize, member: Member, value: Quoted<'_>) {
         let number = number_of(leaf, member);
         if member != Member::NullCount {
-            if self.places.get(number).is_none_or(Option::is_some) {
+            if self.places.get(number * self.files + self.file).is_none_or(|place| place.length > 0) {
                 return;
             }
             self.missing_bounds -= 1;

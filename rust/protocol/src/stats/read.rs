@@ -19,13 +19,17 @@ use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 
-use super::places::{Member, NUM_RECORDS, Places, TIGHT_BOUNDS, Tree, number_of};
+use super::places::{Found, Member, NUM_RECORDS, Places, TIGHT_BOUNDS, Tree, number_of};
 use super::shapes::Shapes;
-use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float};
+use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float, truth};
 use crate::error::Result;
-use crate::json::{Quoted, Scanner, unescape};
+use crate::json::{Scanner, unescape};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
+
+/// Files whose statistics are found before the first value of them is read: values of one column come in turn then, and
+/// the texts are still near.
+const TOGETHER: usize = 32;
 
 /// A column whose statistics are wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,18 +109,25 @@ fn read_json<'a>(
     margin: Margin,
     to_the_end: bool,
 ) -> Result<StatsColumns> {
-    let stats = stats.into_iter();
-    let mut reader = JsonReader::new(leaves, margin, to_the_end, stats.size_hint().0);
-    stats.for_each(|text| reader.read(text));
-    reader.finish(leaves)
+    let mut stats = stats.into_iter().map(|text| text.map(Scanner::new));
+    let mut reader = JsonReader::new(leaves, margin, to_the_end, TOGETHER, stats.size_hint().0);
+    let mut some = Vec::with_capacity(TOGETHER);
+    loop {
+        some.extend(stats.by_ref().take(TOGETHER));
+        if some.is_empty() {
+            return reader.finish(leaves);
+        }
+        reader.scan(&some);
+        some.clear();
+    }
 }
 
-/// Reads JSON statistics one after another.
+/// Reads JSON statistics of some files after others.
 pub(crate) struct JsonReader {
     tree: Tree,
     /// Where all of a text is asked for, for whatever column.
     shapes: Option<Shapes>,
-    /// Of the text at hand.
+    /// Of the texts at hand.
     places: Places,
     num_records: Int64Builder,
     tight_bounds: BooleanBuilder,
@@ -129,16 +140,16 @@ pub(crate) struct JsonReader {
 impl JsonReader {
     /// For skipping, of about so many files; no further than to the bounds, unless one is missing, or `to_the_end`.
     pub(crate) fn for_skipping(leaves: &[Leaf], to_the_end: bool, rows: usize) -> Self {
-        Self::new(leaves, Margin::Safe, to_the_end, rows)
+        Self::new(leaves, Margin::Safe, to_the_end, 1, rows)
     }
 
-    /// For `rows` files, or more.
-    fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool, rows: usize) -> Self {
+    /// For `rows` files, or more; so many `together` at most.
+    fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool, together: usize, rows: usize) -> Self {
         Self {
             tree: Tree::new(leaves),
             // For a few columns it costs less to step over the others.
             shapes: (margin == Margin::None && to_the_end).then(Shapes::default),
-            places: Places::new(leaves.len()),
+            places: Places::new(leaves.len(), together),
             num_records: Int64Builder::with_capacity(rows),
             tight_bounds: BooleanBuilder::with_capacity(rows),
             columns: leaves.iter().map(|leaf| Bounds::new(leaf, margin, rows)).collect(),
@@ -149,40 +160,45 @@ impl JsonReader {
 
     /// The statistics of the next file.
     pub(crate) fn read(&mut self, text: Option<&str>) {
-        self.scan(text.map(Scanner::new));
+        self.scan(&[text.map(Scanner::new)]);
     }
 
     /// The statistics of the next file, given the JSON string that says them; `None` if it is no JSON string.
     pub(crate) fn read_quoted(&mut self, quoted: Option<&[u8]>) -> Option<()> {
         let Some(quoted) = quoted else {
-            self.scan(None);
+            self.scan(&[None]);
             return Some(());
         };
         let quoted = simdutf8::basic::from_utf8(quoted).ok()?;
         let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
         if let Some(json) = Scanner::of_inside(inside) {
-            self.scan(Some(json));
+            self.scan(&[Some(json)]);
             return Some(());
         }
         let mut text = std::mem::take(&mut self.scratch);
         unescape(quoted, &mut text)?;
-        self.scan(Some(Scanner::new(&text)));
+        self.scan(&[Some(Scanner::new(&text))]);
         self.scratch = text;
         Some(())
     }
 
-    fn scan(&mut self, json: Option<Scanner<'_>>) {
-        let text = json.as_ref().map_or("", Scanner::text);
-        self.places.clear();
-        if let Some(json) = json {
-            self.find(json);
+    /// The statistics of some files, as many as are read together at most.
+    fn scan(&mut self, files: &[Option<Scanner<'_>>]) {
+        for (file, json) in files.iter().enumerate() {
+            self.places.begin(file);
+            if let Some(json) = json {
+                self.find(json.clone());
+            }
         }
-        let value = |number| self.places.value(number, text);
-        self.num_records.append_option(value(NUM_RECORDS).and_then(|value| count(value.literal)));
-        self.tight_bounds.append_option(value(TIGHT_BOUNDS).and_then(|value| value.literal.parse().ok()));
+        let mut texts = [""; TOGETHER];
+        texts.iter_mut().zip(files).for_each(|(text, json)| *text = json.as_ref().map_or("", Scanner::text));
+        let texts = texts.get(..files.len()).unwrap_or_default();
+        let values = |number| self.places.values(number, texts);
+        values(NUM_RECORDS).for_each(|value| self.num_records.append_option(value.and_then(count)));
+        values(TIGHT_BOUNDS).for_each(|value| self.tight_bounds.append_option(value.and_then(truth)));
         for (leaf, column) in self.columns.iter_mut().enumerate() {
-            let value = |member| self.places.value(number_of(leaf, member), text);
-            column.append(value(Member::Min), value(Member::Max), value(Member::NullCount));
+            let values = |member| self.places.values(number_of(leaf, member), texts);
+            column.extend(values(Member::Min), values(Member::Max), values(Member::NullCount));
         }
     }
 
@@ -347,11 +363,16 @@ impl Bounds {
         Self { leaf: leaf.clone(), margin, min: values(), max: values(), null_count }
     }
 
-    fn append(&mut self, min: Option<Quoted<'_>>, max: Option<Quoted<'_>>, null_count: Option<Quoted<'_>>) {
+    fn extend<'t>(
+        &mut self,
+        min: impl Iterator<Item = Option<Found<'t>>>,
+        max: impl Iterator<Item = Option<Found<'t>>>,
+        null_count: impl Iterator<Item = Option<Found<'t>>>,
+    ) {
         let Self { leaf, margin, .. } = self;
-        self.min.append(min, &leaf.data_type, leaf.was_float, *margin, false);
-        self.max.append(max, &leaf.data_type, leaf.was_float, *margin, true);
-        self.null_count.append_option(null_count.and_then(|value| count(value.literal)));
+        self.min.extend(min, leaf, *margin, false);
+        self.max.extend(max, leaf, *margin, true);
+        null_count.for_each(|value| self.null_count.append_option(value.and_then(count)));
     }
 
     fn finish(mut self, data_type: &PrimitiveType) -> Result<LeafBounds> {

@@ -36,6 +36,8 @@ struct Shape {
 struct Step {
     /// Where what stands before the value ends among the literals.
     until: usize,
+    /// Its last bytes, to compare them at once.
+    end: End,
     /// Which statistic the value is, if one is wanted.
     number: Option<usize>,
     is_quoted: bool,
@@ -109,8 +111,9 @@ impl Shape {
             let is_second = number.is_some() && self.steps.iter().any(|step| step.number == number);
             (is_plain && !is_second && self.steps.len() < MOST_VALUES).then_some(())?;
             let quote = usize::from(is_quoted);
-            self.literals.push_str(json.text().get(*from..value.start + quote)?);
-            self.steps.push(Step { until: self.literals.len(), number, is_quoted });
+            let literal = json.text().get(*from..value.start + quote)?;
+            self.literals.push_str(literal);
+            self.steps.push(Step { until: self.literals.len(), end: End::of(literal.as_bytes()), number, is_quoted });
             *from = value.start + value.literal.len() - quote;
         }
         Some(())
@@ -123,7 +126,7 @@ impl Shape {
             let literal = literals.get(from..step.until)?;
             at += literal.len();
             from = step.until;
-            ends_with(bytes.get(..at)?, literal).then_some(())?;
+            step.end.is_of(literal, bytes.get(..at)?).then_some(())?;
             let value = bytes.get(at..)?;
             let place = if step.is_quoted {
                 let length = end_of_plain(value)?;
@@ -176,20 +179,33 @@ impl<'t> Below<'t> {
     }
 }
 
-/// The same as the slice's own, without a call: most literals are short, and there is one before each value.
-fn ends_with(text: &[u8], literal: &[u8]) -> bool {
-    let found = two_parts::<16>(text, literal).or_else(|| two_parts::<8>(text, literal));
-    found.or_else(|| two_parts::<4>(text, literal)).unwrap_or_else(|| text.ends_with(literal))
+/// What a text ends with: sixteen bytes, or so many of the highest of them as there are.
+struct End {
+    bytes: u128,
+    mask: u128,
 }
 
-/// Compares literals of `N` to `2 * N` bytes as two parts, which may overlap.
-fn two_parts<const N: usize>(text: &[u8], literal: &[u8]) -> Option<bool> {
-    let (head, tail) = (literal.first_chunk::<N>()?, literal.last_chunk::<N>()?);
-    (literal.len() <= 2 * N).then(|| {
-        let start = text.len().checked_sub(literal.len());
-        let first = start.and_then(|start| text.get(start..)?.first_chunk());
-        text.last_chunk() == Some(tail) && first == Some(head)
-    })
+impl End {
+    fn of(literal: &[u8]) -> Self {
+        let (mut bytes, mut mask) = (0, 0);
+        for byte in literal.iter().rev().take(size_of::<u128>()).rev() {
+            bytes = bytes >> 8 | u128::from(*byte) << 120;
+            mask = mask >> 8 | 0xff << 120;
+        }
+        Self { bytes, mask }
+    }
+
+    /// Whether a text ends with the literal that this is the end of. Most are short, and there is one before each value.
+    fn is_of(&self, literal: &[u8], text: &[u8]) -> bool {
+        let last = text.last_chunk().map(|last| (u128::from_le_bytes(*last) ^ self.bytes) & self.mask);
+        last.is_none_or(|last| last == 0) && (last.is_some() && literal.len() <= 16 || ends_with(text, literal))
+    }
+}
+
+/// Out of the way of those who need not ask.
+#[cold]
+fn ends_with(text: &[u8], literal: &[u8]) -> bool {
+    text.ends_with(literal)
 }
 
 #[cfg(test)]
@@ -207,10 +223,11 @@ mod tests {
             was_float: false,
         };
         let leaves = [leaf(&["a"]), leaf(&["s", "b"])];
-        let (mut shapes, mut places) = (Shapes::default(), Places::new(leaves.len()));
+        let (mut shapes, mut places) = (Shapes::default(), Places::new(leaves.len(), 1));
         shapes.learn(Scanner::new(first), &Tree::new(&leaves));
         shapes.find(text, &mut places)?;
-        let value = |number| places.value(number, text).map_or("-", |value| value.literal);
+        let value = |number| places.values(number, &[text]).flatten().find_map(|found| found.quoted());
+        let value = |number| value(number).map_or("-", |value| value.literal);
         Some((0..8).map(value).collect::<Vec<_>>().join(" "))
     }
 
@@ -228,10 +245,10 @@ mod tests {
         let inside = |text: &str| text.replace('"', "\\\"");
         let (first, text) = (inside(FIRST), inside(&FIRST.replace("\"y\"", "\"other\"").replace(":1", ":17")));
         let leaves = [Leaf { path: vec!["x".to_owned()], data_type: PrimitiveType::String, was_float: false }];
-        let (mut shapes, mut places) = (Shapes::default(), Places::new(1));
+        let (mut shapes, mut places) = (Shapes::default(), Places::new(1, 1));
         shapes.learn(Scanner::of_inside(&first).unwrap(), &Tree::new(&leaves));
         shapes.find(&text, &mut places).unwrap();
-        let value = places.value(number_of(0, Member::Min), &text).unwrap();
+        let value = places.values(number_of(0, Member::Min), &[&text]).next().unwrap().unwrap().quoted().unwrap();
         assert_eq!((value.literal, value.text().unwrap().as_ref()), ("\"other\\", "other"));
     }
 

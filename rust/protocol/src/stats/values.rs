@@ -2,6 +2,7 @@
 //!
 //! What is no value of the column's type is null. Widened is whatever a known writer rounds or cuts; see `read`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -11,8 +12,9 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
-use crate::json::Quoted;
-use crate::scalar::{parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz};
+use super::places::Found;
+use super::read::Leaf;
+use crate::scalar::{Plain, parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz, plain_decimal};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
 
@@ -72,57 +74,36 @@ impl Values {
         }
     }
 
-    fn append_null(&mut self) {
-        match self {
-            Self::Int(b) => b.append_null(),
-            Self::Float(b) => b.append_null(),
-            Self::Double(b) => b.append_null(),
-            Self::Decimal(b) => b.append_null(),
-            Self::Boolean(b) => b.append_null(),
-            Self::Text(b) => b.append_null(),
-            Self::Date(b) => b.append_null(),
-            Self::Timestamp(b) => b.append_null(),
-            Self::Unknown(_, len) => *len += 1,
-        }
-    }
-
-    /// `value` is a JSON value as it stands in the statistics of a column of type `of`, if there is one.
-    pub(super) fn append(
+    /// The statistics of a column of type `of` for each of some files, as far as they were found.
+    pub(super) fn extend<'t>(
         &mut self,
-        value: Option<Quoted<'_>>,
-        of: &PrimitiveType,
-        was_float: bool,
+        values: impl Iterator<Item = Option<Found<'t>>>,
+        of: &Leaf,
         margin: Margin,
         upper: bool,
     ) {
-        let Some(value) = value else { return self.append_null() };
-        let unquoted;
-        let is_quoted = value.literal.starts_with('"');
-        let text = if is_quoted {
-            match value.text() {
-                Some(text) => {
-                    unquoted = text;
-                    unquoted.as_ref()
-                }
-                None => return self.append_null(),
-            }
-        } else {
-            value.literal
-        };
+        let (was_float, of) = (of.was_float, &of.data_type);
         match self {
-            Self::Int(b) => b.append_option(long(text)),
-            Self::Float(b) => b.append_option(text.parse().ok().filter(|v: &f32| v.is_finite() || is_infinity(text))),
-            Self::Double(b) => b.append_option(double(text, was_float, upper)),
-            Self::Decimal(b) => b.append_option(decimal(text, of, margin, upper)),
-            Self::Boolean(b) => b.append_option(text.parse().ok()),
-            Self::Text(b) => b.append_option(is_quoted.then_some(text)),
-            Self::Date(b) => {
-                // Some writers append a time, which is midnight.
-                let end = text.bytes().position(|b| matches!(b, b'T' | b' ')).unwrap_or(text.len());
-                b.append_option(parse_date(text.get(..end).unwrap_or_default()));
+            Self::Int(b) => values.for_each(|value| b.append_option(value.and_then(long))),
+            Self::Float(b) => values.for_each(|value| b.append_option(value.and_then(float))),
+            Self::Double(b) => {
+                let widened = |value| if was_float { near_float(value, upper) } else { value };
+                values.for_each(|value| b.append_option(value.and_then(double).map(widened)));
             }
-            Self::Timestamp(b) => b.append_option(timestamp(text, of, margin, upper)),
-            Self::Unknown(_, len) => *len += 1,
+            Self::Decimal(b) => {
+                let PrimitiveType::Decimal { precision, scale } = of else { return };
+                let widened = |value| if margin == Margin::Safe { near_double(value, upper) } else { value };
+                let decimal = |value| decimal(value, *precision, *scale).map(widened);
+                values.for_each(|value| b.append_option(value.and_then(decimal)));
+            }
+            Self::Boolean(b) => values.for_each(|value| b.append_option(value.and_then(truth))),
+            Self::Text(b) => values.for_each(|value| b.append_option(value.and_then(text).as_deref())),
+            Self::Date(b) => values.for_each(|value| b.append_option(value.and_then(date))),
+            Self::Timestamp(b) => {
+                let timestamp = |value| timestamp(said(value)?.as_ref(), of, margin, upper);
+                values.for_each(|value| b.append_option(value.and_then(timestamp)));
+            }
+            Self::Unknown(_, len) => *len += values.count(),
         }
     }
 
@@ -141,47 +122,37 @@ impl Values {
     }
 }
 
-pub(super) fn count(text: &str) -> Option<i64> {
-    long(text).filter(|n| *n >= 0)
+/// What a value says, without the quotes that it may have; `None` if its escapes are broken.
+fn said(value: Found<'_>) -> Option<Cow<'_, str>> {
+    let value = value.quoted()?;
+    if value.literal.starts_with('"') { value.text() } else { Some(Cow::Borrowed(value.literal)) }
 }
 
-/// A whole number; most are plain digits, and few.
-fn long(text: &str) -> Option<i64> {
-    let bytes = text.as_bytes();
-    let digits = match bytes.len() {
-        1..=8 => eight_digits(bytes),
-        9..=16 => {
-            let (high, low) = bytes.split_at(bytes.len() - 8);
-            eight_digits(high).zip(eight_digits(low)).map(|(high, low)| high * 100_000_000 + low)
-        }
-        _ => None,
-    };
-    digits.map_or_else(|| text.parse().ok(), |digits| i64::try_from(digits).ok())
+fn plain(value: Found<'_>) -> Option<Plain> {
+    let (bytes, length) = value.bytes();
+    Plain::of(bytes, length)
 }
 
-/// The number that one to eight digits say, all at once; `None` if there are other bytes.
-fn eight_digits(bytes: &[u8]) -> Option<u64> {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    let length = bytes.len();
-    // The digits stand at the end of eight bytes, the first of all lowest. Parts may overlap, for there they are equal.
-    let free = 8 - u32::try_from(length).ok().filter(|length| (1..=8).contains(length))?;
-    let lane = match bytes.first_chunk::<4>().zip(bytes.last_chunk::<4>()) {
-        Some((head, tail)) => {
-            u64::from(u32::from_le_bytes(*head)) << (8 * free) | u64::from(u32::from_le_bytes(*tail)) << 32
-        }
-        None => {
-            let byte = |at: usize| bytes.get(at).map(|byte| u64::from(*byte) << (8 * (free as usize + at)));
-            byte(0)? | byte(length / 2)? | byte(length - 1)?
-        }
-    };
-    let digits = (lane ^ (EACH * u64::from(b'0'))) & (u64::MAX << (8 * free));
-    let beyond_nine = (digits.wrapping_add(EACH * (0x80 - 10)) | digits) & (EACH * 0x80);
-    if beyond_nine != 0 {
-        return None;
-    }
-    let pairs = (digits.wrapping_mul(10) + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs.wrapping_mul(100) + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
-    Some((fours.wrapping_mul(10_000) + (fours >> 32)) & 0xffff_ffff)
+pub(super) fn count(value: Found<'_>) -> Option<i64> {
+    long(value).filter(|n| *n >= 0)
+}
+
+fn long(value: Found<'_>) -> Option<i64> {
+    plain(value).and_then(Plain::whole).or_else(|| said(value)?.parse().ok())
+}
+
+pub(super) fn truth(value: Found<'_>) -> Option<bool> {
+    said(value)?.parse().ok()
+}
+
+fn text(value: Found<'_>) -> Option<Cow<'_, str>> {
+    value.quoted().filter(|value| value.literal.starts_with('"'))?.text()
+}
+
+fn date(value: Found<'_>) -> Option<i32> {
+    let text = said(value)?;
+    // Some writers append a time, which is midnight.
+    parse_date(text.split(['T', ' ']).next()?)
 }
 
 /// Whether an infinite float is what the text says, not what became of a number too great.
@@ -189,9 +160,17 @@ fn is_infinity(text: &str) -> bool {
     text.bytes().all(|b| !b.is_ascii_digit()) && !text.to_ascii_lowercase().contains("nan")
 }
 
-fn double(text: &str, was_float: bool, upper: bool) -> Option<f64> {
-    let value: f64 = text.parse().ok().filter(|v: &f64| v.is_finite() || is_infinity(text))?;
-    Some(if was_float { near_float(value, upper) } else { value })
+fn float(value: Found<'_>) -> Option<f32> {
+    let text = said(value)?;
+    text.parse().ok().filter(|value: &f32| value.is_finite() || is_infinity(&text))
+}
+
+fn double(value: Found<'_>) -> Option<f64> {
+    let general = || {
+        let text = said(value)?;
+        text.parse().ok().filter(|value: &f64| value.is_finite() || is_infinity(&text))
+    };
+    plain(value).and_then(Plain::double).or_else(general)
 }
 
 /// The double that stands for a float may come from the float's text, which is shorter than its value.
@@ -201,10 +180,9 @@ pub(super) fn near_float(value: f64, upper: bool) -> f64 {
     if upper { value.max(float) } else { value.min(float) }
 }
 
-fn decimal(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool) -> Option<i128> {
-    let PrimitiveType::Decimal { precision, scale } = data_type else { return None };
-    let value = parse_decimal(text, *precision, *scale)?;
-    Some(if margin == Margin::Safe { near_double(value, upper) } else { value })
+fn decimal(value: Found<'_>, precision: u8, scale: u8) -> Option<i128> {
+    let plain = plain(value).and_then(|number| plain_decimal(number, precision, scale));
+    plain.or_else(|| parse_decimal(&said(value)?, precision, scale))
 }
 
 /// A decimal may come from the text of a double near it, which has no more than 17 digits.
@@ -240,19 +218,4 @@ fn timestamp(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool)
         Margin::None => 0,
     };
     Some(if upper { micros.saturating_add(by) } else { micros.saturating_sub(by) })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// As the library reads them, whatever the text is.
-        #[test]
-        fn whole_numbers_are_read_as_ever(text in prop_oneof!["[0-9]{0,20}", "[-+]?[0-9]{1,20}", "[0-9/:a]{1,17}", "\\PC{0,10}"]) {
-            prop_assert_eq!(long(&text), text.parse::<i64>().ok());
-        }
-    }
 }
