@@ -1,7 +1,6 @@
 //! Rows from all over memory, brought together in the order in which they are encoded.
 //!
-//! Texts are copied, into memory that is used again if there is a pool of it: whoever reads them next finds one behind
-//! the other, and near.
+//! Texts are copied: whoever reads them next finds one behind the other, and near.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,10 +8,8 @@ use std::sync::Arc;
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringViewArray};
-use arrow_buffer::Buffer;
 use arrow_select::interleave::interleave;
 
-use super::memory::Pool;
 use crate::error::{Error, Result};
 
 /// Texts that are looked for before the first of them is copied, and how far apart bytes are that the processor fetches
@@ -21,12 +18,12 @@ const TOGETHER: usize = 16;
 const LINE: usize = 64;
 
 /// The rows of `pieces`, which have the same columns, that are at `rows`: piece and row.
-pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)], pool: Option<&Arc<Pool>>) -> Result<RecordBatch> {
+pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)]) -> Result<RecordBatch> {
     let schema = pieces.first().ok_or_else(|| Error::internal("there are no rows to gather"))?.schema();
     let column = |at: usize| -> Result<ArrayRef> {
         let arrays: Vec<&dyn Array> = pieces.iter().map(|piece| piece.column(at).as_ref()).collect();
         let views: Option<Vec<&StringViewArray>> = arrays.iter().map(|array| array.as_string_view_opt()).collect();
-        match views.map(|views| texts(&views, rows, pool)).transpose()?.flatten() {
+        match views.map(|views| texts(&views, rows)).transpose()?.flatten() {
             Some(texts) => Ok(Arc::new(texts)),
             None => Ok(interleave(&arrays, rows)?),
         }
@@ -36,11 +33,7 @@ pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)], pool: Opti
 }
 
 /// `None` if they are so long that views cannot point to them.
-fn texts(
-    columns: &[&StringViewArray],
-    rows: &[(usize, usize)],
-    pool: Option<&Arc<Pool>>,
-) -> Result<Option<StringViewArray>> {
+fn texts(columns: &[&StringViewArray], rows: &[(usize, usize)]) -> Result<Option<StringViewArray>> {
     let text = |(piece, row): &(usize, usize)| {
         columns.get(*piece).filter(|texts| texts.is_valid(*row)).map(|texts| texts.value(*row))
     };
@@ -48,30 +41,14 @@ fn texts(
     if i32::try_from(length).is_err() {
         return Ok(None);
     }
-    let mut memory = pool.map_or_else(|| Vec::with_capacity(length), |pool| pool.take(length));
-    memory.clear();
+    let mut views = StringViewBuilder::with_capacity(rows.len()).with_fixed_block_size(length.max(1) as u32);
     for rows in rows.chunks(TOGETHER) {
-        let mut found: [&[u8]; TOGETHER] = [&[]; TOGETHER];
-        rows.iter().zip(&mut found).for_each(|(row, found)| *found = text(row).unwrap_or_default().as_bytes());
+        let mut found = [None; TOGETHER];
+        rows.iter().zip(&mut found).for_each(|(row, found)| *found = text(row));
         // The processor fetches all of them from memory at once.
-        let lines = found.iter().flat_map(|text| text.iter().step_by(LINE));
+        let lines = found.iter().flatten().flat_map(|text| text.as_bytes().iter().step_by(LINE));
         black_box(lines.fold(0, |all, byte| all ^ byte));
-        found.iter().for_each(|text| memory.extend_from_slice(text));
-    }
-    let mut views = StringViewBuilder::with_capacity(rows.len());
-    let block = views.append_block(match pool {
-        Some(pool) => Buffer::from(pool.share(memory)),
-        None => Buffer::from_vec(memory),
-    });
-    let mut start = 0;
-    for row in rows {
-        match text(row).map(|text| text.len() as u32) {
-            Some(length) => {
-                views.try_append_view(block, start, length)?;
-                start += length;
-            }
-            None => views.append_null(),
-        }
+        found.iter().take(rows.len()).for_each(|text| views.append_option(*text));
     }
     Ok(Some(views.finish()))
 }
@@ -103,10 +80,7 @@ mod tests {
                 (piece, row.index(pieces[piece].len()))
             };
             let rows: Vec<(usize, usize)> = chosen.iter().map(choose).collect();
-            let pool = Arc::new(Pool::default());
-            // What was in the memory before does not matter.
-            pool.give(vec![b'?'; 64 * 1024]);
-            let gathered = gather(&batches, &rows, Some(&pool)).unwrap();
+            let gathered = gather(&batches, &rows).unwrap();
             let expected = rows.iter().map(|(piece, row)| batches[*piece].slice(*row, 1));
             let expected: Vec<RecordBatch> = expected.collect();
             prop_assert_eq!(gathered, concat_batches(&batches[0].schema(), &expected).unwrap());

@@ -58,9 +58,8 @@ impl Ranges {
             chosen.get_mut(range).ok_or_else(|| Error::internal("a key is in no range"))?.push((0, row));
         }
         let some = (0..).zip(chosen).filter(|(_, rows)| !rows.is_empty());
-        let of_range = |(range, chosen): (usize, Vec<(usize, usize)>)| {
-            Ok((range, gather(std::slice::from_ref(rows), &chosen, None)?))
-        };
+        let of_range =
+            |(range, chosen): (usize, Vec<(usize, usize)>)| Ok((range, gather(std::slice::from_ref(rows), &chosen)?));
         some.map(of_range).collect()
     }
 }

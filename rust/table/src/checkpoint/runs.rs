@@ -78,9 +78,8 @@ struct Hold {
     order: Option<Order>,
     /// Once it is clear that they do not fit into memory.
     ranges: Option<Arc<Ranges>>,
-    /// Memory of pages that are read, and of texts that are encoded.
+    /// Memory of pages that are read.
     pages: Arc<Pool>,
-    texts: Arc<Pool>,
 }
 
 /// Row groups.
@@ -127,7 +126,6 @@ impl Reader {
             order: order.cloned(),
             ranges: None,
             pages: Arc::default(),
-            texts: Arc::default(),
         };
         let room = Arc::new(Semaphore::new(HELD_BYTES / COUNTED_BYTES));
         Ok(Self { hold, outputs, given, lanes, gathered: vec![Gathered::default()], room })
@@ -472,7 +470,6 @@ impl Gathered {
 /// Files in memory, and their order.
 struct Run {
     layout: Arc<Layout>,
-    memory: Arc<Pool>,
     pieces: Vec<RecordBatch>,
     bytes: usize,
     /// Piece and row.
@@ -489,7 +486,7 @@ impl Run {
             Some(sorted) => sorted?,
             None => order::all_rows(pieces.iter().map(RecordBatch::num_rows)).collect(),
         };
-        Ok(Self { layout: hold.layout.clone(), memory: hold.texts.clone(), pieces, bytes, order, _room: room })
+        Ok(Self { layout: hold.layout.clone(), pieces, bytes, order, _room: room })
     }
 
     /// Row groups; `may_wait` if they may be put off until others share one with them.
@@ -523,7 +520,7 @@ impl Run {
             return Ok(piece.slice(first.1 as usize, (last.1 - first.1) as usize + 1));
         }
         let chosen: Vec<_> = chosen.iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect();
-        gather(&self.pieces, &chosen, Some(&self.memory))
+        gather(&self.pieces, &chosen)
     }
 }
 
