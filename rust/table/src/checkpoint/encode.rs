@@ -15,18 +15,19 @@ use deltic_protocol::property::{Compression, PageVersion, Properties};
 use futures::future::try_join;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
+use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory};
 use parquet::basic::{self, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaDataPtr;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePtr};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
+use super::assembly::{Assembly, Chunks};
 use super::chunk::{self, ChunkWriter, Kind, Press, Slot, Tree};
 use super::memory::Pool;
-use super::pieces::Pieces;
 use crate::error::{Error, Result};
 use crate::parallel::working;
 use crate::storage::{FileWriter, Storage};
@@ -75,12 +76,13 @@ impl Group {
 
 /// How rows become row groups.
 pub(super) struct Encoding {
-    root: TypePtr,
     properties: WriterPropertiesPtr,
     /// Where each leaf is encoded.
     tree: Tree,
     leaves: SchemaDescPtr,
     general: ArrowRowGroupWriterFactory,
+    /// The schema of the leaves that are left to it.
+    general_root: TypePtr,
     /// Memory that waits for the next row group.
     presses: Mutex<Vec<Press>>,
     pool: Arc<Pool>,
@@ -89,13 +91,7 @@ pub(super) struct Encoding {
 /// A row group that is not in a file yet.
 pub(super) struct Encoded {
     pub(super) rows: usize,
-    chunks: Vec<Chunk>,
-}
-
-/// One leaf of it.
-enum Chunk {
-    Here(chunk::Chunk),
-    General(ArrowColumnChunk),
+    chunks: Chunks,
 }
 
 impl Encoding {
@@ -131,11 +127,11 @@ impl Encoding {
         let is_usual = version == WriterVersion::PARQUET_1_0 && compression == basic::Compression::SNAPPY;
         let kind = |leaf: &ColumnDescriptor, arrow: &ArrowType| kind_of(leaf, arrow).filter(|_| is_usual);
         let tree = Tree::new(schema, &converted, &kind);
-        let general = converter().convert(tree.general()).map_err(not_encoded)?.root_schema_ptr();
-        let shape = SerializedFileWriter::new(Vec::new(), general, properties.clone()).map_err(not_encoded)?;
-        let general = ArrowRowGroupWriterFactory::new(&shape, tree.general().clone());
-        let (root, leaves) = (converted.root_schema_ptr(), Arc::new(converted));
-        Ok(Arc::new(Self { root, properties, tree, leaves, general, presses: Mutex::default(), pool: Arc::default() }))
+        let general_root = converter().convert(tree.general()).map_err(not_encoded)?.root_schema_ptr();
+        let shape = SerializedFileWriter::new(Vec::new(), general_root.clone(), properties.clone());
+        let general = ArrowRowGroupWriterFactory::new(&shape.map_err(not_encoded)?, tree.general().clone());
+        let (leaves, presses, pool) = (Arc::new(converted), Mutex::default(), Arc::default());
+        Ok(Arc::new(Self { properties, tree, leaves, general, general_root, presses, pool }))
     }
 
     /// Encodes a row group, and shows each piece to `look`.
@@ -155,16 +151,50 @@ impl Encoding {
             rows += piece.num_rows();
             self.tree.write(&piece, &mut here, &mut general, &mut press).map_err(not_encoded)?;
         }
-        let (mut here, mut general) = (here.into_iter(), general.into_iter());
-        let mut close = |slot: &Slot| match slot {
-            Slot::Here(_) => here.next().map(|chunk| chunk.close(&mut press).map(Chunk::Here)),
-            Slot::General => general.next().map(|chunk| chunk.close().map(Chunk::General)),
-        };
-        let chunks = self.tree.slots().iter().filter_map(&mut close).collect::<Result<_, _>>();
+        let chunks = self.chunks(here, general, &mut press).map_err(not_encoded)?;
         if let Ok(mut presses) = self.presses.lock() {
             presses.push(press);
         }
-        Ok(Encoded { rows, chunks: chunks.map_err(not_encoded)? })
+        Ok(Encoded { rows, chunks })
+    }
+
+    /// What was written, leaf by leaf.
+    fn chunks(
+        &self,
+        here: Vec<ChunkWriter>,
+        general: Vec<ArrowColumnWriter>,
+        press: &mut Press,
+    ) -> Result<Chunks, ParquetError> {
+        let (general, bytes) = self.general_chunks(general)?;
+        let (mut here, mut general) = (here.into_iter(), general.columns().iter());
+        let missing = || ParquetError::General("a leaf has no writer".to_owned());
+        let mut chunks = Chunks::default();
+        for slot in self.tree.slots() {
+            match slot {
+                Slot::Here(_) => {
+                    let (bytes, column) = here.next().ok_or_else(missing)?.close(press)?;
+                    chunks.push(bytes, column, 0)?;
+                }
+                Slot::General => {
+                    let column = general.next().ok_or_else(missing)?;
+                    let (start, length) = column.byte_range();
+                    let (first, end) = (usize::try_from(start)?, usize::try_from(start + length)?);
+                    chunks.push([bytes.slice(first..end)], column.clone(), i64::try_from(start)?)?;
+                }
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// The leaves that were left to the general encoder, which takes them to a file of its own.
+    fn general_chunks(&self, general: Vec<ArrowColumnWriter>) -> Result<(RowGroupMetaDataPtr, Bytes), ParquetError> {
+        let mut writer = SerializedFileWriter::new(Vec::new(), self.general_root.clone(), self.properties.clone())?;
+        let mut group = writer.next_row_group()?;
+        for leaf in general {
+            leaf.close()?.append_to_row_group(&mut group)?;
+        }
+        let columns = group.close()?;
+        Ok((columns, writer.into_inner()?.into()))
     }
 }
 
@@ -182,8 +212,7 @@ fn kind_of(leaf: &ColumnDescriptor, arrow: &ArrowType) -> Option<Kind> {
 /// The file and what fills it.
 pub(super) struct Output {
     encoding: Arc<Encoding>,
-    /// Not there only while it is at work.
-    writer: Option<SerializedFileWriter<Pieces>>,
+    assembly: Assembly,
     /// Rows that share a row group, since they are few.
     few: Vec<Piece>,
     file: FileWriter,
@@ -192,10 +221,10 @@ pub(super) struct Output {
 impl Output {
     /// A new file at `path`.
     pub(super) async fn create(storage: &Storage, path: &str, encoding: &Arc<Encoding>) -> Result<Self> {
-        let writer =
-            SerializedFileWriter::new(Pieces::new(&encoding.pool), encoding.root.clone(), encoding.properties.clone());
-        let writer = Some(writer.map_err(not_encoded)?);
-        Ok(Self { encoding: encoding.clone(), writer, few: Vec::new(), file: storage.create_file(path).await? })
+        let (assembly, start) = Assembly::new(&encoding.leaves, &encoding.properties);
+        let mut file = storage.create_file(path).await?;
+        file.write(start).await?;
+        Ok(Self { encoding: encoding.clone(), assembly, few: Vec::new(), file })
     }
 
     /// Writes actions of one kind, and returns how many they were.
@@ -228,19 +257,24 @@ impl Output {
 
     /// Adds a row group.
     pub(super) async fn append(&mut self, group: Encoded) -> Result<()> {
-        self.run(move |writer| add_group(&mut *writer, group)).await
+        for bytes in self.assembly.push(group.rows, group.chunks).map_err(not_encoded)? {
+            self.file.write(bytes).await?;
+        }
+        Ok(())
     }
 
     /// Makes the file appear; returns its bytes.
     pub(super) async fn finish(mut self) -> Result<u64> {
         let (encoding, few) = (self.encoding.clone(), std::mem::take(&mut self.few));
-        let rest = move |writer: &mut SerializedFileWriter<Pieces>| {
+        let rest = async {
             if !few.is_empty() {
-                add_group(writer, encoding.encode(few, |_| ())?)?;
+                self.append(blocking(move || encoding.encode(few, |_| ())).await?).await?;
             }
-            writer.finish().map(drop).map_err(not_encoded)
+            let (none, _) = Assembly::new(&self.encoding.leaves, &self.encoding.properties);
+            let footer = std::mem::replace(&mut self.assembly, none).finish().map_err(not_encoded)?;
+            self.file.write(footer).await
         };
-        match self.run(rest).await {
+        match rest.await {
             Ok(()) => self.file.finish().await,
             Err(error) => {
                 self.abort().await;
@@ -252,24 +286,6 @@ impl Output {
     /// Leaves nothing behind. Whatever led here says more than an error from cleaning up.
     pub(super) async fn abort(self) {
         let _aborted = self.file.abort().await;
-    }
-
-    async fn run(
-        &mut self,
-        work: impl FnOnce(&mut SerializedFileWriter<Pieces>) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let mut writer = self.writer.take().ok_or_else(|| Error::internal("a checkpoint went on after an error"))?;
-        let encode = move || {
-            work(&mut writer)?;
-            let encoded: Vec<Bytes> = writer.inner_mut().take().collect();
-            Ok((writer, encoded))
-        };
-        let (writer, encoded) = blocking(encode).await?;
-        self.writer = Some(writer);
-        for bytes in encoded {
-            self.file.write(bytes).await?;
-        }
-        Ok(())
     }
 }
 
@@ -312,23 +328,6 @@ pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
         Ok(())
     };
     try_join(reading, encoding).await.map(drop)
-}
-
-fn add_group(writer: &mut SerializedFileWriter<Pieces>, group: Encoded) -> Result<()> {
-    let add = || {
-        let mut columns = writer.next_row_group()?;
-        for chunk in group.chunks {
-            match chunk {
-                Chunk::Here(chunk) => {
-                    let (bytes, close) = chunk.into_parts();
-                    columns.append_column(&bytes, close)?;
-                }
-                Chunk::General(chunk) => chunk.append_to_row_group(&mut columns)?,
-            }
-        }
-        columns.close().map(drop)
-    };
-    add().map_err(not_encoded)
 }
 
 /// Row groups of actions that come batch by batch, each converted when its turn comes.
@@ -397,16 +396,16 @@ fn worker_failed(source: tokio::task::JoinError) -> Error {
 #[cfg(test)]
 pub(super) fn file_of(schema: &SchemaRef, groups: &[Vec<RecordBatch>], version: WriterVersion) -> Result<Bytes> {
     let encoding = Encoding::with(schema, version, basic::Compression::SNAPPY)?;
-    let (root, properties) = (encoding.root.clone(), encoding.properties.clone());
-    let mut writer = SerializedFileWriter::new(Pieces::new(&encoding.pool), root, properties).map_err(not_encoded)?;
+    let (mut assembly, start) = Assembly::new(&encoding.leaves, &encoding.properties);
+    let mut file = vec![start];
     for group in groups {
         let piece = |rows: &RecordBatch| -> Piece {
             let rows = rows.clone();
             Box::new(move || Ok(rows))
         };
-        add_group(&mut writer, encoding.encode(group.iter().map(piece).collect(), |_| ())?)?;
+        let group = encoding.encode(group.iter().map(piece).collect(), |_| ())?;
+        file.extend(assembly.push(group.rows, group.chunks).map_err(not_encoded)?);
     }
-    writer.finish().map_err(not_encoded)?;
-    let pieces: Vec<Bytes> = writer.inner_mut().take().collect();
-    Ok(pieces.concat().into())
+    file.push(assembly.finish().map_err(not_encoded)?);
+    Ok(file.concat().into())
 }

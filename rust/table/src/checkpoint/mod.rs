@@ -1,5 +1,6 @@
 //! Checkpoints: reading and writing them.
 
+mod assembly;
 mod chunk;
 mod columns;
 mod encode;

@@ -25,11 +25,10 @@ use std::sync::Arc;
 use arrow_array::Array;
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, PageType, Type as PhysicalType};
-use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
-use parquet::file::reader::ChunkReader;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
 
@@ -38,7 +37,7 @@ pub(super) use self::page::Press;
 use self::texts::Texts;
 pub(super) use self::tree::{Slot, Tree};
 use super::memory::Pool;
-use super::pieces::{Joined, Pieces};
+use super::pieces::Pieces;
 
 /// Rows of a page at most, as readers expect them.
 const PAGE_ROWS: usize = 20_000;
@@ -102,12 +101,6 @@ struct Pages {
     coded: i32,
 }
 
-/// A column chunk that is not in a file yet.
-pub(super) struct Chunk {
-    pages: Joined,
-    close: ColumnCloseResult,
-}
-
 impl ChunkWriter {
     pub(super) fn new(descr: ColumnDescPtr, kind: Kind, pool: &Arc<Pool>, press: &mut Press) -> Self {
         let memory = press.memory();
@@ -164,8 +157,11 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// All of it.
-    pub(super) fn close(mut self, press: &mut Press) -> Result<Chunk, ParquetError> {
+    /// All of its bytes, and what a footer says of them if it begins with them.
+    pub(super) fn close(
+        mut self,
+        press: &mut Press,
+    ) -> Result<(impl Iterator<Item = Bytes> + use<>, ColumnChunkMetaData), ParquetError> {
         self.end_page(press)?;
         let Self { descr, mut values, rows, nulls, mut pages, .. } = self;
         let mut first = Pages::new(pages.bytes.pool());
@@ -200,22 +196,7 @@ impl ChunkWriter {
             metadata = metadata.set_statistics(statistics);
         }
         press.keep(values.memory());
-        let close = ColumnCloseResult {
-            bytes_written: bytes as u64,
-            rows_written: rows as u64,
-            metadata: metadata.build()?,
-            bloom_filter: None,
-            column_index: None,
-            offset_index: None,
-        };
-        Ok(Chunk { pages: Joined::of(first.bytes.take().chain(pages.bytes.take())), close })
-    }
-}
-
-impl Chunk {
-    /// Its bytes, and what the footer says of them.
-    pub(super) fn into_parts(self) -> (impl ChunkReader, ColumnCloseResult) {
-        (self.pages, self.close)
+        Ok((first.bytes.take().chain(pages.bytes.take()), metadata.build()?))
     }
 }
 
