@@ -270,9 +270,7 @@ impl Output {
             if !few.is_empty() {
                 self.append(blocking(move || encoding.encode(few, |_| ())).await?).await?;
             }
-            let (none, _) = Assembly::new(&self.encoding.leaves, &self.encoding.properties);
-            let footer = std::mem::replace(&mut self.assembly, none).finish().map_err(not_encoded)?;
-            self.file.write(footer).await
+            self.file.write(self.assembly.finish().map_err(not_encoded)?).await
         };
         match rest.await {
             Ok(()) => self.file.finish().await,
