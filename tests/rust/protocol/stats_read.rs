@@ -508,7 +508,7 @@ mod properties {
         #[test]
         fn files_of_one_shape_are_read_as_each_is_alone(
             shapes in proptest::collection::vec(any_order(), 1..4),
-            files in proptest::collection::vec((any::<prop::sample::Index>(), any_value(), any_value(), 0..40_usize), 2..16),
+            files in proptest::collection::vec((any::<prop::sample::Index>(), any_value(), any_value(), 0..40_usize), 2..80),
         ) {
             let leaves = [leaf(&["a"], "long"), leaf(&["ab"], "string"), leaf(&["s", "a"], "double"), leaf(&["s", "b"], "date")];
             let text = |(shape, first, second, cut): &(prop::sample::Index, &str, &str, usize)| {
