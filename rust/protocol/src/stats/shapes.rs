@@ -198,7 +198,8 @@ impl End {
     /// Whether a text ends with the literal that this is the end of. Most are short, and there is one before each value.
     fn is_of(&self, literal: &[u8], text: &[u8]) -> bool {
         let last = text.last_chunk().map(|last| (u128::from_le_bytes(*last) ^ self.bytes) & self.mask);
-        last.is_none_or(|last| last == 0) && (last.is_some() && literal.len() <= 16 || ends_with(text, literal))
+        last.is_none_or(|last| last == 0)
+            && (last.is_some() && literal.len() <= size_of::<u128>() || ends_with(text, literal))
     }
 }
 

@@ -135,11 +135,7 @@ fn plain(value: Found<'_>) -> Option<Plain> {
 }
 
 pub(super) fn count(value: Found<'_>) -> Option<i64> {
-    match value.bytes() {
-        // Most columns have few nulls in each file, or none.
-        ([digit @ b'0'..=b'9', ..], 1) => Some(i64::from(digit - b'0')),
-        _ => long(value).filter(|count| *count >= 0),
-    }
+    long(value).filter(|count| *count >= 0)
 }
 
 fn long(value: Found<'_>) -> Option<i64> {

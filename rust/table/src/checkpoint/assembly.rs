@@ -72,11 +72,11 @@ impl Assembly {
     }
 
     /// What the file ends with.
-    pub(super) fn finish(&mut self) -> Result<Bytes, ParquetError> {
+    pub(super) fn finish(self) -> Result<Bytes, ParquetError> {
         let (version, created_by) =
             (self.properties.writer_version().as_num(), self.properties.created_by().to_owned());
-        let file = FileMetaData::new(version, self.rows, Some(created_by), None, self.schema.clone(), None);
-        let metadata = ParquetMetaData::new(file, std::mem::take(&mut self.groups));
+        let file = FileMetaData::new(version, self.rows, Some(created_by), None, self.schema, None);
+        let metadata = ParquetMetaData::new(file, self.groups);
         let mut footer = Vec::new();
         ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
         Ok(footer.into())

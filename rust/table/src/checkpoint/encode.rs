@@ -264,18 +264,27 @@ impl Output {
     }
 
     /// Makes the file appear; returns its bytes.
-    pub(super) async fn finish(mut self) -> Result<u64> {
-        let (encoding, few) = (self.encoding.clone(), std::mem::take(&mut self.few));
-        let rest = async {
+    pub(super) async fn finish(self) -> Result<u64> {
+        let Self { encoding, mut assembly, few, mut file } = self;
+        let rest = blocking(move || {
+            let mut rest = Vec::new();
             if !few.is_empty() {
-                self.append(blocking(move || encoding.encode(few, |_| ())).await?).await?;
+                let group = encoding.encode(few, |_| ())?;
+                rest = assembly.push(group.rows, group.chunks).map_err(not_encoded)?;
             }
-            self.file.write(self.assembly.finish().map_err(not_encoded)?).await
+            rest.push(assembly.finish().map_err(not_encoded)?);
+            Ok(rest)
+        });
+        let written = async {
+            for bytes in rest.await? {
+                file.write(bytes).await?;
+            }
+            Ok(())
         };
-        match rest.await {
-            Ok(()) => self.file.finish().await,
+        match written.await {
+            Ok(()) => file.finish().await,
             Err(error) => {
-                self.abort().await;
+                let _aborted = file.abort().await;
                 Err(error)
             }
         }
