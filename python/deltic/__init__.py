@@ -35,7 +35,8 @@ from deltic.errors import (
     UnsupportedFeatureError,
 )
 from deltic.scan import Changes, Plan, Scan
-from deltic.table import Snapshot, Table
+from deltic.snapshot import Snapshot
+from deltic.table import Table
 from deltic.transaction import Commit, Transaction, TransactionScan
 from deltic.write import create, write
 

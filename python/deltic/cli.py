@@ -14,7 +14,8 @@ from typing import Any
 
 from deltic.errors import DelticError
 from deltic.scan import Plan
-from deltic.table import Snapshot, Table
+from deltic.snapshot import Snapshot
+from deltic.table import Table
 
 __all__ = ["main"]
 

@@ -7,9 +7,8 @@ What is read in a transaction and what it does are judged together against what 
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -18,8 +17,10 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import names, optional_text, properties_of, text
-from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.data import refuse_variants, stream
+from deltic.errors import InvalidInputError
 from deltic.scan import Rows
+from deltic.snapshot import Snapshot
 
 __all__ = ["Commit", "Hook", "Transaction", "TransactionScan"]
 
@@ -51,57 +52,6 @@ class Commit:
                 warnings.warn(f"after the commit of version {told['version']}: {failure}", RuntimeWarning, stacklevel=4)
         counts = {name: int(value) for name, value in metrics.items()}
         return cls(told["version"], told["attempts"], told["num_added_files"], counts)
-
-
-def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
-    """Any Arrow data as the core takes it. A pandas index is dropped: it is a row label, not a column of the table."""
-    if isinstance(data, Rows):
-        # The core takes its own stream back whole, so that errors of reading keep their class.
-        return data._core.read()
-    if isinstance(data, _deltic.ArrowStream):
-        return data
-    try:
-        rows = _rows(data)
-    except InvalidInputError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidInputError(f"cannot write this {type(data).__name__}: {error}") from error
-    refuse_variants(rows.schema)
-    return rows
-
-
-def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pa.RecordBatchReader | pa.Table):
-        return data
-    polars = sys.modules.get("polars")
-    if polars is not None and isinstance(data, polars.DataFrame):
-        # Their Arrow form is addresses in this process, and says nothing of it.
-        for name, dtype in data.schema.items():
-            if dtype == polars.Object:
-                raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
-        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
-    raise InvalidInputError(
-        f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
-        "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
-    )
-
-
-def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:
-    """Raise `UnsupportedFeatureError` for what Spark marked as a variant: it would become a struct of two binaries."""
-    for child in fields:
-        if child.name == "metadata" and (child.metadata or {}).get(b"variant") == b"true":
-            told = f"`{inside or child.name}` is a variant of Spark, which deltic does not write"
-            raise UnsupportedFeatureError(f"{told}: make it text, with to_json()", features=["variantType"])
-        if pa.types.is_nested(child.type):
-            children = [child.type.field(at) for at in range(child.type.num_fields)]
-            refuse_variants(children, f"{inside}.{child.name}" if inside else child.name)
 
 
 class TransactionScan(Rows):
@@ -147,7 +97,7 @@ class Transaction:
         self,
         begin: Callable[[str], _deltic.Transaction],
         finish: Callable[[_deltic.Base | None], None],
-        snapshot: Callable[[_deltic.Snapshot], Any],
+        snapshot: Callable[[_deltic.Snapshot], Snapshot],
         options: Mapping[str, Any],
         max_attempts: int | None,
     ) -> None:
@@ -174,7 +124,7 @@ class Transaction:
         return self._replayed is not None
 
     @property
-    def snapshot(self) -> Any:
+    def snapshot(self) -> Snapshot:
         """The `Snapshot` that the transaction builds on. What is read through it is not part of the read set."""
         return self._wrap(self._core().snapshot())
 

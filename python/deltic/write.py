@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import LEAST, names, properties_of, text, whole
+from deltic.data import refuse_variants, stream
 from deltic.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -24,7 +25,7 @@ from deltic.errors import (
     UnsupportedFeatureError,
 )
 from deltic.table import Table, place
-from deltic.transaction import Commit, refuse_variants, stream
+from deltic.transaction import Commit
 
 __all__ = ["Commit", "create", "write"]
 

@@ -14,10 +14,10 @@ from conftest import ROOT
 
 import deltic
 
-MODULES = ["deltic", "deltic.errors", "deltic.scan", "deltic.table", "deltic.transaction", "deltic.write"]
+MODULES = [f"deltic.{name}" for name in ("errors", "scan", "snapshot", "table", "transaction", "write")]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", ["deltic", *MODULES])
 def test_docstrings_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0

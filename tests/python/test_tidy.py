@@ -54,6 +54,7 @@ PYTHON: list[set[str]] = [
     {"allocator", "errors", "_deltic"},
     {"arguments"},
     {"scan", "check"},
+    {"snapshot", "data"},
     {"transaction"},
     {"table"},
     {"write", "cli"},

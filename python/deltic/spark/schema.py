@@ -15,7 +15,7 @@ from pyspark.sql.pandas import types
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType, VariantType
 
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.table import Snapshot
+from deltic.snapshot import Snapshot
 
 __all__ = ["fit", "nullable", "refuse_variants", "resolve", "to_arrow", "to_spark"]
 

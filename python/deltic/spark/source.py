@@ -27,11 +27,12 @@ from deltic import _deltic
 from deltic.arguments import whole
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
+from deltic.snapshot import Snapshot
 from deltic.spark.filter import to_sql
 from deltic.spark.read import group_count
 from deltic.spark.schema import fit, nullable, refuse_variants, resolve, to_arrow, to_spark
 from deltic.spark.write import write_batches
-from deltic.table import Snapshot, Table, place
+from deltic.table import Table, place
 from deltic.write import commit, spec
 
 __all__ = ["DelticDataSource", "register"]

@@ -1,0 +1,129 @@
+"""What a table is at one version (`Snapshot`); it never changes. PROTOCOL.md: "Action Reconciliation"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.arguments import names, optional_text, text
+from deltic.scan import Plan, Scan, reader
+
+__all__ = ["Snapshot"]
+
+
+class _Opener(Protocol):
+    """A `Table`, which stands above."""
+
+    def snapshot(self, version: int) -> Snapshot: ...
+
+
+def _snapshot(table: _Opener, version: int) -> Snapshot:
+    return table.snapshot(version)
+
+
+class Snapshot:
+    """A table at one version. Immutable; opening it costs the same for ten files and for ten million.
+
+    Made by `Table.snapshot`. Pickles as (location, configuration, version) and is opened again where it arrives.
+    """
+
+    def __init__(self, core: _deltic.Snapshot, table: _Opener) -> None:
+        """Wrap a snapshot of the core; use `Table.snapshot`."""
+        self._core = core
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """The version, from 0."""
+        return self._core.version
+
+    @property
+    def uri(self) -> str:
+        """The table's location, without credentials."""
+        return self._core.uri
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's schema, partition columns in their place (PROTOCOL.md: "Schema Serialization Format")."""
+        return pa.schema(self._core.schema())
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The `metaData` action, by the protocol's names (PROTOCOL.md: "Change Metadata")."""
+        return dict(json.loads(self._core.metadata()))
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        """The `protocol` action, by the protocol's names (PROTOCOL.md: "Protocol Evolution")."""
+        return dict(json.loads(self._core.protocol()))
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Names of the partition columns, in order; empty when the table is not partitioned."""
+        return list(self.metadata.get("partitionColumns") or [])
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties: the `configuration` of its `metaData` action."""
+        return dict(self.metadata.get("configuration") or {})
+
+    @property
+    def num_files(self) -> int:
+        """Number of data files in this version: from its checksum file, or else by replaying the log."""
+        return self._core.num_files()
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the last version that the application `app_id` committed, None if it committed none.
+
+        A transaction older than `delta.setTransactionRetentionDuration`, by the clock of now, counts as none
+        (PROTOCOL.md: "Transaction Identifiers").
+        """
+        return self._core.transaction_version(text(app_id, "app_id"))
+
+    def domains(self) -> dict[str, str]:
+        """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
+        return self._core.domains()
+
+    def files(self, filter: str | None = None) -> pa.RecordBatchReader:
+        """Stream the data files that may hold rows matching `filter`, one row a file, nothing of them read.
+
+        Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
+        partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
+        can have statistics, named by its dotted path, the bounds typed. A struct that would have no fields is left out,
+        such as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the
+        log's precision (PROTOCOL.md: "Per-file Statistics").
+        """
+        return reader(self._core.files(optional_text(filter, "filter")))
+
+    def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
+        """Find which files a query must read.
+
+        `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
+        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as `"month = 7 AND (carrier IN
+        ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE 'prefix%' with
+        ESCAPE, IS [NOT] NULL, literals with their type before them (DATE '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT,
+        DOUBLE, X'00ff'), nested fields with dots, back-ticked names; three-valued logic, and a row is kept when the
+        filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a text literal stands for itself, not for
+        an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
+
+        Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
+        """
+        return Plan(self._plan(columns, filter))
+
+    def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
+        """Plan a query and return its rows to be read; the arguments are those of `plan`. The filter is exact."""
+        return Scan(self._plan(columns, filter))
+
+    def _plan(self, columns: Sequence[str] | None, filter: str | None) -> _deltic.Plan:
+        return self._core.plan(names(columns, "columns"), optional_text(filter, "filter"))
+
+    def __reduce__(self) -> tuple[Callable[[_Opener, int], Snapshot], tuple[_Opener, int]]:
+        return _snapshot, (self._table, self.version)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.uri!r}, version={self.version})"
