@@ -37,6 +37,7 @@ from deltic.errors import (
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
+from deltic.tasks import read_task_group
 from deltic.transaction import Commit, Transaction, TransactionScan
 from deltic.write import create, write
 
@@ -70,5 +71,6 @@ __all__ = [
     "TransactionScan",
     "UnsupportedFeatureError",
     "create",
+    "read_task_group",
     "write",
 ]

@@ -99,7 +99,8 @@ class Plan:
     def task_groups(self, n: int) -> list[bytes]:
         """Pack the files into at most `n` groups of about equal bytes, to be read on other machines.
 
-        A group is opaque: `deltic.spark.read` sends each one to a Spark task.
+        A group is opaque bytes, without the settings of the store; `deltic.read_task_group` reads it, in any process
+        that reaches the files. `deltic.spark.read` sends each one to a Spark task.
         """
         return self._core.task_groups(whole(n, "n") or 0)
 

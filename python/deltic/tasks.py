@@ -1,0 +1,56 @@
+"""Reading a part of a plan in another process: Ray, Dask, `multiprocessing`, or a Spark task of one's own.
+
+The process that plans sends `Plan.task_groups`, plain bytes, with the table's location and the store's settings; the
+process that gets a group reads its rows, of the version that was planned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.arguments import whole
+from deltic.errors import InvalidInputError
+from deltic.scan import reader
+from deltic.table import Table, place
+
+__all__ = ["read_task_group"]
+
+
+def read_task_group(
+    uri: str | os.PathLike[str] | Table,
+    group: bytes,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    batch_size: int | None = None,
+) -> pa.RecordBatchReader:
+    """Return the rows of one of `Plan.task_groups`, filtered and with the columns of the plan, as a lazy stream.
+
+    `uri` and `storage_options`: those of the table that was planned, which a group does not hold, for settings may be
+    secret; a `Table` brings both and travels by pickle. `batch_size`: the most rows of a batch. Files must be within
+    reach of this process: a `memory://` table is in one process alone. Reading a group again gives the same rows, as
+    long as its files are there.
+
+    Raises `InvalidInputError` for bytes that are no group; while reading, what a `Scan` raises.
+
+    >>> import tempfile
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/flights"
+    >>> _ = deltic.write(uri, pa.table({"month": [7, 8], "distance": [2475, 733]}), partition_by=["month"])
+    >>> groups = deltic.Table(uri).plan(filter="distance > 500").task_groups(2)
+    >>> with ThreadPoolExecutor() as pool:
+    ...     tables = pool.map(lambda group: deltic.read_task_group(uri, group).read_all(), groups)
+    >>> pa.concat_tables(tables).num_rows
+    2
+    """
+    if not isinstance(group, bytes | bytearray | memoryview):
+        raise InvalidInputError(f"group must be bytes, one of Plan.task_groups, not {type(group).__name__}")
+    if isinstance(uri, Table):
+        storage_options = uri.storage_options if storage_options is None else storage_options
+        uri = uri.uri
+    where, store = place(uri, storage_options)
+    return reader(_deltic.read_task_group(where, store, bytes(group), whole(batch_size, "batch_size", 1)))
