@@ -44,6 +44,9 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
         for name, dtype in data.schema.items():
             if dtype == polars.Object:
                 raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
+    if type(data).__module__.startswith("pyspark.sql."):
+        # Their Arrow form has lost what the columns are: user-defined types, collations, intervals.
+        raise InvalidInputError("this is a Spark DataFrame: write it with deltic.spark.write(df, uri)")
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -56,8 +59,12 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
 
 
 def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:
-    """Raise `UnsupportedFeatureError` for what Spark marked as a variant: it would become a struct of two binaries."""
+    """Raise `UnsupportedFeatureError` for what Spark marked as a variant or a geometry, and Arrow has as a struct."""
     for child in fields:
+        for mark in ("geometry", "geography") if child.name == "wkb" else ():
+            if (child.metadata or {}).get(mark.encode()) == b"true":
+                told = f"`{inside or child.name}` is a {mark} of Spark, which deltic does not write"
+                raise UnsupportedFeatureError(f"{told}: make it binary, with ST_AsBinary()", features=["geospatial"])
         if child.name == "metadata" and (child.metadata or {}).get(b"variant") == b"true":
             told = f"`{inside or child.name}` is a variant of Spark, which deltic does not write"
             raise UnsupportedFeatureError(f"{told}: make it text, with to_json()", features=["variantType"])

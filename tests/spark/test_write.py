@@ -30,6 +30,16 @@ def test_what_spark_writes_python_reads(spark: SparkSession, uri: str) -> None:
     assert all(field.nullable for field in read.schema), "what Spark infers is no constraint"
 
 
+def test_a_table_is_taken_in_place_of_its_location(spark: SparkSession, uri: str) -> None:
+    table = deltic.Table(uri)
+    assert deltic.spark.write(spark.range(4), table).version == 0
+    assert deltic.spark.write(spark.range(4), Path(uri)).version == 1
+    assert deltic.spark.read(spark, table, filter="id > 1").count() == 4
+    # Settings given beside it are the ones that count.
+    with pytest.raises(deltic.InvalidInputError, match="nothing_of_the_kind"):
+        deltic.spark.read(spark, table, storage_options={"nothing_of_the_kind": "1"})
+
+
 def test_every_file_has_statistics(spark: SparkSession, uri: str) -> None:
     deltic.spark.write(spark.range(100).repartition(4), uri)
     found = adds(uri, 0)
@@ -132,11 +142,13 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_is_refused(spark: SparkSession, uri: str, name: str) -> None:
     frame = spark.range(2).select("id", F.expr(VARIANTS[name]).alias(name.split(".")[0]))
-    with pytest.raises(deltic.UnsupportedFeatureError, match=f"`{name}` is a variant.*to_json") as caught:
+    with pytest.raises(deltic.UnsupportedFeatureError, match=f"`{name}` has the Spark type variant.*to_json") as caught:
         deltic.spark.write(frame, uri)
     assert caught.value.features == ("variantType",)
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"variant.*to_json"):
         deltic.write(uri, frame.toArrow())
+    with pytest.raises(deltic.InvalidInputError, match=r"deltic\.spark\.write\(df, uri\)"):
+        deltic.write(uri, frame)
     deltic.spark.register(spark)
     with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*to_json"):
         frame.write.format("deltic").mode("append").save(uri)

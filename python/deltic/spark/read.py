@@ -6,6 +6,7 @@ A retried task reads the same files of the same version again.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -17,10 +18,14 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.arguments import whole
 from deltic.scan import Plan, batches
-from deltic.spark.schema import refuse_variants, to_spark
+from deltic.snapshot import Snapshot
+from deltic.spark.location import shared
+from deltic.spark.types import to_spark
 from deltic.table import Table
 
 __all__ = ["read"]
+
+_LOG = logging.getLogger("deltic.spark")
 
 PARTITION_BYTES = 64 << 20
 """Bytes of data files that one task reads, when the plan is large enough to say."""
@@ -30,6 +35,22 @@ def group_count(plan: Plan, parallelism: int) -> int:
     """How many tasks a plan is worth: enough to use every core, more when there are many bytes."""
     by_size = -(-plan.bytes_kept // PARTITION_BYTES)
     return max(1, min(plan.files_kept, max(parallelism, by_size)))
+
+
+def log_plan(snapshot: Snapshot, plan: Plan, filter: str | None) -> None:
+    """Log what a read will touch, for Spark's plan does not tell. Counting all files costs what listing them does."""
+    if _LOG.isEnabledFor(logging.INFO):
+        _LOG.info(
+            "%s version %d: reads %d of %d files (%d of %d bytes), %s, columns %s",
+            snapshot.uri,
+            snapshot.version,
+            plan.files_kept,
+            plan.files_total,
+            plan.bytes_kept,
+            plan.bytes_total,
+            "no filter given" if filter is None else f"filter {filter}",
+            ", ".join(plan.schema.names),
+        )
 
 
 def _reader(
@@ -45,7 +66,7 @@ def _reader(
 
 def read(
     spark: SparkSession,
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Table,
     columns: Sequence[str] | None = None,
     filter: str | None = None,
     version: int | None = None,
@@ -56,24 +77,28 @@ def read(
 ) -> DataFrame:
     """Return the rows of a table as a DataFrame of `columns`, those for which `filter` is TRUE.
 
-    The version is fixed and the files are chosen here; the rows are read when the DataFrame is used. Give `columns` and
-    `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call: Spark cannot push its own into `mapInArrow`
-    (into `format("deltic")` it can, with the option `pushdown`). `partitions` is the most Spark partitions to make; by
-    default one for each core, more for large scans. A file is never divided: one large file is one Spark task.
+    `uri`: a location, or a `deltic.Table`. The version is fixed and the files are chosen here; the rows are read when
+    the DataFrame is used. Give `columns` and `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call:
+    `.select()` and `.where()` on the DataFrame are Spark's, after everything was read. What is read is logged by
+    Python's `logging`, at the level INFO of `deltic.spark`. `partitions` is the most Spark partitions to make; by
+    default one for each core, more for large scans. A file is never divided: one large file is one Spark task. Comments
+    and other metadata of the columns are in `df.schema`.
 
-    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, and `UnsupportedFeatureError` for a column
-    that holds variants. Failures in a task reach the caller as Spark's `PythonException`, the deltic error in its text.
+    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, `UnsupportedFeatureError` for a column that
+    Spark cannot be given as what it is (variants, geometries, collated strings, user-defined types), and
+    `InvalidInputError` for `memory://`. Failures in a task reach the caller as Spark's `PythonException`, the deltic
+    error in its text.
 
     >>> flights = deltic.spark.read(spark, uri, columns=["carrier"], filter="distance > 2000")
     >>> flights.count()
     1
     """
     partitions = whole(partitions, "partitions", 1)
-    table = Table(uri, storage_options)
+    table = shared(uri, storage_options)
     snapshot = table.snapshot(version, timestamp)
     plan = snapshot.plan(columns, filter)
-    refuse_variants(snapshot, plan.schema.names)
-    schema = to_spark(plan.schema)
+    schema = to_spark(snapshot, plan.schema.names)
+    log_plan(snapshot, plan, filter)
     if plan.files_kept == 0:
         return spark.createDataFrame([], schema)
     if is_remote():

@@ -1,83 +1,17 @@
-"""Schemas between Spark and Arrow, in one place.
-
-Timestamps are microseconds: with zone UTC for Spark's TIMESTAMP, whatever the session's time zone, and without a zone
-for TIMESTAMP_NTZ.
-"""
+"""A caller's schema against a table's: names in any case, chosen nested fields, nullability."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas import types
-from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
 
-from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.errors import InvalidInputError
 from deltic.snapshot import Snapshot
+from deltic.spark.types import ROW_TRACKING, to_spark
 
-__all__ = ["fit", "nullable", "refuse_variants", "resolve", "to_arrow", "to_spark"]
-
-_ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
-
-
-def to_spark(schema: pa.Schema) -> StructType:
-    """Spark's schema for what deltic reads, nullability kept at every level; `refuse_variants` looks for variants."""
-    spark = types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    assert isinstance(spark, StructType)
-    return spark
-
-
-def to_arrow(schema: StructType) -> pa.Schema:
-    """Arrow schema of a DataFrame's batches, with UTC timestamps."""
-    for name in _variants(schema, ""):
-        raise _no_variants(name, "store it as text, with to_json(), or as typed columns, with variant_get()")
-    try:
-        return types.to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # pyspark before 4.2 has another keyword, whose default is UTC
-        return types.to_arrow_schema(schema)
-
-
-def refuse_variants(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    """Raise `UnsupportedFeatureError` when one of a table's `columns` is or holds a variant."""
-    for field in json.loads(snapshot.metadata["schemaString"])["fields"]:
-        if field["name"] in columns:
-            for name in _table_variants(field["type"], field["name"]):
-                raise _no_variants(name, "give the columns to read without it, or read it with deltic outside of Spark")
-
-
-def _no_variants(name: str, advice: str) -> UnsupportedFeatureError:
-    told = f"`{name}` is a variant, which deltic does not carry to or from Spark: {advice}"
-    return UnsupportedFeatureError(told, features=["variantType"])
-
-
-def _variants(kind: DataType, place: str) -> Iterator[str]:
-    if isinstance(kind, VariantType):
-        yield place
-    elif isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _variants(field.dataType, f"{place}.{field.name}" if place else field.name)
-    elif isinstance(kind, ArrayType):
-        yield from _variants(kind.elementType, f"{place}.element")
-    elif isinstance(kind, MapType):
-        yield from _variants(kind.keyType, f"{place}.key")
-        yield from _variants(kind.valueType, f"{place}.value")
-
-
-def _table_variants(kind: Any, place: str) -> Iterator[str]:
-    """The same of a type as the protocol writes it (PROTOCOL.md: "Schema Serialization Format")."""
-    if kind == "variant":
-        yield place
-    elif isinstance(kind, dict):
-        for field in kind.get("fields", ()):
-            # A struct with this mark is a variant to Spark, whatever it is to the table.
-            if field["name"] == "metadata" and str(field.get("metadata", {}).get("variant")).lower() == "true":
-                yield place
-            yield from _table_variants(field["type"], f"{place}.{field['name']}")
-        for inner in ("elementType", "keyType", "valueType"):
-            if inner in kind:
-                yield from _table_variants(kind[inner], f"{place}.{inner.removesuffix('Type')}")
+__all__ = ["fit", "nullable", "resolve"]
 
 
 def nullable(schema: StructType) -> StructType:
@@ -87,13 +21,15 @@ def nullable(schema: StructType) -> StructType:
     return loose
 
 
-def resolve(given: StructType, table: StructType) -> StructType:
+def resolve(given: StructType, snapshot: Snapshot) -> StructType:
     """The schema a caller gave, its fields spelled as the table spells them; nullability is the caller's.
 
     `InvalidInputError`, naming it, for a field that the table does not have or has with another type: a conversion here
-    would not be Spark's, and filters that Spark pushes would meet the type that is stored.
+    would not be Spark's. `UnsupportedFeatureError` for a column that Spark cannot be given as what it is.
     """
-    tracked = [StructField(name, LongType()) for name in _ROW_TRACKING if name not in table.names]
+    wanted = {name.lower() for name in given.names}
+    table = to_spark(snapshot, [field.name for field in snapshot.schema if field.name.lower() in wanted])
+    tracked = [StructField(name, LongType()) for name in ROW_TRACKING if name not in table.names]
     return _resolve_fields(given, StructType([*table.fields, *tracked]), "")
 
 

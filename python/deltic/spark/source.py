@@ -7,8 +7,9 @@ The version read is fixed when `load()` is called.
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -28,16 +29,19 @@ from deltic.arguments import whole
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.snapshot import Snapshot
-from deltic.spark.filter import to_sql
-from deltic.spark.read import group_count
-from deltic.spark.schema import fit, nullable, refuse_variants, resolve, to_arrow, to_spark
+from deltic.spark.location import shared
+from deltic.spark.read import group_count, log_plan
+from deltic.spark.schema import fit, nullable, resolve
+from deltic.spark.types import to_arrow, to_spark
 from deltic.spark.write import write_batches
-from deltic.table import Table, place
+from deltic.table import Table
 from deltic.write import commit, spec
 
 __all__ = ["DelticDataSource", "register"]
 
-_READ = {"path", "filter", "version", "timestamp", "partitions", "pushdown"}
+_LOG = logging.getLogger("deltic.spark")
+
+_READ = {"path", "filter", "version", "timestamp", "partitions"}
 _WRITE = {
     "path",
     "partition_by",
@@ -51,6 +55,14 @@ _WRITE = {
     "app_version",
 }
 
+_OF_A_CATALOG = {"provider", "owner", "location", "external"}
+"""What Spark adds to the options, when it asks for the columns of a table that it is about to put into its catalog."""
+_NO_CATALOG = (
+    "A table of Spark's catalog does not work with format 'deltic', because Spark passes neither its location nor its "
+    "options to a Python data source when the table is used: write CREATE TEMPORARY VIEW ... USING deltic OPTIONS "
+    "(path '...'), or use load(path) and save(path)"
+)
+
 
 def register(spark: SparkSession) -> None:
     """Make `format("deltic")` known to a session.
@@ -58,26 +70,26 @@ def register(spark: SparkSession) -> None:
     Reading: `spark.read.format("deltic").option("filter", "month = 7").load(uri)`. Options: `filter`, in the syntax of
     `deltic.Snapshot.plan`; `version` or `timestamp`; `partitions`; and the store's settings with the prefix `storage.`.
     A schema given with `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast
-    after `load`. With the option `pushdown` set to `true`, Spark's own filters are pushed down too (pyspark 4.1 and
-    newer).
+    after `load`.
 
-    `pushdown` is for a DataFrame that serves one query with one filter on it. Spark keeps a single pushed plan for each
-    `load()`: when the same DataFrame is queried twice, or joined with itself, with different filters, Spark 4.1 and 4.2
-    may read one with the files and the filter of the other. Without the option, every query is planned in full.
+    `.where()` and `.select()` on what was loaded choose nothing: every file and every column is read, and then Spark
+    drops what it does not want. Give the option `filter` and `.schema(...)` instead, or use
+    `deltic.spark.read(columns=, filter=)`. `docs/decisions/001-spark-pushes-no-filters.md` says why.
 
     Writing: `df.write.format("deltic").mode("append").option("partition_by", "year,month").save(uri)`. Modes: append
     and overwrite. Options: those of `deltic.spark.write` by the same names, `properties` as JSON text, and the store's
-    settings with the prefix `storage.`.
+    settings with the prefix `storage.`. Spark's own `.partitionBy()` is for tables of its catalog.
+
+    In SQL: `CREATE TEMPORARY VIEW flights USING deltic OPTIONS (path '...', filter 'month = 7')`. `CREATE TABLE` and
+    `saveAsTable` do not do, for Spark gives a Python data source neither the location nor the options of a table in its
+    catalog when the table is used.
 
     Streams are refused: `foreachBatch` with `deltic.spark.write(df, uri, app_id=..., app_version=batch_id)` writes one.
 
-    This sets `spark.sql.python.filterPushdown.enabled`, without which Spark refuses `pushdown`.
-
     >>> deltic.spark.register(spark)
-    >>> spark.read.format("deltic").option("pushdown", "true").load(uri).filter("distance > 2000").count()
+    >>> spark.read.format("deltic").option("filter", "distance > 2000").load(uri).count()
     1
     """
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(DelticDataSource)
 
 
@@ -96,7 +108,11 @@ class Written(WriterCommitMessage):
 
 
 class DelticDataSource(DataSource):
-    """Delta tables as a Spark data source; see `register`."""
+    """Delta tables as a Spark data source; see `register`.
+
+    `.where()` and `.select()` on what it loads are Spark's, after every file and column was read: the option `filter`
+    and `.schema(...)` choose.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Keep the options; Spark makes this object."""
@@ -112,18 +128,15 @@ class DelticDataSource(DataSource):
         """Open the table and fix the version that will be read."""
         snapshot = self._snapshot()
         self._version = snapshot.version
-        refuse_variants(snapshot, snapshot.schema.names)
-        return to_spark(snapshot.schema)
+        return to_spark(snapshot, snapshot.schema.names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
         snapshot = self._snapshot()
-        stored = resolve(schema, to_spark(snapshot.schema))
-        refuse_variants(snapshot, stored.names)
+        stored = resolve(schema, snapshot)
         partitions = whole(self._number("partitions"), "option 'partitions'", 1)
         request = _Request(self._table(), stored.names, self.options.get("filter"), partitions)
-        reader = _PushdownReader if self._flag("pushdown") else _Reader
-        return reader(snapshot, request, to_arrow(stored), to_arrow(schema))
+        return _Reader(snapshot, request, to_arrow(stored, voids=True), to_arrow(schema, voids=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Check the schema against the table, and prepare a write."""
@@ -136,16 +149,16 @@ class DelticDataSource(DataSource):
             options[name] = self._number(name)
         if "properties" in options:
             options["properties"] = self._json("properties")
-        where, store = place(self._uri(), self._storage())
+        table = self._table()
         write_spec = spec(
-            where,
-            store,
+            table.uri,
+            table.storage_options,
             to_arrow(nullable(schema)),
             "overwrite" if overwrite else "append",
             None if partition_by is None else [column.strip() for column in partition_by.split(",")],
             options,
         )
-        return _Writer(write_spec, store)
+        return _Writer(write_spec, table.storage_options)
 
     def streamReader(self, schema: StructType) -> NoReturn:
         """Refuse `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
@@ -164,6 +177,17 @@ class DelticDataSource(DataSource):
         )
 
     def _check(self, known: set[str]) -> None:
+        if "pushdown" in self.options:
+            raise InvalidInputError(
+                "format 'deltic' has no option 'pushdown': give the filter itself, in the option 'filter' or to "
+                "deltic.spark.read(filter=...), for Spark may mix up the filters that it pushes"
+            )
+        if "paths" in self.options:
+            raise InvalidInputError(
+                "load() takes the location of one table, not several: load each, and unite the rows"
+            )
+        if _OF_A_CATALOG & self.options.keys():
+            raise InvalidInputError(_NO_CATALOG)
         for option in self.options:
             if option not in known and not option.startswith("storage."):
                 raise InvalidInputError(
@@ -173,7 +197,7 @@ class DelticDataSource(DataSource):
     def _uri(self) -> str:
         path = self.options.get("path")
         if path is None:
-            raise InvalidInputError("no path: pass the table's location to load() or save()")
+            raise InvalidInputError(f"no path: pass the table's location to load() or save(). {_NO_CATALOG}")
         return path
 
     def _storage(self) -> dict[str, str]:
@@ -187,12 +211,6 @@ class DelticDataSource(DataSource):
         except ValueError:
             raise InvalidInputError(f"option {option!r} must be a whole number, not {text!r}") from None
 
-    def _flag(self, option: str) -> bool:
-        value = self.options.get(option, "false")
-        if value.lower() not in ("true", "false"):
-            raise InvalidInputError(f"option {option!r} must be true or false, not {value!r}")
-        return value.lower() == "true"
-
     def _json(self, option: str) -> Any:
         try:
             return json.loads(self.options[option])
@@ -200,7 +218,7 @@ class DelticDataSource(DataSource):
             raise InvalidInputError(f"option {option!r} must be a JSON object of texts: {error}") from None
 
     def _table(self) -> Table:
-        return Table(self._uri(), self._storage())
+        return shared(self._uri(), self._storage())
 
     def _snapshot(self) -> Snapshot:
         self._check(_READ)
@@ -225,12 +243,15 @@ class _Reader(DataSourceReader):
         self.request = request
         self.stored = stored
         self.schema = schema
-        self.filters = [] if request.filter is None else [f"({request.filter})"]
 
     def partitions(self) -> Sequence[InputPartition]:
         request = self.request
         assert self.snapshot is not None
-        plan = self.snapshot.plan(request.columns, " AND ".join(self.filters) or None)
+        plan = self.snapshot.plan(request.columns, request.filter)
+        if _LOG.level == logging.NOTSET and logging.root.handlers:
+            # Spark collects the log of this process, in which nobody else can choose a level.
+            _LOG.setLevel(logging.INFO)
+        log_plan(self.snapshot, plan, request.filter)
         count = request.partitions or group_count(plan, os.cpu_count() or 1)
         groups: list[InputPartition] = [TaskGroup(files) for files in plan.task_groups(count)]
         return groups or [TaskGroup(None)]
@@ -248,26 +269,6 @@ class _Reader(DataSourceReader):
     def __getstate__(self) -> dict[str, Any]:
         # Executors are sent the files, and would open the table for a snapshot.
         return {**self.__dict__, "snapshot": None}
-
-
-class _PushdownReader(_Reader):
-    # Overriding this at all is what asks Spark to push.
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        for pushed in filters:
-            text = to_sql(pushed)
-            if text is not None and self._takes(text):
-                self.filters.append(text)
-            else:
-                yield pushed
-
-    def _takes(self, text: str) -> bool:
-        assert self.snapshot is not None
-        try:
-            # All together, for there is a limit to what one filter may be. This reads nothing of the files.
-            self.snapshot.files(" AND ".join([*self.filters, text]))
-        except InvalidInputError:
-            return False
-        return True
 
 
 class _Writer(DataSourceArrowWriter):

@@ -15,8 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from deltic import _deltic
-from deltic.spark.schema import nullable, to_arrow
-from deltic.table import place
+from deltic.spark.location import shared
+from deltic.spark.schema import nullable
+from deltic.spark.types import to_arrow
+from deltic.table import Table
 from deltic.write import Commit, commit, spec
 
 __all__ = ["write"]
@@ -45,7 +47,7 @@ def _writer(
 
 def write(
     df: DataFrame,
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Table,
     mode: str = "append",
     partition_by: Sequence[str] | None = None,
     *,
@@ -61,6 +63,10 @@ def write(
 ) -> Commit:
     """Write a DataFrame as one commit, creating the table if there is none. The arguments are `deltic.write`'s.
 
+    `uri`: a location, or a `deltic.Table`. Comments, the lengths of CHAR and VARCHAR and the user's own metadata of the
+    columns become those of a new table; defaults, identities and generated columns do not, for a DataFrame is rows and
+    no definition.
+
     Every task writes its own files, one or more for each partition value it meets: repartition the DataFrame by
     `partition_by` beforehand when a table has many partitions. Columns of a new table are nullable, as Spark's own
     writers make them.
@@ -68,8 +74,10 @@ def write(
     With `app_id` and `app_version` a write that is made again commits nothing: in `foreachBatch` of a stream, give a
     name of the stream's own and the number of the batch.
 
-    Raises `InvalidInputError` before any task runs when the DataFrame does not fit the table, `UnsupportedFeatureError`
-    when it has a variant, and `CommitConflictError` when another writer's commit may not be followed. Failures in a
+    Raises before any task runs: `InvalidInputError` when the DataFrame does not fit the table, has a column of a type
+    that deltic does not write (intervals, times, user-defined types), or the location is `memory://`; and
+    `UnsupportedFeatureError` for variants, geometries and collated strings. `CommitConflictError` when another writer's
+    commit may not be followed. Failures in a
     task reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing; the files of
     tasks that ended before stay, named by no commit.
 
@@ -87,7 +95,8 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    where, store = place(uri, storage_options)
+    table = shared(uri, storage_options)
+    where, store = table.uri, table.storage_options
     write_spec = spec(where, store, to_arrow(nullable(df.schema)), mode, partition_by, options)
     tasks = df.mapInArrow(_writer(write_spec, store), "file binary")
     return commit(write_spec, store, tasks.toArrow().column(0).to_pylist())

@@ -1,0 +1,249 @@
+"""Column types between Spark, Delta and Arrow: an allow-list in both directions.
+
+A type that is not on the list is refused by column and type, at every depth. Nothing is carried as what it does not
+mean: a vector as a struct, a geometry as two binaries, a collated string as one that compares byte by byte.
+
+Of a column's metadata, comments, the lengths of CHAR and VARCHAR and the user's own keys are carried; what defines a
+table (defaults, identities, generated columns, `delta.*`) is not, for a DataFrame is rows and no definition.
+PROTOCOL.md: "Schema Serialization Format", "Primitive Types".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
+from deltic.snapshot import Snapshot
+
+__all__ = ["ROW_TRACKING", "to_arrow", "to_spark"]
+
+CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
+_COLLATIONS = "__COLLATIONS"
+ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
+"""Columns that a table has besides those of its schema, where row tracking is enabled."""
+
+_DEFINITIONS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION")
+_DEFINITION_PREFIXES = ("delta.", "identity.", "parquet.", "__", "ARROW:", "PARQUET:", "SPARK::")
+
+_TO_ARROW: dict[type[DataType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    BinaryType: pa.binary(),
+    DateType: pa.date32(),
+    TimestampType: pa.timestamp("us", "UTC"),
+    TimestampNTZType: pa.timestamp("us"),
+    CharType: pa.string(),
+    VarcharType: pa.string(),
+}
+
+_TO_SPARK: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "decimal": DecimalType(10, 0),
+    **dict.fromkeys(("long", "bigint"), LongType()),
+    **dict.fromkeys(("integer", "int"), IntegerType()),
+    **dict.fromkeys(("short", "smallint"), ShortType()),
+    **dict.fromkeys(("byte", "tinyint"), ByteType()),
+    **dict.fromkeys(("void", "null"), NullType()),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)")
+_LENGTH = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
+
+_ADVICE = {
+    "VariantType": "store it as a string, with to_json(), or as typed columns, with variant_get()",
+    "GeometryType": "store its well-known binary, with ST_AsBinary()",
+    "GeographyType": "store its well-known binary, with ST_AsBinary()",
+    "StringType": "add COLLATE UTF8_BINARY, if comparing it byte by byte is what you want",
+    "NullType": "cast it to the type that the column shall have",
+    "TimeType": "cast it to a string, or store the microseconds of the day as a number",
+    "CalendarIntervalType": "cast it to a string, or store it as a number of its units",
+    "DayTimeIntervalType": "cast it to a string, or store it as a number of its units",
+    "YearMonthIntervalType": "cast it to a string, or store it as a number of its units",
+}
+_FEATURES = {
+    "VariantType": "variantType",
+    "GeometryType": "geospatial",
+    "GeographyType": "geospatial",
+    "StringType": "collations",
+}
+"""What the protocol calls a type that Delta has, and that deltic does not carry to or from Spark."""
+
+_MARKS = {
+    "metadata": {"variant": "variantType"},
+    "wkb": {"geometry": "geospatial", "geography": "geospatial"},
+}
+"""Fields of a struct, and their metadata, by which Spark takes the struct for another type, whatever the table
+says."""
+
+
+def to_arrow(schema: StructType, *, voids: bool = False) -> pa.Schema:
+    """Arrow schema of a DataFrame's batches, with UTC timestamps.
+
+    Columns of nothing but nulls have an Arrow type, and no table is made of them: `voids` lets them pass.
+    """
+    return pa.schema([_arrow_field(field, "", voids) for field in schema.fields])
+
+
+def _arrow_field(field: StructField, inside: str, voids: bool) -> pa.Field:
+    place = f"{inside}.{field.name}" if inside else field.name
+    metadata = _carried(field.metadata)
+    if not inside and _has_length(field.dataType):
+        metadata[CHAR_VARCHAR] = field.dataType.simpleString()
+    kind = _arrow_type(field.dataType, place, voids)
+    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
+    return pa.field(field.name, kind, field.nullable, plain or None)
+
+
+def _arrow_type(kind: DataType, place: str, voids: bool) -> pa.DataType:
+    if type(kind) is StructType:
+        return pa.struct([_arrow_field(field, place, voids) for field in kind.fields])
+    if type(kind) is ArrayType:
+        element = _arrow_type(kind.elementType, f"{place}.element", voids)
+        return pa.list_(pa.field("element", element, kind.containsNull))
+    if type(kind) is MapType:
+        key = pa.field("key", _arrow_type(kind.keyType, f"{place}.key", voids), nullable=False)
+        value = _arrow_type(kind.valueType, f"{place}.value", voids)
+        return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
+    if type(kind) is DecimalType:
+        return pa.decimal128(kind.precision, kind.scale)
+    if type(kind) is StringType and kind.collation == "UTF8_BINARY":
+        return pa.string()
+    if type(kind) is NullType and voids:
+        return pa.null()
+    if type(kind) not in _TO_ARROW:
+        raise _refused_to_write(kind, place)
+    return _TO_ARROW[type(kind)]
+
+
+def _refused_to_write(kind: DataType, place: str) -> DelticError:
+    name = type(kind).__name__
+    advice = _ADVICE.get(name, "store its parts as columns of types that Delta has")
+    if hasattr(kind, "sqlType"):
+        advice = "store its parts, such as vector_to_array() of pyspark.ml.functions gives, as columns of plain types"
+    told = (
+        f"column `{place}` has the Spark type {kind.simpleString()}, which deltic does not write from Spark: {advice}"
+    )
+    if name in _FEATURES:
+        return UnsupportedFeatureError(told, features=[_FEATURES[name]])
+    return InvalidInputError(told)
+
+
+def _has_length(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_length(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_length(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_length(kind.keyType) or _has_length(kind.valueType)
+    return isinstance(kind, CharType | VarcharType)
+
+
+def _carried(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of a column's metadata, what goes along with its rows."""
+    kept = dict(metadata or {})
+    for key in list(kept):
+        if key != CHAR_VARCHAR and (key in _DEFINITIONS or key.startswith(_DEFINITION_PREFIXES)):
+            del kept[key]
+    for key in ("comment", CHAR_VARCHAR):  # Spark takes them for strings without a look.
+        if key in kept and not isinstance(kept[key], str):
+            del kept[key]
+    return kept
+
+
+def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
+    """Spark's schema for these columns of a table, with nullability and comments at every level.
+
+    Raises `UnsupportedFeatureError` for a column that Spark cannot be given as what it is.
+    """
+    table = {field["name"]: field for field in json.loads(snapshot.metadata["schemaString"])["fields"]}
+    ids = {name: StructField(name, LongType()) for name in ROW_TRACKING if name not in table}
+    return StructType([ids.get(name) or _spark_field(table[name], "") for name in names])
+
+
+def _spark_field(field: Mapping[str, Any], inside: str) -> StructField:
+    place = f"{inside}.{field['name']}" if inside else field["name"]
+    metadata = field.get("metadata") or {}
+    if metadata.get(_COLLATIONS):
+        raise _refused_to_read("a string with a collation", place, "collations")
+    for mark, feature in _MARKS.get(field["name"], {}).items():
+        if inside and str(metadata.get(mark)).lower() == "true":
+            raise _refused_to_read(f"a {mark}", inside, feature)
+    kept = _carried(metadata)
+    name = field["type"]
+    if isinstance(name, str) and _LENGTH.fullmatch(name.strip().lower()):
+        kept.setdefault(CHAR_VARCHAR, name.strip().lower())
+    return StructField(field["name"], _spark_type(name, place), field.get("nullable", True), kept)
+
+
+def _spark_type(kind: Any, place: str) -> DataType:
+    """A type as the protocol writes it."""
+    if isinstance(kind, dict):
+        outer = kind.get("type")
+        if outer == "struct":
+            return StructType([_spark_field(field, place) for field in kind["fields"]])
+        if outer == "array":
+            return ArrayType(_spark_type(kind["elementType"], f"{place}.element"), kind.get("containsNull", True))
+        if outer == "map":
+            key = _spark_type(kind["keyType"], f"{place}.key")
+            return MapType(key, _spark_type(kind["valueType"], f"{place}.value"), kind.get("valueContainsNull", True))
+        # Some writers wrap a primitive.
+        kind = outer
+    name = str(kind).strip().lower()
+    if name in _TO_SPARK:
+        return _TO_SPARK[name]
+    if _LENGTH.fullmatch(name):
+        return StringType()
+    if (decimal := _DECIMAL.fullmatch(name)) is not None:
+        return DecimalType(int(decimal[1]), int(decimal[2] or 0))
+    if name == "variant":
+        raise _refused_to_read("a variant", place, "variantType")
+    if name == "udt":
+        raise _refused_to_read("a user-defined type", place, "user-defined types")
+    feature = "geospatial" if name.startswith("geo") else f"type {name}"
+    raise _refused_to_read(f"of the type {kind}", place, feature)
+
+
+def _refused_to_read(what: str, place: str, feature: str) -> UnsupportedFeatureError:
+    advice = "give the columns to read without it, or read it with deltic outside of Spark"
+    told = f"`{place}` is {what}, which deltic does not carry to Spark: {advice}"
+    return UnsupportedFeatureError(told, features=[feature])

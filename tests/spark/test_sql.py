@@ -1,0 +1,93 @@
+"""What SQL and Spark's catalog make of `USING deltic`: it works, or an error says what to do and nothing is written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import deltic
+import deltic.spark
+
+NO_CATALOG = r"(?s)InvalidInputError.*table of Spark's catalog does not work.*CREATE TEMPORARY VIEW"
+
+
+@pytest.fixture(autouse=True)
+def registered(spark: SparkSession) -> Iterator[None]:
+    deltic.spark.register(spark)
+    yield
+    spark.sql("DROP TABLE IF EXISTS t")
+    spark.sql("DROP VIEW IF EXISTS t")
+
+
+@pytest.fixture
+def table(uri: str) -> str:
+    deltic.write(uri, pa.table({"id": [1, 2, 3]}))
+    return uri
+
+
+def test_a_temporary_view(spark: SparkSession, table: str) -> None:
+    spark.sql(f"CREATE TEMPORARY VIEW t USING deltic OPTIONS (path '{table}', filter 'id > 1')")
+    assert spark.sql("SELECT * FROM t").count() == 2
+    assert spark.sql("SELECT * FROM t WHERE id > 2").count() == 1
+    assert spark.sql("SELECT * FROM t a JOIN t b USING (id)").count() == 2
+
+
+@pytest.mark.parametrize("options", ["LOCATION '{}'", "OPTIONS (path '{}')", "TBLPROPERTIES ('path' = '{}')"])
+def test_a_table_of_the_catalog_is_refused(spark: SparkSession, table: str, options: str) -> None:
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.sql("CREATE TABLE t USING deltic " + options.format(table))
+    assert not spark.catalog.tableExists("t")
+
+
+def test_create_table_of_the_api_is_refused(spark: SparkSession, table: str) -> None:
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.catalog.createTable("t", path=table, source="deltic")
+    assert not spark.catalog.tableExists("t")
+
+
+def test_a_table_that_spark_makes_without_asking_fails_where_it_is_used(spark: SparkSession, table: str) -> None:
+    spark.sql(f"CREATE TABLE t (id BIGINT) USING deltic LOCATION '{table}'")
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.sql("SELECT * FROM t").collect()
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.sql("INSERT INTO t VALUES (4)")
+    spark.sql("DROP TABLE t")
+    assert deltic.Table(table).snapshot().version == 0
+    assert deltic.Table(table).scan().to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("location", ["", "LOCATION '{}'"])
+def test_a_table_from_a_query_is_refused_before_anything_is_written(
+    spark: SparkSession, uri: str, location: str
+) -> None:
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.sql(f"CREATE TABLE t USING deltic {location.format(uri)} AS SELECT 1L AS id")
+    assert not spark.catalog.tableExists("t")
+    assert list(Path(uri).rglob("*.parquet")) == []
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.range(3).write.format("deltic").saveAsTable("t")
+    assert not spark.catalog.tableExists("t")
+
+
+def test_save_as_table_writes_the_path_and_says_how_to_read_it(spark: SparkSession, uri: str) -> None:
+    """To deltic it looks like `save(uri)`: this holds what docs/spark.md says of it."""
+    for version in range(2):
+        spark.range(3).write.format("deltic").mode("append").option("path", uri).saveAsTable("t")
+        assert deltic.Table(uri).snapshot().version == version
+    with pytest.raises(PySparkException, match=NO_CATALOG):
+        spark.table("t").collect()
+    assert spark.read.format("deltic").load(uri).count() == 6
+    spark.sql("DROP TABLE t")
+    assert spark.read.format("deltic").load(uri).count() == 6
+
+
+def test_partition_by_of_spark_writes_nothing(spark: SparkSession, uri: str) -> None:
+    frame = spark.range(3).selectExpr("id", "id AS value")
+    with pytest.raises(PySparkException, match="do not match the existing table's"):
+        frame.write.format("deltic").mode("append").partitionBy("id").save(uri)
+    assert not Path(uri).exists()
+    frame.write.format("deltic").mode("append").option("partition_by", "id").save(uri)
+    assert deltic.Table(uri).snapshot().partition_columns == ["id"]
