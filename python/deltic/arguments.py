@@ -1,6 +1,7 @@
 """What callers pass, checked by the name of the argument before the core sees it: `InvalidInputError` says which.
 
-Not here: what needs the table to judge, such as whether there is a column of some name.
+Scalars of numpy and pandas stand for those of Python. Not here: what needs the table to judge, such as whether there is
+a column of some name.
 """
 
 from __future__ import annotations
@@ -9,24 +10,39 @@ import json
 import operator
 import os
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
+from typing import Any, Literal, TypeAlias, cast
 
 from deltic.errors import InvalidInputError
 
 __all__ = [
     "LEAST",
+    "Compression",
+    "Isolation",
+    "Mode",
+    "Time",
     "bound",
+    "condition",
     "epoch_ms",
     "flag",
-    "json_or_text",
+    "json_or_string",
     "location",
     "names",
-    "optional_text",
+    "optional_string",
     "properties_of",
     "settings",
-    "text",
+    "string",
     "whole",
 ]
+
+Mode: TypeAlias = Literal["append", "overwrite", "error"]
+"""What a write does where there is a table already."""
+Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+"""How much a transaction is shielded from others; see `docs/commit-protocol.md`."""
+Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
+"""Codecs of Parquet that deltic writes."""
+Time: TypeAlias = datetime | date | str
+"""A datetime (pandas' and numpy's too), a date, which is its midnight, or an ISO 8601 string. UTC by default."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST = 1 << 63
@@ -38,41 +54,124 @@ def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def text(value: object, argument: str) -> str:
-    """Text as the core takes it, which is Unicode without lone surrogates."""
+def _is_of(value: object, package: str, *classes: str) -> bool:
+    """Whether a value's class, or a base of it, has one of these names in a package, which need not be installed."""
+    return any(c.__name__ in classes and c.__module__.partition(".")[0] == package for c in type(value).__mro__)
+
+
+def _is_boolean(value: object) -> bool:
+    return isinstance(value, bool) or _is_of(value, "numpy", "bool", "bool_")
+
+
+def string(value: object, argument: str) -> str:
+    """A string as the core takes it, which is Unicode without lone surrogates."""
     if not isinstance(value, str):
-        raise InvalidInputError(f"{argument} must be text, not {_kind(value)}")
+        raise InvalidInputError(f"{argument} must be a string, not {_kind(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidInputError(f"{argument} is no Unicode text: it has half of a surrogate pair") from None
-    return value
+        raise InvalidInputError(f"{argument} is not valid Unicode: it has half of a surrogate pair") from None
+    # Of a subclass, such as numpy's or an enumeration's, the string itself.
+    return str.__str__(value)
 
 
-def optional_text(value: object, argument: str) -> str | None:
-    """`text`, or None."""
-    return None if value is None else text(value, argument)
+def optional_string(value: object, argument: str) -> str | None:
+    """`string`, or None."""
+    return None if value is None else string(value, argument)
 
 
-def whole(value: int | None, argument: str, least: int = 0) -> int | None:
+def condition(value: object, argument: str = "filter") -> str | None:
+    """A filter: SQL as a string, or None. Filters of other libraries are refused with the form that deltic takes."""
+    if value is None or isinstance(value, str):
+        return optional_string(value, argument)
+    raise InvalidInputError(f"{argument} must be a string of SQL, not {_kind(value)}{_condition_hint(value)}")
+
+
+def _condition_hint(value: object) -> str:
+    if (written := _of_tuples(value)) is not None:
+        return f": write {written!r}"
+    if isinstance(value, tuple | list):
+        return ": write one string, such as \"month = 7 AND carrier IN ('UA', 'AA')\""
+    if any(_is_of(value, package, "Expression", "Expr", "Column", "Series") for package in _ENGINES):
+        engine = type(value).__module__.partition(".")[0]
+        return f', and an expression of {engine} cannot be taken apart: write it as SQL, such as "month = 7 AND km > 5"'
+    return ""
+
+
+_ENGINES = ("pyarrow", "polars", "pandas", "pyspark", "duckdb")
+
+
+def _of_tuples(value: object) -> str | None:
+    """The SQL of pyarrow's and deltalake's filters: tuples joined by AND, lists of them by OR. None for all else."""
+    if not isinstance(value, list | tuple) or not value:
+        return None
+    if isinstance(value[0], str):
+        return _of_tuple(value)
+    if isinstance(value[0], list):
+        parts = [_of_tuples(part) for part in value]
+        texts = [part for part in parts if part is not None]
+        return " OR ".join(f"({part})" for part in texts) if len(texts) == len(parts) else None
+    terms = [_of_tuple(term) for term in value]
+    found = [term for term in terms if term is not None]
+    return " AND ".join(found) if len(found) == len(terms) else None
+
+
+def _of_tuple(term: object) -> str | None:
+    if not isinstance(term, list | tuple) or len(term) != 3:
+        return None
+    column, op, value = term
+    if not isinstance(column, str) or not isinstance(op, str):
+        return None
+    name = column if column.isidentifier() and column.isascii() else "`" + column.replace("`", "``") + "`"
+    if op.lower() in ("in", "not in"):
+        listed = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        return f"{name} {op.upper()} ({', '.join(_literal(item) for item in value)})" if listed else None
+    if op in ("=", "==") and value is None:
+        return f"{name} IS NULL"
+    if op == "!=" and value is None:
+        return f"{name} IS NOT NULL"
+    return f"{name} {'=' if op == '==' else op} {_literal(value)}" if op in _COMPARISONS else None
+
+
+_COMPARISONS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=")
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if _is_boolean(value):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, datetime):
+        kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+        return f"{kind} '{value.isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, str):
+        return "'" + str.__str__(value).replace("'", "''") + "'"
+    return str(value)
+
+
+def whole(value: Any, argument: str, least: int = 0) -> int | None:
     """A number of 64 bits, at least `least`."""
     if value is None:
         return None
     try:
-        number = None if isinstance(value, bool) else operator.index(value)
+        number = None if _is_boolean(value) else operator.index(value)
     except TypeError:
         number = None
     if number is None or not least <= number < _MOST:
         lowest = f" from {least}" if least > LEAST else ""
-        raise InvalidInputError(f"{argument} must be a whole number{lowest}, not {value!r}")
+        raise InvalidInputError(f"{argument} must be a whole number{lowest}, not {_plain(value)!r}")
     return number
 
 
 def flag(value: object, argument: str) -> bool:
     """True or False, and nothing that is merely true."""
-    if not isinstance(value, bool):
+    if not _is_boolean(value):
         raise InvalidInputError(f"{argument} must be True or False, not {_kind(value)}")
-    return value
+    return bool(value)
 
 
 def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
@@ -80,10 +179,10 @@ def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
     if values is None:
         return None
     if isinstance(values, str):
-        raise InvalidInputError(f"{argument} must be a list of names, not a string: write [{values!r}]")
+        raise InvalidInputError(f"{argument} must be a list of names, not a string: write [{str.__str__(values)!r}]")
     if not isinstance(values, Iterable):
         raise InvalidInputError(f"{argument} must be a list of names, not {_kind(values)}")
-    return [text(name, f"{argument}[{at}]") for at, name in enumerate(values)]
+    return [string(name, f"{argument}[{at}]") for at, name in enumerate(values)]
 
 
 def settings(options: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -91,67 +190,105 @@ def settings(options: Mapping[str, str] | None) -> dict[str, str] | None:
     if options is None:
         return None
     if not isinstance(options, Mapping):
-        raise InvalidInputError(f"storage_options must be a mapping of texts, not {_kind(options)}")
-    named = {text(key, "a name in storage_options"): value for key, value in options.items()}
-    return {key: text(value, f"storage_options[{key!r}]") for key, value in named.items()}
+        raise InvalidInputError(f"storage_options must be a mapping of strings, not {_kind(options)}")
+    named = {string(key, "a name in storage_options"): value for key, value in options.items()}
+    return {key: string(value, f"storage_options[{key!r}]") for key, value in named.items()}
 
 
 def properties_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Table properties, with a hint for a value that is not text."""
+    """Table properties, with a hint for a value that is no string."""
     if not isinstance(properties, Mapping):
-        raise InvalidInputError(f"properties must be a mapping of texts, not {_kind(properties)}")
+        raise InvalidInputError(f"properties must be a mapping of strings, not {_kind(properties)}")
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            hint = f": write {json.dumps(value)!r}" if isinstance(value, bool | int | float) else ""
-            raise InvalidInputError(f"property {key!r} must be text, not {value!r}{hint}")
-    return {text(key, "a property's name"): text(value, f"property {key!r}") for key, value in properties.items()}
+            plain = _plain(value)
+            hint = f": write {json.dumps(plain)!r}" if isinstance(plain, bool | int | float) else ""
+            raise InvalidInputError(f"property {key!r} must be a string, not {value!r}{hint}")
+    return {string(key, "a property's name"): string(value, f"property {key!r}") for key, value in properties.items()}
 
 
-def json_or_text(value: object, argument: str) -> str | None:
-    """Text as it is, and a mapping as JSON."""
+def json_or_string(value: object, argument: str) -> str | None:
+    """A string as it is, and a mapping as JSON."""
     if not isinstance(value, Mapping):
-        return optional_text(value, argument)
+        return optional_string(value, argument)
     try:
-        return json.dumps(dict(value))
+        return json.dumps(dict(value), default=_for_json)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"{argument} cannot be stored as JSON: {error}") from error
 
 
+def _plain(value: Any) -> Any:
+    """A scalar of numpy as Python's."""
+    return value.item() if _is_of(value, "numpy", "generic") else value
+
+
+def _for_json(value: Any) -> Any:
+    plain = _plain(value)
+    if plain is not value:
+        return plain
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"a {_kind(value)} has no JSON form")
+
+
 def location(uri: object) -> str:
-    """A path or URL as text."""
+    """A path or URL as a string."""
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"uri must be a path or a URL, not {_kind(uri)}")
-    return text(os.fspath(uri), "uri")
+    return string(os.fspath(uri), "uri")
 
 
-def epoch_ms(timestamp: datetime | str | None, argument: str = "timestamp", *, up: bool = False) -> int | None:
+def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = False) -> int | None:
     """Milliseconds since 1970-01-01 UTC, rounded down or `up`; a time without offset is taken as UTC."""
     if timestamp is None:
         return None
+    if _is_of(timestamp, "numpy", "datetime64"):
+        return _numpy_ms(timestamp, argument, up)
     if isinstance(timestamp, str):
         iso = timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp
         try:
             timestamp = datetime.fromisoformat(iso)
         except ValueError:
-            raise InvalidInputError(
-                f"{argument} {timestamp!r} is not ISO 8601; write it like '2026-03-01T12:00:00Z'"
-            ) from None
+            told = f"{argument} {str.__str__(timestamp)!r} is not ISO 8601"
+            raise InvalidInputError(f"{told}; write it like '2026-03-01T12:00:00Z'") from None
     # pandas' NaT is a datetime that equals nothing.
-    if not isinstance(timestamp, datetime) or timestamp != timestamp:
-        kind = _kind(timestamp)
-        raise InvalidInputError(f"{argument} must be a datetime or ISO 8601 text, not {kind}")
-    if timestamp.tzinfo is None:
-        timestamp = timestamp.replace(tzinfo=timezone.utc)
-    since, unit = timestamp - _EPOCH, timedelta(milliseconds=1)
-    return -(-since // unit) if up else since // unit
+    if not isinstance(timestamp, date) or timestamp != timestamp:
+        raise InvalidInputError(f"{argument} must be a datetime or an ISO 8601 string, not {_kind(timestamp)}")
+    # pandas counts nanoseconds, which Python's datetime drops.
+    below = getattr(timestamp, "nanosecond", 0)
+    since, unit = _datetime(timestamp) - _EPOCH, timedelta(milliseconds=1)
+    ms, rest = divmod(since, unit)
+    return ms + 1 if up and (rest or below) else ms
 
 
-def bound(value: int | datetime | str | None, argument: str, *, up: bool = False) -> tuple[int | None, int | None]:
+def _datetime(timestamp: date) -> datetime:
+    if not isinstance(timestamp, datetime):
+        return datetime(timestamp.year, timestamp.month, timestamp.day, tzinfo=timezone.utc)
+    if hasattr(timestamp, "to_pydatetime"):
+        timestamp = cast("datetime", timestamp.to_pydatetime(warn=False))
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=timezone.utc)
+
+
+def _numpy_ms(timestamp: Any, argument: str, up: bool) -> int:
+    if timestamp != timestamp:
+        raise InvalidInputError(f"{argument} must be a datetime or an ISO 8601 string, not NaT")
+    ms = timestamp.astype("datetime64[ms]")
+    return int(ms.astype("int64")) + (1 if up and ms < timestamp else 0)
+
+
+def bound(value: int | Time | None, argument: str, *, up: bool = False) -> tuple[int | None, int | None]:
     """One end of a range as the core takes it: a version or milliseconds since 1970-01-01 UTC."""
-    if isinstance(value, bool) or not isinstance(value, int | datetime | str | None):
-        raise InvalidInputError(f"{argument} must be a version, a datetime or ISO 8601 text, not {_kind(value)}")
-    if not isinstance(value, int):
-        return None, epoch_ms(value, argument, up=up)
-    if not 0 <= value < _MOST:
-        raise InvalidInputError(f"{argument} must be a version from 0, not {value}")
-    return value, None
+    if isinstance(value, date | str | None) or _is_of(value, "numpy", "datetime64"):
+        return None, epoch_ms(value, argument, up=up)  # type: ignore[arg-type]
+    try:
+        number = None if _is_boolean(value) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        told = f"{argument} must be a version, a datetime or an ISO 8601 string"
+        raise InvalidInputError(f"{told}, not {_kind(value)}")
+    if not 0 <= number < _MOST:
+        raise InvalidInputError(f"{argument} must be a version from 0, not {number}")
+    return number, None

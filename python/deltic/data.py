@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.scan import Rows
+from deltic.scan import Plan, Rows
 
 __all__ = ["refuse_variants", "stream"]
 
 
 def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
-    """Any Arrow data as the core takes it. A pandas index is dropped: it is a row label, not a column of the table."""
+    """Any Arrow data as the core takes it. A named pandas index becomes columns, before the others."""
     if isinstance(data, Rows):
+        _refuse_no_columns(data.schema, None)
         # The core takes its own stream back whole, so that errors of reading keep their class.
         return data._core.read()
     if isinstance(data, _deltic.ArrowStream):
@@ -26,18 +28,21 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
         rows = _rows(data)
     except InvalidInputError:
         raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"cannot write this {type(data).__name__}: {error}") from error
+    _refuse_no_columns(rows.schema, rows.num_rows if isinstance(rows, pa.Table) else None)
     refuse_variants(rows.schema)
     return rows
 
 
 def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        data = pa.Table.from_pandas(data, preserve_index=False)
     if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return _of_pandas(data)
+    if pandas is not None and isinstance(data, pandas.Series):
+        raise InvalidInputError("cannot write a pandas Series: make it a frame, with series.to_frame('name')")
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(data, polars.DataFrame):
         # Their Arrow form is addresses in this process, and says nothing of it.
@@ -52,9 +57,97 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
     if hasattr(data, "__arrow_c_array__"):
         batch = pa.record_batch(data)
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    _refuse(data)
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    """All columns and the named levels of the index; only row numbers, which nobody named, are left out."""
+    labels = list(frame.columns)
+    if frame.columns.nlevels > 1:
+        raise InvalidInputError(
+            f"the frame's columns have {frame.columns.nlevels} levels of labels, and a table's have one name each; "
+            "join them, such as with frame.columns = ['_'.join(map(str, label)) for label in frame.columns]"
+        )
+    for label in labels:
+        if not isinstance(label, str):
+            raise InvalidInputError(
+                f"the frame has a column labelled {label!r} ({type(label).__name__}), and a table's columns are named "
+                "by strings; rename it, or all of them with frame.rename(columns=str)"
+            )
+    kept = _index_names(frame, set(labels))
+    rows = pa.Table.from_pandas(frame, preserve_index=bool(kept))
+    if not kept:
+        # A table without columns has no rows, whatever the frame has.
+        _refuse_no_columns(rows.schema, len(frame))
+        return rows
+    return rows.select([*kept, *labels])
+
+
+def _index_names(frame: Any, columns: set[str]) -> list[str]:
+    """The names of the index's levels, in order; none for row numbers."""
+    index = frame.index
+    levels = list(index.names)
+    if len(levels) == 1 and levels[0] is None:
+        if type(index).__name__ == "RangeIndex" or len(index) == 0:
+            return []
+        raise InvalidInputError(
+            f"the frame's index has no name, and whether its labels (the first is {index[0]}) belong in the table is "
+            "not known; drop them with frame.reset_index(drop=True), or name them with frame.rename_axis('name')"
+        )
+    for name in levels:
+        if not isinstance(name, str):
+            what = "a level without a name" if name is None else f"a level named {name!r} ({type(name).__name__})"
+            raise InvalidInputError(
+                f"the frame's index has {what}, and a table's columns are named by strings; name its levels with "
+                "frame.rename_axis([...]), or drop it with frame.reset_index(drop=True)"
+            )
+        if name in columns or levels.count(name) > 1:
+            raise InvalidInputError(
+                f"the frame has `{name}` twice, as {'a column' if name in columns else 'a level of the index'} and as "
+                "a level of the index; rename one, or drop the index with frame.reset_index(drop=True)"
+            )
+    return levels
+
+
+def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
+    """Rows without columns would be gone without a word."""
+    if len(schema) == 0 and rows != 0:
+        count = "" if rows is None else f" and {rows} rows"
+        raise InvalidInputError(f"the data has no columns{count}; nothing of it could be stored")
+
+
+_HOW = {
+    ("polars", "LazyFrame"): "collect it: frame.collect()",
+    ("_duckdb", "DuckDBPyConnection"): "pass the relation that connection.sql('...') returns",
+    ("pyspark", "DataFrame"): "use deltic.spark.write, which leaves the rows on the executors",
+    ("pyarrow", "Dataset"): "pass dataset.scanner().to_reader()",
+    ("pyarrow", "Scanner"): "pass scanner.to_reader()",
+    ("numpy", "ndarray"): "name its columns, such as with pa.table({'a': array[:, 0]})",
+    ("dask", "DataFrame"): "write its partitions one by one, each as the pandas frame that it computes to",
+    ("deltic", "Table"): "pass its rows: table.scan()",
+    ("deltic", "Snapshot"): "pass its rows: snapshot.scan()",
+}
+"""What to pass instead, by the package and the name of a class or one of its bases."""
+
+
+def _refuse(data: Any) -> NoReturn:
+    told = f"cannot write {a(type(data).__name__)}"
+    for kind in type(data).__mro__:
+        how = _HOW.get((kind.__module__.partition(".")[0], kind.__name__))
+        if how is not None:
+            raise InvalidInputError(f"{told}: {how}")
+    if isinstance(data, Plan):
+        raise InvalidInputError(f"{told}: a plan is files; pass the rows of snapshot.scan(...)")
+    if isinstance(data, Mapping):
+        raise InvalidInputError(f"{told}: make a table of it, with pa.table(columns), columns being lists by name")
+    if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
+        raise InvalidInputError(
+            f"{told} of rows: make a table of it, with pa.Table.from_pylist(rows, schema=schema); without a schema "
+            "pyarrow takes the names of the first row alone"
+        )
     raise InvalidInputError(
-        f"cannot write a {type(data).__name__}: pass Arrow data (anything with __arrow_c_stream__), "
-        "such as a pyarrow Table or RecordBatchReader, or a polars or pandas DataFrame"
+        f"{told}: pass Arrow data (anything with __arrow_c_stream__), such as a pyarrow Table or RecordBatchReader, or "
+        "a polars or pandas DataFrame"
     )
 
 
@@ -67,7 +160,7 @@ def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:
                 raise UnsupportedFeatureError(f"{told}: make it binary, with ST_AsBinary()", features=["geospatial"])
         if child.name == "metadata" and (child.metadata or {}).get(b"variant") == b"true":
             told = f"`{inside or child.name}` is a variant of Spark, which deltic does not write"
-            raise UnsupportedFeatureError(f"{told}: make it text, with to_json()", features=["variantType"])
+            raise UnsupportedFeatureError(f"{told}: make it a string, with to_json()", features=["variantType"])
         if pa.types.is_nested(child.type):
             children = [child.type.field(at) for at in range(child.type.num_fields)]
             refuse_variants(children, f"{inside}.{child.name}" if inside else child.name)

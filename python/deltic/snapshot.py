@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import names, optional_text, text
+from deltic.arguments import condition, names, string
 from deltic.scan import Plan, Scan, reader
 
 __all__ = ["Snapshot"]
@@ -83,7 +83,7 @@ class Snapshot:
         A transaction older than `delta.setTransactionRetentionDuration`, by the clock of now, counts as none
         (PROTOCOL.md: "Transaction Identifiers").
         """
-        return self._core.transaction_version(text(app_id, "app_id"))
+        return self._core.transaction_version(string(app_id, "app_id"))
 
     def domains(self) -> dict[str, str]:
         """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
@@ -98,7 +98,7 @@ class Snapshot:
         such as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the
         log's precision (PROTOCOL.md: "Per-file Statistics").
         """
-        return reader(self._core.files(optional_text(filter, "filter")))
+        return reader(self._core.files(condition(filter)))
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
@@ -120,7 +120,7 @@ class Snapshot:
         return Scan(self._plan(columns, filter))
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> _deltic.Plan:
-        return self._core.plan(names(columns, "columns"), optional_text(filter, "filter"))
+        return self._core.plan(names(columns, "columns"), condition(filter))
 
     def __reduce__(self) -> tuple[Callable[[_Opener, int], Snapshot], tuple[_Opener, int]]:
         return _snapshot, (self._table, self.version)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +15,18 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.arguments import (
     LEAST,
+    Isolation,
+    Time,
     bound,
+    condition,
     epoch_ms,
     flag,
-    json_or_text,
+    json_or_string,
     location,
     names,
-    optional_text,
+    optional_string,
     settings,
-    text,
+    string,
     whole,
 )
 from deltic.check import Check
@@ -96,7 +98,7 @@ class Table:
         """Whether the location holds a Delta table: a log with at least one version."""
         return self._core.exists()
 
-    def snapshot(self, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
         """Open the latest version, a given one, or the last one committed at or before `timestamp`.
 
         The latest version is opened once; later calls on this table read only what was committed since, and another
@@ -134,8 +136,8 @@ class Table:
 
     def changes(
         self,
-        start: int | datetime | str | None = None,
-        end: int | datetime | str | None = None,
+        start: int | Time | None = None,
+        end: int | Time | None = None,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
     ) -> Changes:
@@ -163,8 +165,8 @@ class Table:
         ['bolt', 'gear', 'nut']
         """
         begin, finish = bound(start, "start", up=True), bound(end, "end")
-        chosen, condition = names(columns, "columns"), optional_text(filter, "filter")
-        return Changes(self._core.changes(begin, finish, chosen, condition))
+        chosen, where = names(columns, "columns"), condition(filter)
+        return Changes(self._core.changes(begin, finish, chosen, where))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
@@ -193,7 +195,7 @@ class Table:
     def transaction(
         self,
         operation: str = "TRANSACTION",
-        isolation: str | None = None,
+        isolation: Isolation | None = None,
         user_metadata: Mapping[str, Any] | str | None = None,
         app_id: str | None = None,
         app_version: int | None = None,
@@ -213,10 +215,10 @@ class Table:
         features deltic does not write.
         """
         options = {
-            "operation": text(operation, "operation"),
-            "isolation": optional_text(isolation, "isolation"),
-            "user_metadata": json_or_text(user_metadata, "user_metadata"),
-            "app_id": optional_text(app_id, "app_id"),
+            "operation": string(operation, "operation"),
+            "isolation": optional_string(isolation, "isolation"),
+            "user_metadata": json_or_string(user_metadata, "user_metadata"),
+            "app_id": optional_string(app_id, "app_id"),
             "app_version": whole(app_version, "app_version", LEAST),
             "commit_empty": flag(commit_empty, "commit_empty"),
         }

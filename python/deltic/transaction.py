@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import names, optional_text, properties_of, text
+from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import refuse_variants, stream
 from deltic.errors import InvalidInputError
 from deltic.scan import Rows
@@ -134,7 +134,7 @@ class Transaction:
         The filter joins the read set: a winner that adds rows which may match it, or removes files that were read, is a
         conflict. Without a filter the whole table was read.
         """
-        return TransactionScan(self._core().scan(names(columns, "columns"), optional_text(filter, "filter")))
+        return TransactionScan(self._core().scan(names(columns, "columns"), condition(filter)))
 
     def append(self, data: Any) -> int:
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
@@ -152,7 +152,7 @@ class Transaction:
         paths = None if isinstance(what, str) else names(what, "what") or []
         if self.replayed:
             return 0
-        return core.remove_where(text(what, "what")) if paths is None else core.remove_paths(paths)
+        return core.remove_where(string(what, "what")) if paths is None else core.remove_paths(paths)
 
     def set_metadata(
         self,
@@ -178,7 +178,7 @@ class Transaction:
         if not self.replayed:
             if isinstance(schema, pa.Schema):
                 refuse_variants(schema)
-            named, described = optional_text(name, "name"), optional_text(description, "description")
+            named, described = optional_string(name, "name"), optional_string(description, "description")
             given = {} if properties is None else properties_of(properties)
             core.set_metadata(named, described, schema, given, names(unset, "unset") or [])
 
@@ -194,7 +194,7 @@ class Transaction:
         """
         core = self._core()
         if not self.replayed:
-            core.add_feature(text(name, "name"))
+            core.add_feature(string(name, "name"))
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
         """Set the text of a metadata domain; None removes the domain.
@@ -204,7 +204,7 @@ class Transaction:
         """
         core = self._core()
         if not self.replayed:
-            core.set_domain(text(domain, "domain"), optional_text(configuration, "configuration"))
+            core.set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
 
     def on_commit(self, hook: Hook) -> Hook:
         """Register a function to be called after the commit with its version and actions; also a decorator.

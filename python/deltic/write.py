@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import LEAST, names, properties_of, text, whole
+from deltic.arguments import LEAST, Compression, Mode, json_or_string, names, properties_of, string, whole
 from deltic.data import refuse_variants, stream
 from deltic.errors import (
     CommitConflictError,
@@ -61,8 +61,10 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = properties_of(value)
         elif name in _LEAST:
             found[name] = whole(value, name, _LEAST[name])
+        elif name == "user_metadata":
+            found[name] = json_or_string(value, name)
         else:
-            found[name] = text(value, name)
+            found[name] = string(value, name)
     return found
 
 
@@ -116,7 +118,7 @@ def create(
 def write(
     uri: str | os.PathLike[str] | Table,
     data: Any,
-    mode: str = "append",
+    mode: Mode = "append",
     partition_by: Sequence[str] | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
@@ -124,8 +126,8 @@ def write(
     name: str | None = None,
     description: str | None = None,
     target_file_size: int | None = None,
-    compression: str | None = None,
-    user_metadata: str | None = None,
+    compression: Compression | None = None,
+    user_metadata: Mapping[str, Any] | str | None = None,
     app_id: str | None = None,
     app_version: int | None = None,
 ) -> Commit:

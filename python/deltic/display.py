@@ -1,0 +1,58 @@
+"""How things are shown: strings of others without control characters, sizes for people, tables for notebooks.
+
+A table's names, paths and messages come from whoever can write to it. Printed as they are, they could move the cursor,
+set the window's title or turn the direction of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+__all__ = ["a", "html_table", "printable", "size", "some"]
+
+_MOST_SHOWN = 10
+
+
+def printable(text: object) -> str:
+    r"""The string with what is no printable character written as in Python, such as `\x1b` and `\u202e`.
+
+    Escaped are controls (C0, C1, DEL), line ends, directions of text, invisible characters and halves of surrogates:
+    what `str.isprintable` is false for.
+    """
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in plain)
+
+
+def size(count: int) -> str:
+    """A number of bytes with three or four digits, in powers of 1,000."""
+    scaled = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if scaled < 1000:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1000
+    return f"{scaled:.1f} TB"
+
+
+def some(names: Sequence[str]) -> str:
+    """A list of names as Python writes it, the first ten of them."""
+    shown = ", ".join(repr(name) for name in names[:_MOST_SHOWN])
+    left = len(names) - _MOST_SHOWN
+    return f"[{shown}, … {left:,} more]" if left > 0 else f"[{shown}]"
+
+
+def a(noun: str) -> str:
+    """The noun with its article."""
+    return f"{'an' if noun[:1] in 'AEIOUaeiou' else 'a'} {noun}"
+
+
+def html_table(title: str, rows: Iterable[tuple[object, object]]) -> str:
+    """A heading and a table of two columns, escaped."""
+    cells = "".join(
+        f'<tr><th style="text-align:left">{escape(printable(name))}</th>'
+        f'<td style="text-align:left">{escape(printable(value))}</td></tr>'
+        for name, value in rows
+    )
+    return f"<div><strong>{escape(printable(title))}</strong><table>{cells}</table></div>"
