@@ -14,8 +14,11 @@ What comes out is a pyarrow object or has `__arrow_c_stream__`; anything that ha
 error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `deltic.spark` does.
 """
 
+import sys as _sys
 from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import NoReturn as _NoReturn
 
 import deltic.allocator  # noqa: F401  # Before anything else loads the core.
 from deltic.check import Check, Finding
@@ -34,6 +37,8 @@ from deltic.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from deltic.hints import TOP as _TOP
+from deltic.hints import no_attribute as _no_attribute
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -45,6 +50,12 @@ try:
     __version__ = _version("deltic")
 except _PackageNotFoundError:  # a source tree on the path, not an installed package
     __version__ = "0"
+
+if not _TYPE_CHECKING:  # or every name would be right to a type checker
+
+    def __getattr__(name: str) -> _NoReturn:
+        _no_attribute("module 'deltic'", _TOP, name, _sys.modules[__name__])
+
 
 __all__ = [
     "Changes",

@@ -2,6 +2,10 @@
 
 import sys
 
-from deltic.cli import main
+try:
+    from deltic.cli import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:
+    code = 130
+sys.exit(code)

@@ -29,6 +29,7 @@ __all__ = [
     "location",
     "names",
     "optional_string",
+    "package_of",
     "properties_of",
     "settings",
     "string",
@@ -54,9 +55,14 @@ def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def package_of(cls: type) -> str:
+    """The package that a class comes from, also if that keeps its compiled part in one of its own."""
+    return cls.__module__.partition(".")[0].lstrip("_")
+
+
 def _is_of(value: object, package: str, *classes: str) -> bool:
     """Whether a value's class, or a base of it, has one of these names in a package, which need not be installed."""
-    return any(c.__name__ in classes and c.__module__.partition(".")[0] == package for c in type(value).__mro__)
+    return any(c.__name__ in classes and package_of(c) == package for c in type(value).__mro__)
 
 
 def _is_boolean(value: object) -> bool:
@@ -93,7 +99,7 @@ def _condition_hint(value: object) -> str:
     if isinstance(value, tuple | list):
         return ": write one string, such as \"month = 7 AND carrier IN ('UA', 'AA')\""
     if any(_is_of(value, package, "Expression", "Expr", "Column", "Series") for package in _ENGINES):
-        engine = type(value).__module__.partition(".")[0]
+        engine = package_of(type(value))
         return f', and an expression of {engine} cannot be taken apart: write it as SQL, such as "month = 7 AND km > 5"'
     return ""
 

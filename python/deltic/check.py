@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from deltic.display import printable
+
 __all__ = ["Check", "Finding"]
 
 
@@ -23,7 +25,7 @@ class Finding:
 
     def __str__(self) -> str:
         place = "" if self.path is None else f" {self.path}:"
-        return f"{self.kind}:{place} {self.message}"
+        return printable(f"{self.kind}:{place} {self.message}")
 
 
 @dataclass(frozen=True)

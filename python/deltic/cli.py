@@ -1,32 +1,31 @@
-"""A look at a table from the shell: `deltic show`, `files`, `history` and `plan`. Reads only.
+"""A look at a table from the shell: `deltic show`, `files`, `history`, `plan` and `check`. Reads only.
 
-Errors are one line on stderr and exit code 1; wrong arguments are exit code 2, as argparse has it.
+Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
+argparse has it; Ctrl-C is 130. What a table says of itself is printed without control characters.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time, timezone
 from typing import Any
 
-from deltic.errors import DelticError
-from deltic.scan import Plan
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.arguments import whole
+from deltic.display import printable, size
+from deltic.errors import DelticError, InvalidInputError
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
 __all__ = ["main"]
 
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+_HISTORY = 20
 
 
 def _when(timestamp: int) -> str:
@@ -36,17 +35,55 @@ def _when(timestamp: int) -> str:
         return f"{timestamp} ms"
 
 
+def _line(text: str, file: Any = None) -> None:
+    print(printable(text), file=file)
+
+
+def _json(value: object) -> None:
+    # DEL is the only control character that JSON leaves as it is.
+    print(json.dumps(value, default=_for_json).replace("\x7f", "\\u007f"))
+
+
+def _for_json(value: Any) -> Any:
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _table(arguments: argparse.Namespace) -> Table:
+    return Table(arguments.uri, dict(arguments.storage))
+
+
 def _snapshot(arguments: argparse.Namespace) -> Snapshot:
-    return Table(arguments.uri, dict(arguments.storage)).snapshot(arguments.version, arguments.timestamp)
+    return _table(arguments).snapshot(arguments.version, arguments.timestamp)
 
 
-def _show(arguments: argparse.Namespace) -> None:
+def _show(arguments: argparse.Namespace) -> int:
     snapshot = _snapshot(arguments)
-    protocol = snapshot.protocol
+    protocol, metadata = snapshot.protocol, snapshot.metadata
     features = sorted({*protocol.get("readerFeatures", []), *protocol.get("writerFeatures", [])})
+    if arguments.json:
+        _json(
+            {
+                "table": snapshot.uri,
+                "id": metadata.get("id"),
+                "name": metadata.get("name"),
+                "description": metadata.get("description"),
+                "version": snapshot.version,
+                "protocol": protocol,
+                "files": snapshot.num_files,
+                "partition_columns": snapshot.partition_columns,
+                "properties": snapshot.properties,
+                "schema": [
+                    {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+                    for field in snapshot.schema
+                ],
+            }
+        )
+        return 0
     lines = {
         "table": snapshot.uri,
-        "name": snapshot.metadata.get("name"),
+        "name": metadata.get("name"),
         "version": snapshot.version,
         "protocol": f"reader {protocol['minReaderVersion']}, writer {protocol['minWriterVersion']}",
         "features": ", ".join(features),
@@ -56,81 +93,175 @@ def _show(arguments: argparse.Namespace) -> None:
     }
     for key, value in lines.items():
         if value not in (None, ""):
-            print(f"{key:<15} {value}")
+            _line(f"{key:<15} {value}")
     print()
     for field in snapshot.schema:
-        print(f"  {field.name:<24} {field.type}{'' if field.nullable else ' not null'}")
+        _line(f"  {field.name:<24} {field.type}{'' if field.nullable else ' not null'}")
+    return 0
 
 
-def _files(arguments: argparse.Namespace) -> None:
+def _files(arguments: argparse.Namespace) -> int:
     for batch in _snapshot(arguments).files(arguments.filter):
-        paths, sizes = batch.column("path"), batch.column("size")
-        for path, size in zip(paths, sizes, strict=True):
-            print(f"{size.as_py():>14,}  {path.as_py()}")
-
-
-def _history(arguments: argparse.Namespace) -> None:
-    for entry in Table(arguments.uri, dict(arguments.storage)).history(arguments.limit):
         if arguments.json:
-            print(json.dumps(entry))
+            for row in _plain(batch.select([name for name in _OF_A_FILE if name in batch.schema.names])):
+                _json(row)
+            continue
+        for path, bytes_ in zip(batch.column("path"), batch.column("size"), strict=True):
+            _line(f"{bytes_.as_py():>14,}  {path.as_py()}")
+    return 0
+
+
+_OF_A_FILE = ("path", "size", "modification_time", "partition", "num_records")
+
+
+def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist())
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise InvalidInputError(f"a partition value has no JSON form: {error}") from error
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    limit = None if arguments.all else whole(arguments.limit, "limit")
+    entries = _table(arguments).history(limit if limit is None else limit + 1)
+    more = limit is not None and len(entries) > limit
+    for entry in entries[:limit]:
+        if arguments.json:
+            _json(entry)
             continue
         # What writers put into a commit info is up to them.
         operation, parameters = entry.get("operation") or "?", entry.get("operationParameters") or {}
         if isinstance(parameters, dict):
             parameters = " ".join(f"{key}={value}" for key, value in parameters.items())
-        print(f"{entry['version']:>8}  {_when(entry['timestamp'])}  {operation!s:<16} {parameters}")
+        _line(f"{entry['version']:>8}  {_when(entry['timestamp'])}  {operation!s:<16} {parameters}")
+    if more:
+        sys.stdout.flush()
+        print(f"deltic: the newest {limit}; there are more: --limit N or --all", file=sys.stderr)
+    return 0
 
 
-def _plan(arguments: argparse.Namespace) -> None:
-    plan: Plan = _snapshot(arguments).plan(filter=arguments.filter)
+def _plan(arguments: argparse.Namespace) -> int:
+    plan = _snapshot(arguments).plan(filter=arguments.filter)
+    if arguments.json:
+        _json(
+            {
+                "files_kept": plan.files_kept,
+                "files_total": plan.files_total,
+                "bytes_kept": plan.bytes_kept,
+                "bytes_total": plan.bytes_total,
+                "skipped": plan.skipped,
+            }
+        )
+        return 0
     print(f"reads    {plan.files_kept:,} of {plan.files_total:,} files")
-    print(f"         {_size(plan.bytes_kept)} of {_size(plan.bytes_total)}")
+    print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
     for reason, files in plan.skipped.items():
         print(f"skipped  {files:,} files by {reason}")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    found = _table(arguments).check(arguments.version, files=arguments.files)
+    if arguments.json:
+        findings = [{"kind": f.kind, "message": f.message, "path": f.path} for f in found.findings]
+        _json({"version": found.version, "ok": found.ok, "findings": findings})
+    else:
+        for finding in found.findings:
+            _line(str(finding))
+        if found.ok:
+            print(f"version {found.version}: nothing differs")
+    return 0 if found.ok else 1
 
 
 def _setting(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        # The whole may be a secret.
+        raise argparse.ArgumentTypeError("a setting is written KEY=VALUE")
     return key, value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="deltic", description="Look at a Delta table.")
-    commands = parser.add_subparsers(required=True, metavar="command")
+_FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 
-    def command(name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary)
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="deltic",
+        description="Look at a Delta table. Nothing is changed.",
+        epilog="deltic COMMAND --help says more.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
+    commands = parser.add_subparsers(metavar="command")
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], summary: str, of_version: bool = True
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
         added.set_defaults(run=run)
-        added.add_argument("uri", help="path or URL of the table")
+        added.add_argument("uri", help="path or URL of the table, such as s3://bucket/table")
         added.add_argument(
-            "--storage", metavar="KEY=VALUE", type=_setting, action="append", default=[], help="a setting of the store"
+            "--storage",
+            metavar="KEY=VALUE",
+            type=_setting,
+            action="append",
+            default=[],
+            help="a setting of the store, such as aws_region=eu-west-1; may be given several times",
         )
+        if of_version:
+            added.add_argument("--version", type=int, metavar="N", help="a version instead of the latest")
+        added.add_argument("--json", action="store_true", help="print JSON, one object a line")
         return added
 
-    def versioned(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
-        added.add_argument("--version", type=int, help="a version instead of the latest")
+    def timed(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
         added.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC unless it says otherwise)")
         return added
 
-    versioned(command("show", _show, "version, protocol, properties and schema"))
-    versioned(command("files", _files, "sizes and paths of the data files")).add_argument("--filter", help="SQL text")
-    history = command("history", _history, "the commits, newest first")
-    history.add_argument("--limit", type=int, help="at most so many")
-    history.add_argument("--json", action="store_true", help="one JSON object a line")
-    versioned(command("plan", _plan, "what a query would read")).add_argument("filter", nargs="?", help="SQL text")
+    timed(command("show", _show, "version, protocol, properties and schema"))
+    files = timed(command("files", _files, "sizes and paths of the data files"))
+    files.add_argument("--filter", help=f"only files that may hold matching rows: {_FILTER}")
+    history = command("history", _history, "the commits, newest first", of_version=False)
+    history.add_argument(
+        "--limit", type=int, default=_HISTORY, metavar="N", help=f"at most so many ({_HISTORY} if not given)"
+    )
+    history.add_argument("--all", action="store_true", help="all commits that the log still has")
+    plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
+    plan.add_argument("filter", nargs="?", help=_FILTER)
+    check = command("check", _check, "compare what the table says twice; exit code 1 if something differs")
+    check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     return parser
+
+
+def _error(error: DelticError) -> None:
+    """The message; of several lines, as a filter's, those after the first are indented, whoever wrote them."""
+    first, *others = str(error).split("\n")
+    _line(f"deltic: {first}", sys.stderr)
+    for line in others:
+        _line(f"  {line.removeprefix('  ')}", sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal that cannot show a character gets its escape, not an error.
+            stream.reconfigure(errors="backslashreplace")
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if "run" not in arguments:
+        if not arguments.version:
+            parser.error("a command is needed: show, files, history, plan or check")
+        print(f"deltic {_deltic.__version__}")
+        return 0
     try:
-        arguments.run(arguments)
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
     except DelticError as error:
-        print(f"deltic: {error}", file=sys.stderr)
+        _error(error)
         return 1
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe has gone; nothing is left to say
-    return 0
+        # The reader of a pipe has gone. Python flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.arguments import package_of
 from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import Plan, Rows
@@ -118,7 +119,7 @@ def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
 
 _HOW = {
     ("polars", "LazyFrame"): "collect it: frame.collect()",
-    ("_duckdb", "DuckDBPyConnection"): "pass the relation that connection.sql('...') returns",
+    ("duckdb", "DuckDBPyConnection"): "pass the relation that connection.sql('...') returns",
     ("pyspark", "DataFrame"): "use deltic.spark.write, which leaves the rows on the executors",
     ("pyarrow", "Dataset"): "pass dataset.scanner().to_reader()",
     ("pyarrow", "Scanner"): "pass scanner.to_reader()",
@@ -133,7 +134,7 @@ _HOW = {
 def _refuse(data: Any) -> NoReturn:
     told = f"cannot write {a(type(data).__name__)}"
     for kind in type(data).__mro__:
-        how = _HOW.get((kind.__module__.partition(".")[0], kind.__name__))
+        how = _HOW.get((package_of(kind), kind.__name__))
         if how is not None:
             raise InvalidInputError(f"{told}: {how}")
     if isinstance(data, Plan):

@@ -6,20 +6,23 @@ PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import whole
+from deltic.display import html_table, size, some
+from deltic.hints import SCANS, no_attribute
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["Changes", "Plan", "Rows", "Scan"]
+__all__ = ["ChangeQuery", "Changes", "Plan", "Query", "Rows", "Scan"]
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
@@ -33,11 +36,56 @@ def reader(stream: _deltic.ArrowStream) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(pa.schema(stream), batches(stream))
 
 
+class _Planner(Protocol):
+    """A `Snapshot`, which stands above."""
+
+    def plan(self, columns: list[str] | None, filter: str | None) -> Plan: ...
+
+    def scan(self, columns: list[str] | None, filter: str | None) -> Scan: ...
+
+
+@dataclass(frozen=True)
+class Query:
+    """What was asked of a snapshot: by it plans and scans are made again where they are unpickled."""
+
+    snapshot: _Planner
+    columns: list[str] | None
+    filter: str | None
+
+    def plan(self) -> Plan:
+        """Plan it."""
+        return self.snapshot.plan(self.columns, self.filter)
+
+    def scan(self) -> Scan:
+        """Plan it, for its rows."""
+        return self.snapshot.scan(self.columns, self.filter)
+
+
+class _Feed(Protocol):
+    """A `Table`, which stands above."""
+
+    def changes(self, start: int, end: int, columns: list[str] | None, filter: str | None) -> Changes: ...
+
+
+@dataclass(frozen=True)
+class ChangeQuery:
+    """What was asked of a table's changes, but for the versions."""
+
+    table: _Feed
+    columns: list[str] | None
+    filter: str | None
+
+    def changes(self, first: int, last: int) -> Changes:
+        """Ask for the changes of these versions."""
+        return self.table.changes(first, last, self.columns, self.filter)
+
+
 class Plan:
     """The files that a query over one snapshot must read, after pruning by partition and statistics.
 
     Pruning may keep a file without matching rows; it never drops one that has some. `files_total`, `bytes_total`,
     `skipped` and `repr` look at every live file when first asked for, which costs what listing the table's files costs.
+    A plan pickles as its table, version, columns and filter, and is made again where it arrives.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -48,9 +96,10 @@ class Plan:
     (1, 2, 1)
     """
 
-    def __init__(self, core: _deltic.Plan) -> None:
+    def __init__(self, core: _deltic.Plan, query: Query) -> None:
         """Wrap a plan of the core; use `Snapshot.plan`."""
         self._core = core
+        self._query = query
 
     @property
     def files_total(self) -> int:
@@ -104,11 +153,40 @@ class Plan:
         """
         return self._core.task_groups(whole(n, "n") or 0)
 
+    def __reduce__(self) -> tuple[Callable[[Query], Plan], tuple[Query]]:
+        return Query.plan, (self._query,)
+
     def __repr__(self) -> str:
         return (
-            f"Plan(files={self.files_kept}/{self.files_total}, bytes={self.bytes_kept}/{self.bytes_total}, "
+            f"Plan(files={self.files_kept}/{self.files_total}, bytes={size(self.bytes_kept)}/{size(self.bytes_total)}, "
             f"skipped={self.skipped})"
         )
+
+    def _repr_html_(self) -> str:
+        return html_table(
+            "Plan",
+            [
+                ("filter", self._query.filter or "none"),
+                ("files", f"{self.files_kept:,} of {self.files_total:,}"),
+                ("bytes", f"{size(self.bytes_kept)} of {size(self.bytes_total)}"),
+                *((f"skipped by {reason}", f"{files:,}") for reason, files in self.skipped.items()),
+            ],
+        )
+
+
+def columns_of(schema: pa.Schema) -> list[tuple[str, str]]:
+    """Names and types of the first columns, for a notebook."""
+    rows = []
+    for field in list(schema)[:_MOST_SHOWN]:
+        kind = str(field.type)
+        short = kind if len(kind) <= _LONGEST else f"{kind[:_LONGEST]}…"
+        rows.append((field.name, short if field.nullable else f"{short} not null"))
+    left = len(schema) - _MOST_SHOWN
+    return rows if left <= 0 else [*rows, ("…", f"{left:,} more columns")]
+
+
+_MOST_SHOWN = 50
+_LONGEST = 200
 
 
 class Rows:
@@ -159,7 +237,7 @@ class Rows:
 
 
 class Scan(Rows):
-    """The rows of a plan, in no particular order.
+    """The rows of a plan, in no particular order. A scan pickles as its table, version, columns and filter.
 
     Errors while reading: `CorruptTableError` for a data file that is gone or not what the log says, `StorageError` for
     a store that fails.
@@ -167,21 +245,36 @@ class Scan(Rows):
 
     _core: _deltic.Plan
 
-    def __init__(self, core: _deltic.Plan) -> None:
+    def __init__(self, core: _deltic.Plan, query: Query) -> None:
         """Wrap a plan of the core; use `Snapshot.scan`."""
         self._core = core
+        self._query = query
 
     @property
     def plan(self) -> Plan:
         """Which files will be read, and what was skipped."""
-        return Plan(self._core)
+        return Plan(self._core, self._query)
+
+    def __reduce__(self) -> tuple[Callable[[Query], Scan], tuple[Query]]:
+        return Query.scan, (self._query,)
 
     def __repr__(self) -> str:
-        return f"Scan(columns={self.schema.names}, files={self._core.files_kept})"
+        return f"Scan(columns={some(self.schema.names)}, files={self._core.files_kept})"
+
+    if not TYPE_CHECKING:  # or every name would be right to a type checker
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute("Scan", SCANS, name, self)
+
+    def _repr_html_(self) -> str:
+        title = f"Scan of {self._core.files_kept:,} files"
+        return html_table(title, [("filter", self._query.filter or "none"), *columns_of(self.schema)])
 
 
 class Changes(Rows):
     """The rows that commits inserted, updated and deleted, in the order of the versions, made by `Table.changes`.
+
+    Pickles as its table, versions, columns and filter.
 
     Errors while reading, besides those of a `Scan`: `InvalidInputError` for a version inside the range that did not
     record its changes or whose rows do not fit the schema of the last one, `TableNotFoundError` for a file that VACUUM
@@ -190,9 +283,10 @@ class Changes(Rows):
 
     _core: _deltic.Changes
 
-    def __init__(self, core: _deltic.Changes) -> None:
+    def __init__(self, core: _deltic.Changes, query: ChangeQuery) -> None:
         """Wrap a feed of the core; use `Table.changes`."""
         self._core = core
+        self._query = query
 
     @property
     def versions(self) -> range:
@@ -200,5 +294,11 @@ class Changes(Rows):
         ends = self._core.versions
         return range(0) if ends is None else range(ends[0], ends[1] + 1)
 
+    def __reduce__(self) -> tuple[Callable[[ChangeQuery, int, int], Changes], tuple[ChangeQuery, int, int]]:
+        if not self.versions:
+            # Asked for again, the same times may have commits.
+            raise TypeError("changes without versions cannot be pickled")
+        return ChangeQuery.changes, (self._query, self.versions[0], self.versions[-1])
+
     def __repr__(self) -> str:
-        return f"Changes(columns={self.schema.names}, versions={self.versions})"
+        return f"Changes(columns={some(self.schema.names)}, versions={self.versions})"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import condition, names, string
-from deltic.scan import Plan, Scan, reader
+from deltic.display import html_table
+from deltic.hints import SNAPSHOTS, no_attribute
+from deltic.scan import Plan, Query, Scan, columns_of, reader
 
 __all__ = ["Snapshot"]
 
@@ -113,17 +115,28 @@ class Snapshot:
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
         """
-        return Plan(self._plan(columns, filter))
+        return Plan(*self._plan(columns, filter))
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """Plan a query and return its rows to be read; the arguments are those of `plan`. The filter is exact."""
-        return Scan(self._plan(columns, filter))
+        return Scan(*self._plan(columns, filter))
 
-    def _plan(self, columns: Sequence[str] | None, filter: str | None) -> _deltic.Plan:
-        return self._core.plan(names(columns, "columns"), condition(filter))
+    def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:
+        query = Query(self, names(columns, "columns"), condition(filter))
+        return self._core.plan(query.columns, query.filter), query
 
     def __reduce__(self) -> tuple[Callable[[_Opener, int], Snapshot], tuple[_Opener, int]]:
         return _snapshot, (self._table, self.version)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.uri!r}, version={self.version})"
+
+    if not TYPE_CHECKING:  # or every name would be right to a type checker
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute("Snapshot", SNAPSHOTS, name, self)
+
+    def _repr_html_(self) -> str:
+        partitions = ", ".join(self.partition_columns) or "none"
+        rows = [("version", self.version), ("partitioned by", partitions), *columns_of(self.schema)]
+        return html_table(self.uri, rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -30,8 +30,10 @@ from deltic.arguments import (
     whole,
 )
 from deltic.check import Check
+from deltic.display import html_table
 from deltic.errors import InvalidInputError
-from deltic.scan import Changes, Plan, Scan
+from deltic.hints import TABLES, no_attribute
+from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.transaction import Transaction
 
@@ -165,8 +167,8 @@ class Table:
         ['bolt', 'gear', 'nut']
         """
         begin, finish = bound(start, "start", up=True), bound(end, "end")
-        chosen, where = names(columns, "columns"), condition(filter)
-        return Changes(self._core.changes(begin, finish, chosen, where))
+        query = ChangeQuery(self, names(columns, "columns"), condition(filter))
+        return Changes(self._core.changes(begin, finish, query.columns, query.filter), query)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
@@ -228,6 +230,7 @@ class Table:
             lambda core: Snapshot(core, self),
             options,
             whole(max_attempts, "max_attempts", 1),
+            self.uri,
         )
 
     def remembers(self) -> bool:
@@ -303,3 +306,11 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.uri!r})"
+
+    if not TYPE_CHECKING:  # or every name would be right to a type checker
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute("Table", TABLES, name, self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.uri, [("Delta table", "latest version: table.snapshot()")])

@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import refuse_variants, stream
+from deltic.display import some
 from deltic.errors import InvalidInputError
 from deltic.scan import Rows
 from deltic.snapshot import Snapshot
@@ -69,7 +70,7 @@ class TransactionScan(Rows):
         return self._core.num_files
 
     def __repr__(self) -> str:
-        return f"TransactionScan(columns={self.schema.names}, files={self.num_files})"
+        return f"TransactionScan(columns={some(self.schema.names)}, files={self.num_files})"
 
 
 class Transaction:
@@ -100,6 +101,7 @@ class Transaction:
         snapshot: Callable[[_deltic.Snapshot], Snapshot],
         options: Mapping[str, Any],
         max_attempts: int | None,
+        uri: str,
     ) -> None:
         """Keep what is needed to begin; use `Table.transaction`."""
         self._begin = begin
@@ -107,6 +109,7 @@ class Transaction:
         self._wrap = snapshot
         self._options = options
         self._max_attempts = max_attempts
+        self._uri = uri
         self._running: _deltic.Transaction | None = None
         self._hooks: list[Hook] = []
         self._replayed: int | None = None
@@ -215,6 +218,17 @@ class Transaction:
             raise InvalidInputError(f"hook must be a function, not {type(hook).__name__}")
         self._hooks.append(hook)
         return hook
+
+    def __repr__(self) -> str:
+        if self._running is not None:
+            state = "running"
+        elif not self._ended:
+            state = "not begun"
+        elif self._committed is not None:
+            state = f"{'replayed' if self.replayed else 'committed'}, version={self._committed.version}"
+        else:
+            state = "ended without a commit"
+        return f"Transaction({self._uri!r}, operation={self._options.get('operation')!r}, {state})"
 
     def __enter__(self) -> Transaction:
         if self._running is not None or self._ended:

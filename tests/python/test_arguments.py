@@ -1,13 +1,24 @@
 """Arguments of a wrong kind: an `InvalidInputError` that names the argument, from every call, and nothing written."""
 
+import inspect
+import json
+import os
+import re
 from collections.abc import Callable
-from typing import Any
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
 
+import duckdb
+import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 import deltic
+from deltic import arguments
 
 ROW = pa.table({"a": [1]})
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -109,3 +120,255 @@ def test_data_that_are_no_rows(table: deltic.Table, data: Any) -> None:
 def test_names_may_come_from_anything_that_yields_them(table: deltic.Table) -> None:
     for columns in (pd.Index(["a"]), (name for name in "a"), {"a": 0}):
         assert table.scan(columns=columns).to_arrow().num_rows == 1
+
+
+def committed(table: deltic.Table, use: Callable[[deltic.Transaction], object], **options: Any) -> object:
+    with table.transaction(**options) as transaction:
+        return use(transaction)
+
+
+T = deltic.Table
+# Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
+ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
+    "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
+    "Table.snapshot": (lambda t, a: t.snapshot(**a), {"version": 0, "timestamp": "written"}),
+    "Table.scan": (lambda t, a: t.scan(**a).to_arrow(), {"columns": ["a"], "filter": "a = 1"}),
+    "Table.plan": (lambda t, a: t.plan(**a).files_kept, {"columns": ["a"], "filter": "a = 1"}),
+    "Table.files": (lambda t, a: t.files(**a).read_all(), {"filter": "a = 1"}),
+    "Table.changes": (
+        lambda t, a: t.changes(**a).to_arrow(),
+        {"start": 0, "end": 0, "columns": ["a"], "filter": "a = 1"},
+    ),
+    "Table.history": (lambda t, a: t.history(**a), {"limit": 1}),
+    "Table.check": (lambda t, a: t.check(**a), {"version": 0, "files": True}),
+    "Table.transaction": (
+        lambda t, a: committed(t, lambda tx: tx.append(ROW), **{"app_id": "a", "app_version": 1, **a}),
+        {
+            "operation": "MOVE",
+            "isolation": "Serializable",
+            "user_metadata": "by hand",
+            "app_id": "a",
+            "app_version": 7,
+            "max_attempts": 3,
+            "commit_empty": True,
+        },
+    ),
+    "Table.compact_log": (
+        lambda t, a: (deltic.write(t, ROW), t.compact_log(**{"start": 0, "end": 1, **a})),
+        {"start": 0, "end": 1},
+    ),
+    "Table.enable_row_tracking": (lambda t, a: t.enable_row_tracking(**a), {"max_attempts": 3}),
+    "Snapshot.transaction_version": (lambda t, a: t.snapshot().transaction_version(**a), {"app_id": "a"}),
+    "Snapshot.files": (lambda t, a: t.snapshot().files(**a).read_all(), {"filter": "a = 1"}),
+    "Snapshot.plan": (lambda t, a: t.snapshot().plan(**a), {"columns": ["a"], "filter": "a = 1"}),
+    "Snapshot.scan": (lambda t, a: t.snapshot().scan(**a), {"columns": ["a"], "filter": "a = 1"}),
+    "Plan.task_groups": (lambda t, a: t.plan().task_groups(**a), {"n": 2}),
+    "Scan.to_reader": (lambda t, a: t.scan().to_reader(**a).read_all(), {"batch_size": 1}),
+    "Changes.to_reader": (lambda t, a: t.changes().to_reader(**a).read_all(), {"batch_size": 1}),
+    "TransactionScan.to_reader": (
+        lambda t, a: committed(t, lambda tx: tx.scan().to_reader(**a).read_all()),
+        {"batch_size": 1},
+    ),
+    "Transaction.scan": (
+        lambda t, a: committed(t, lambda tx: tx.scan(**a).to_arrow()),
+        {"columns": ["a"], "filter": "a = 1"},
+    ),
+    "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
+    "Transaction.set_metadata": (
+        lambda t, a: committed(t, lambda tx: tx.set_metadata(**a)),
+        {"name": "n", "description": "d", "unset": ["delta.logRetentionDuration"]},
+    ),
+    "Transaction.add_feature": (lambda t, a: committed(t, lambda tx: tx.add_feature(**a)), {"name": "domainMetadata"}),
+    "Transaction.set_domain": (
+        lambda t, a: committed(
+            t,
+            lambda tx: (tx.add_feature("domainMetadata"), tx.set_domain(**{"domain": "d", "configuration": "c", **a})),
+        ),
+        {"domain": "d", "configuration": "c"},
+    ),
+    "create": (
+        lambda t, a: deltic.create(**{"uri": t.uri + "2", "schema": SCHEMA_OF_TWO, **a}),
+        {"uri": Path("table2"), "partition_by": ["a"], "name": "n", "description": "d"},
+    ),
+    "write": (
+        lambda t, a: deltic.write(**{"uri": t.uri, "data": ROW, "app_id": "w", "app_version": 1, **a}),
+        {
+            "uri": Path("table"),
+            "mode": "overwrite",
+            "partition_by": [],
+            "name": None,
+            "description": None,
+            "target_file_size": 1 << 20,
+            "compression": "snappy",
+            "user_metadata": "by hand",
+            "app_id": "w",
+            "app_version": 2,
+        },
+    ),
+}
+SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+
+
+def signatures() -> set[tuple[str, str]]:
+    """Every argument of those kinds of every public function, method and class that callers make."""
+    found = set()
+    kinds = re.compile(r"\b(int|bool|str|Time|Mode|Isolation|Compression|PathLike)\b")
+    for name in deltic.__all__:
+        thing = getattr(deltic, name)
+        if name in ("Commit", "Check", "Finding") or name.endswith("Error"):
+            continue  # made by deltic
+        calls = {name: thing} if not isinstance(thing, type) or thing is deltic.Table else {}
+        if isinstance(thing, type):
+            calls |= {
+                f"{name}.{member}": getattr(thing, member)
+                for member in dir(thing)
+                if not member.startswith("_") and inspect.isfunction(getattr(thing, member))
+            }
+        for call, function in calls.items():
+            for parameter in inspect.signature(function).parameters.values():
+                annotation = str(parameter.annotation)
+                if kinds.search(annotation) and not annotation.startswith("Mapping[str, str]"):
+                    found.add((call, parameter.name))
+    return found
+
+
+def test_every_argument_of_these_kinds_is_tried() -> None:
+    assert signatures() == {(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments}
+
+
+PROPERTIES = {"delta.enableChangeDataFeed": "true", "delta.logRetentionDuration": "interval 60 days"}
+
+
+def forms(value: Any, table: deltic.Table) -> list[Any]:
+    """The value as others spell it."""
+    if value == "written":
+        stamp = pd.Timestamp(table.history()[0]["timestamp"], unit="ms", tz="UTC")
+        naive = stamp.tz_convert(None)
+        return [
+            stamp,
+            naive,
+            stamp.to_pydatetime(),
+            naive.to_datetime64(),
+            stamp.isoformat(),
+            np.str_(stamp.isoformat()),
+        ]
+    if isinstance(value, Path):
+        return [Path(table.uri).parent / value, np.str_(Path(table.uri).parent / value)]
+    if isinstance(value, bool):
+        return [value, np.bool_(value)]
+    if isinstance(value, int):
+        return [value, np.int64(value), np.uint32(value), np.array(value)]
+    if isinstance(value, str):
+        return [value, np.str_(value), Spelled(value)]
+    if isinstance(value, list):
+        return [value, tuple(value), np.array(value, dtype=object), pd.Index(value, dtype=object), iter(value)]
+    return [value]
+
+
+class Spelled(str):
+    def __str__(self) -> str:
+        return "not this"
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"), [(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments]
+)
+def test_scalars_of_numpy_and_pandas_are_taken(tmp_path: Path, call: str, argument: str) -> None:
+    function, arguments = ACCEPTED[call]
+    count = None
+    for at in range(10):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        table = deltic.Table(folder / "table")
+        deltic.write(table, ROW, properties=PROPERTIES)
+        spelled = forms(arguments[argument], table)
+        count = len(spelled)
+        if at >= count:
+            break
+        function(table, {argument: spelled[at]})
+    assert count
+
+
+@pytest.mark.parametrize("day", [date(2100, 1, 1), np.datetime64("2100-01-01"), "2100-01-01"])
+def test_ends_of_changes_may_be_days(table: deltic.Table, day: Any) -> None:
+    with table.transaction() as tx:
+        tx.set_properties({"delta.enableChangeDataFeed": "true"})
+    deltic.write(table, ROW)
+    start = table.snapshot().version
+    assert table.changes(np.int64(start), day).versions == range(start, start + 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda t: t.changes(np.bool_(True)), "start must be a version, a datetime or an ISO 8601 string, not bool"),
+        (lambda t: t.changes(1.0), "start must be a version, a datetime or an ISO 8601 string, not float"),
+        (lambda t: t.changes(-1), "start must be a version from 0, not -1"),
+        (lambda t: t.snapshot(np.True_), "version must be a whole number from 0, not True"),
+        (lambda t: t.snapshot(np.float64(1)), "version must be a whole number from 0, not 1.0"),
+        (lambda t: t.snapshot(pd.NA), "version must be a whole number from 0, not <NA>"),
+        (lambda t: t.snapshot(timestamp=np.datetime64("NaT")), "not NaT"),
+        (lambda t: t.snapshot(timestamp=5), "timestamp must be a datetime or an ISO 8601 string, not int"),
+    ],
+)
+def test_what_is_no_such_scalar_is_refused(table: deltic.Table, call: Callable[[T], object], told: str) -> None:
+    with pytest.raises(deltic.InvalidInputError) as caught:
+        call(table)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("time", "down", "up"),
+    [
+        (pd.Timestamp("1970-01-01T00:00:00.001000001"), 1, 2),
+        (np.datetime64("1970-01-01T00:00:00.001000001"), 1, 2),
+        (np.datetime64("1969-12-31T23:59:59.9999"), -1, 0),
+        (pd.Timestamp("1970-01-01T01:00:00", tz="Europe/Berlin"), 0, 0),
+        (date(1970, 1, 2), 86_400_000, 86_400_000),
+        (np.datetime64("1970-01-02"), 86_400_000, 86_400_000),
+        ("1970-01-01T00:00:00.0005Z", 0, 1),
+    ],
+)
+def test_times_are_rounded_to_milliseconds(time: Any, down: int, up: int) -> None:
+    assert (arguments.epoch_ms(time), arguments.epoch_ms(time, up=True)) == (down, up)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("a", "=", 1), "write 'a = 1'"),
+        ([("a", "==", 1), ("c", "in", ["UA", "O'H"])], "write \"a = 1 AND c IN ('UA', 'O''H')\""),
+        ([[("a", "=", True)], [("b c", "!=", None)]], "write '(a = TRUE) OR (`b c` IS NOT NULL)'"),
+        ([("d", ">=", date(2026, 3, 1))], "write \"d >= DATE '2026-03-01'\""),
+        ([("a", "~", 1)], "write one string, such as"),
+        ({"a": 1}, "filter must be a string of SQL, not dict"),
+        (pl.col("a") == 1, "an expression of polars cannot be taken apart: write it as SQL"),
+        (pyarrow.dataset.field("a") == 1, "an expression of pyarrow cannot be taken apart: write it as SQL"),
+        (pd.Series([True]), "an expression of pandas cannot be taken apart: write it as SQL"),
+        (duckdb.ColumnExpression("a"), "an expression of duckdb cannot be taken apart: write it as SQL"),
+    ],
+)
+def test_filters_of_others_are_answered_with_sql(table: deltic.Table, given: Any, told: str) -> None:
+    for call in (table.scan, table.plan, table.files, table.changes):
+        with pytest.raises(deltic.InvalidInputError) as caught:
+            call(filter=given)
+        assert told in str(caught.value)
+
+
+def test_metadata_of_a_commit_may_hold_scalars(table: deltic.Table) -> None:
+    given = {"rows": np.int64(3), "share": np.float32(0.5), "day": date(2026, 3, 1), "from": Path("in") / "file"}
+    deltic.write(table, ROW, user_metadata=given)
+    told = json.loads(table.history(1)[0]["userMetadata"])
+    assert told == {"rows": 3, "share": 0.5, "day": "2026-03-01", "from": os.path.join("in", "file")}
+
+
+def test_the_choices_of_the_types_are_those_that_are_taken(table: deltic.Table) -> None:
+    for mode in get_args(arguments.Mode):
+        if mode != "error":
+            deltic.write(table, ROW, mode=mode)
+    for compression in get_args(arguments.Compression):
+        deltic.write(table, ROW, compression=compression)
+    for isolation in get_args(arguments.Isolation):
+        committed(table, lambda tx: tx.append(ROW), isolation=isolation)
+    with pytest.raises(deltic.InvalidInputError, match="'ignore'"):
+        deltic.write(table, ROW, mode="ignore")

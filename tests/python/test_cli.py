@@ -1,6 +1,11 @@
 """The command line: what it prints and how it fails."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -67,6 +72,112 @@ def test_plan(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "2 of 3 files" in printed
     assert "1 files by partition" in printed
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"deltic \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", table, "--json"]) == 0
+    (shown,) = lines(capsys)
+    assert shown["version"] == 1
+    assert shown["name"] == "trips"
+    assert shown["files"] == 3
+    assert shown["partition_columns"] == ["month"]
+    assert shown["schema"] == [{"name": n, "type": "int64", "nullable": True} for n in ("month", "km")]
+    assert shown["protocol"] == deltic.Table(table).snapshot().protocol
+    assert main(["files", table, "--json", "--filter", "month = 2"]) == 0
+    files = lines(capsys)
+    assert {file["partition"]["month"] for file in files} == {2}
+    assert sorted(files[0]) == ["modification_time", "num_records", "partition", "path", "size"]
+    assert main(["plan", table, "month = 2", "--json"]) == 0
+    (plan,) = lines(capsys)
+    assert (plan["files_kept"], plan["files_total"], plan["skipped"]) == (2, 3, {"partition": 1, "statistics": 0})
+    assert main(["check", table, "--json"]) == 0
+    assert lines(capsys) == [{"version": 1, "ok": True, "findings": []}]
+    assert main(["history", table, "--json"]) == 0
+    assert [entry["version"] for entry in lines(capsys)] == [1, 0]
+
+
+def test_history_is_limited_and_says_so(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(22):
+        deltic.write(uri, pa.table({"a": [1]}))
+    for arguments, shown, more in (
+        ([], 20, True),
+        (["--limit", "21"], 21, True),
+        (["--limit", "22"], 22, False),
+        (["--limit", "0"], 0, True),
+        (["--all"], 22, False),
+    ):
+        assert main(["history", uri, *arguments]) == 0
+        captured = capsys.readouterr()
+        assert len(captured.out.splitlines()) == shown
+        assert ("there are more: --limit N or --all" in captured.err) == more
+
+
+def test_check(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", table, "--files"]) == 0
+    assert "version 1: nothing differs" in capsys.readouterr().out
+    path = deltic.Table(table).files().read_all()["path"][0].as_py()
+    (Path(table) / path).unlink()
+    assert main(["check", table, "--files"]) == 1
+    assert "data_file:" in capsys.readouterr().out
+
+
+def test_no_control_character_of_a_table_reaches_the_terminal(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = "\x1b]0:title\x07\x1b[31mred\x9b2J\u202e\u2066\x7f\nforged"
+    data = pa.table({f"a{hostile.replace(chr(10), '')}": [1], "p": [hostile]})
+    deltic.write(uri, data, name=hostile, partition_by=["p"], properties={f"x{hostile}": hostile})
+    entry = {"version": 1, "timestamp": 0, "operation": hostile, "operationParameters": {hostile: hostile}}
+    monkeypatch.setattr(deltic.Table, "history", lambda self, limit: [entry])
+    for command in ("show", "files", "history", "plan", "check"):
+        for more in ([], ["--json"]):
+            assert main([command, uri, *more]) == 0
+            captured = capsys.readouterr()
+            for line in (captured.out + captured.err).splitlines():
+                assert line.isprintable(), (command, more, line)
+                assert not line.startswith("forged")
+    for arguments in (["show", uri, "--timestamp", hostile], ["files", uri, "--filter", hostile], ["show", hostile]):
+        assert main(arguments) == 1
+        for line in capsys.readouterr().err.split("\n"):
+            assert line.isprintable(), line
+            assert not line.startswith("forged")
+
+
+def test_a_terminal_that_cannot_show_a_letter_gets_its_escape(uri: str) -> None:
+    deltic.write(uri, pa.table({"größe": [1]}), name="日本")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "deltic", "show", uri]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0, shown.stderr
+    assert "gr\\xf6\\xdfe" in shown.stdout
+
+
+def test_ctrl_c_is_no_traceback(
+    table: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: deltic.Table, limit: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deltic.Table, "history", interrupted)
+    assert main(["history", table]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_closed_pipe_is_no_error(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": list(range(2000)), "v": list(range(2000))}), partition_by=["p"])
+    command = f"{sys.executable} -m deltic files {uri} | head -1"
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert shown.stderr == ""
+    assert len(shown.stdout.splitlines()) == 1
 
 
 def test_errors_are_one_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ BINDING: list[set[str]] = [
     {"write"},
 ]
 PYTHON: list[set[str]] = [
-    {"allocator", "errors", "_deltic"},
+    {"allocator", "errors", "display", "hints", "_deltic"},
     {"arguments"},
     {"scan", "check"},
     {"snapshot", "data"},

@@ -167,10 +167,19 @@ A = pa.schema([("a", pa.int64())])
         lambda: OnlyAStream(pa.table({"a": [1, 2]})),
         lambda: polars.DataFrame({"a": [1, 2]}),
         lambda: pandas.DataFrame({"a": [1, 2]}),
-        lambda: pandas.DataFrame({"a": [1, 2]}, index=["x", "y"]),
+        lambda: pandas.DataFrame({"a": [0, 1, 2]})[1:],
         lambda: pa.chunked_array([[{"a": 1}, {"a": 2}]]),
     ],
-    ids=["Table", "RecordBatch", "reader", "stream", "polars", "pandas", "pandas with an index", "array of structs"],
+    ids=[
+        "Table",
+        "RecordBatch",
+        "reader",
+        "stream",
+        "polars",
+        "pandas",
+        "pandas with other row numbers",
+        "array of structs",
+    ],
 )
 def test_anything_with_a_stream_may_be_written(uri: str, data: Any) -> None:
     deltic.write(uri, data())

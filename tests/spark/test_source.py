@@ -218,8 +218,8 @@ def test_writing(spark: SparkSession, uri: str) -> None:
     ("option", "value", "told"),
     [
         ("properties", "{x", "option 'properties' must be a JSON object"),
-        ("properties", "[1]", "properties must be a mapping of texts, not list"),
-        ("properties", '{"a": 1}', "property 'a' must be text"),
+        ("properties", "[1]", "properties must be a mapping of strings, not list"),
+        ("properties", '{"a": 1}', "property 'a' must be a string"),
         ("target_file_size", "0", "target_file_size must be a whole number from 1"),
         ("app_version", "x", "option 'app_version' must be a whole number"),
     ],

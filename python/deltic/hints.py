@@ -1,0 +1,183 @@
+"""What to use instead of names that other Delta clients have: the text of an AttributeError.
+
+A name that deltic gets is taken out here; a test finds those that were forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+__all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
+
+_NO_ROWS_CHANGE = (
+    "deltic does not change single rows yet: remove whole files by a filter and append what they should hold, in one "
+    "transaction (docs/howto.md, 'Delete or change rows')"
+)
+_NO_REWRITE = "deltic does not rewrite files yet: use another client for it, such as delta-spark or deltalake"
+
+_SNAPSHOT_ONLY = {
+    name: f"a table changes; ask one version of it: `Table.snapshot()` has `{of}`"
+    for name, of in {
+        "version": "Snapshot.version",
+        "schema": "Snapshot.schema",
+        "metadata": "Snapshot.metadata",
+        "protocol": "Snapshot.protocol",
+        "properties": "Snapshot.properties",
+        "table_config": "Snapshot.properties",
+        "partition_columns": "Snapshot.partition_columns",
+        "num_files": "Snapshot.num_files",
+        "domains": "Snapshot.domains",
+        "transaction_version": "Snapshot.transaction_version",
+        "transaction_versions": "Snapshot.transaction_version",
+        "detail": "Snapshot.metadata",
+    }.items()
+}
+
+_ROWS = {
+    "to_pandas": "use `Table.scan(columns, filter).to_pandas()`",
+    "to_polars": "use `Table.scan(columns, filter).to_polars()`",
+    "to_arrow": "use `Table.scan(columns, filter).to_arrow()`",
+    "to_pyarrow_table": "use `Table.scan(columns, filter).to_arrow()`",
+    "to_pyarrow_dataset": "use `Table.scan(columns, filter)`, which anything that takes an Arrow stream reads lazily",
+    "to_reader": "use `Table.scan(columns, filter).to_reader()`",
+    "toDF": "use `deltic.spark.read` in Spark, or `Table.scan(columns, filter).to_pandas()`",
+    "to_lazy": "use `Table.scan(columns, filter).to_polars()`, with the filter in the scan",
+    "where": "use `Table.scan(filter='month = 7')`",
+    "filter": "use `Table.scan(filter='month = 7')`",
+    "select": "use `Table.scan(columns=['a', 'b'])`",
+    "read": "use `Table.scan(columns, filter)`",
+    "query": "deltic does not run SQL; DuckDB does, over the stream of `Table.scan(columns, filter)`",
+    "sql": "deltic does not run SQL; DuckDB does, over the stream of `Table.scan(columns, filter)`",
+}
+
+_CHANGES = {
+    "delete": _NO_ROWS_CHANGE,
+    "update": _NO_ROWS_CHANGE,
+    "merge": _NO_ROWS_CHANGE,
+    "upsert": _NO_ROWS_CHANGE,
+    "optimize": _NO_REWRITE,
+    "compact": _NO_REWRITE,
+    "z_order": _NO_REWRITE,
+    "vacuum": "deltic does not delete data files yet: use another client for it, such as delta-spark or deltalake",
+    "restore": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
+    "restoreToVersion": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
+    "clone": "deltic does not clone tables yet; `deltic.write` copies the rows of a `Table.scan()`",
+    "repair": "`Table.check(files=True)` finds files that are gone; nothing is repaired",
+    "generate": "deltic does not write manifests",
+    "alter": "use `Transaction.set_metadata` and `Transaction.add_feature`, in `Table.transaction()`",
+    "append": "use `deltic.write(table, data)`",
+    "write": "use `deltic.write(table, data)`",
+    "insert": "use `deltic.write(table, data)`",
+    "overwrite": "use `deltic.write(table, data, mode='overwrite')`",
+    "create": "use `deltic.create`",
+}
+
+_SAME_UNDER_ANOTHER_NAME = {
+    "table_uri": "use `Table.uri`",
+    "path": "use `Table.uri`",
+    "file_uris": "use `Table.files(filter)`",
+    "get_add_actions": "use `Table.files(filter)`",
+    "partitions": "use `Table.files(filter)`, whose column `partition` has the values",
+    "load_cdf": "use `Table.changes(start, end)`",
+    "create_checkpoint": "use `Table.checkpoint()`",
+    "cleanup_metadata": "use `Table.clean_log()`",
+    "compact_logs": "use `Table.compact_log()`",
+    "load_as_version": "use `Table.snapshot(version)` or `Table.snapshot(timestamp=...)`",
+    "load_version": "use `Table.snapshot(version)`",
+    "load_with_datetime": "use `Table.snapshot(timestamp=...)`",
+    "versionAsOf": "use `Table.snapshot(version)`",
+    "timestampAsOf": "use `Table.snapshot(timestamp=...)`",
+    "at": "use `Table.snapshot(version)` or `Table.snapshot(timestamp=...)`",
+    "update_incremental": "nothing needs it: each `Table.snapshot()` is the latest version",
+    "refresh": "nothing needs it: each `Table.snapshot()` is the latest version",
+    "reload": "nothing needs it: each `Table.snapshot()` is the latest version",
+    "is_deltatable": "use `Table.exists()`",
+    "isDeltaTable": "use `Table.exists()`",
+    "forPath": "use `deltic.Table(uri)`; in Spark `deltic.spark.read`",
+    "forName": "deltic has no catalogs: use `deltic.Table(uri)`",
+}
+
+TABLES = {**_SNAPSHOT_ONLY, **_ROWS, **_CHANGES, **_SAME_UNDER_ANOTHER_NAME}
+"""Of `Table`."""
+
+SNAPSHOTS = {
+    **{name: told.replace("`Table.", "`Snapshot.") for name, told in _ROWS.items()},
+    **_CHANGES,
+    "table_config": "use `Snapshot.properties`",
+    "file_uris": "use `Snapshot.files(filter)`",
+    "get_add_actions": "use `Snapshot.files(filter)`",
+    "partitions": "use `Snapshot.files(filter)`, whose column `partition` has the values",
+    "table_uri": "use `Snapshot.uri`",
+    "history": "use `Table.history()`",
+    "changes": "use `Table.changes(start, end)`",
+    "transaction": "use `Table.transaction()`",
+    "checkpoint": "use `Table.checkpoint()`",
+    "name": "use `Snapshot.metadata`, whose `name` may be missing",
+    "description": "use `Snapshot.metadata`, whose `description` may be missing",
+}
+"""Of `Snapshot`."""
+
+SCANS = {
+    "collect": "use `Scan.to_arrow()`, `Scan.to_pandas()` or `Scan.to_polars()`",
+    "to_table": "use `Scan.to_arrow()`",
+    "to_pyarrow_table": "use `Scan.to_arrow()`",
+    "to_batches": "use `Scan.to_reader()`, which yields batches",
+    "to_pylist": "use `Scan.to_arrow()` and its `to_pylist()`",
+    "to_df": "use `Scan.to_pandas()` or `Scan.to_polars()`",
+    "toPandas": "use `Scan.to_pandas()`",
+    "to_duckdb": "DuckDB reads a scan by its variable's name: `duckdb.sql('FROM scan')`",
+    "filter": "give the filter to `Table.scan(columns, filter)`: it then skips files",
+    "where": "give the filter to `Table.scan(columns, filter)`: it then skips files",
+    "select": "give the columns to `Table.scan(columns, filter)`",
+    "files": "use `Scan.plan`, whose `tasks` are the files",
+}
+"""Of `Scan`."""
+
+TOP = {
+    "DeltaTable": "use `deltic.Table`",
+    "Delta": "use `deltic.Table`",
+    "write_deltalake": "use `deltic.write`",
+    "write_delta": "use `deltic.write`",
+    "write_table": "use `deltic.write`",
+    "append": "use `deltic.write(uri, data)`",
+    "overwrite": "use `deltic.write(uri, data, mode='overwrite')`",
+    "read_table": "use `deltic.Table(uri).scan(columns, filter)`",
+    "read_deltalake": "use `deltic.Table(uri).scan(columns, filter)`",
+    "read_delta": "use `deltic.Table(uri).scan(columns, filter)`",
+    "read": "use `deltic.Table(uri).scan(columns, filter)`",
+    "scan_delta": "use `deltic.Table(uri).scan(columns, filter)`",
+    "read_pandas": "use `deltic.Table(uri).scan(columns, filter).to_pandas()`",
+    "open": "use `deltic.Table(uri)`",
+    "open_table": "use `deltic.Table(uri)`",
+    "load": "use `deltic.Table(uri)`",
+    "load_table": "use `deltic.Table(uri)`",
+    "connect": "nothing is connected to: use `deltic.Table(uri, storage_options)`",
+    "create_table": "use `deltic.create`",
+    "is_deltatable": "use `deltic.Table(uri).exists()`",
+    "Schema": "schemas are those of pyarrow: pass a `pyarrow.schema(...)` to `deltic.create`",
+    "Field": "schemas are those of pyarrow: pass a `pyarrow.schema(...)` to `deltic.create`",
+    "QueryBuilder": "deltic does not run SQL; DuckDB does, over the stream of `deltic.Table(uri).scan()`",
+    "sql": "deltic does not run SQL; DuckDB does, over the stream of `deltic.Table(uri).scan()`",
+    "convert_to_deltalake": "deltic does not convert tables in place yet; `deltic.write` copies rows into a new one",
+    "convert_to_delta": "deltic does not convert tables in place yet; `deltic.write` copies rows into a new one",
+    "CommitProperties": "give `user_metadata`, `app_id` and `app_version` to `deltic.write` or `Table.transaction`",
+    "PostCommitHookProperties": "checkpoints follow the property `delta.checkpointInterval` of `deltic.create`",
+    "WriterProperties": "give `compression` and `target_file_size` to `deltic.write`",
+    "ColumnProperties": "give `compression` and `target_file_size` to `deltic.write`",
+    "DeltaError": "use `deltic.DelticError`",
+    "exceptions": "use `deltic.errors`",
+    "merge": _NO_ROWS_CHANGE,
+    "delete": _NO_ROWS_CHANGE,
+    "update": _NO_ROWS_CHANGE,
+    "optimize": _NO_REWRITE,
+    "vacuum": TABLES["vacuum"],
+}
+"""Of the module `deltic`."""
+
+
+def no_attribute(owner: str, hints: dict[str, str], name: str, of: object) -> NoReturn:
+    """Raise what Python raises for a name that is not there, with a sentence about those that people try."""
+    told = f"{owner} has no attribute {name!r}"
+    if name in hints:
+        told = f"{told}: {hints[name]}"
+    raise AttributeError(told, name=name, obj=of)

@@ -1,0 +1,230 @@
+"""What is shown: reprs, tables for notebooks, hints for names of other clients; and what travels by pickle."""
+
+import html.parser
+import pickle
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import deltic
+from deltic import display, hints
+
+HOSTILE = "\x1b]0;title\x07\x1b[31mred\x7f\x9b2J\u202egnp\u2066\u200b\u2028\n\r\t\ufeff"
+
+
+@pytest.fixture
+def table(uri: str) -> deltic.Table:
+    table = deltic.Table(uri)
+    deltic.write(table, pa.table({"m": [1, 1, 2], "v": [1, 2, 3]}), partition_by=["m"])
+    deltic.write(table, pa.table({"m": [3], "v": [4]}))
+    return table
+
+
+def test_nothing_that_steers_a_terminal_is_printed() -> None:
+    shown = display.printable(f"a{HOSTILE}é😀\ud800b")
+    assert shown.isprintable()
+    assert shown.startswith(
+        "a\\x1b]0;title\\x07\\x1b[31mred\\x7f\\x9b2J\\u202egnp\\u2066\\u200b\\u2028\\n\\r\\t\\ufeffé😀"
+    )
+    assert display.printable("plain é") == "plain é"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (5 * 10**15, "5000.0 TB")]
+)
+def test_sizes_are_for_people(count: int, shown: str) -> None:
+    assert display.size(count) == shown
+
+
+class Balanced(html.parser.HTMLParser):
+    """Reads HTML and fails on tags that do not close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def test_notebooks_get_tables(table: deltic.Table) -> None:
+    snapshot = table.snapshot()
+    for thing, *told in (
+        (table, table.uri),
+        (snapshot, table.uri, "version", "1", "partitioned by", "m", "int64"),
+        (table.plan(filter="m = 1"), "filter", "m = 1", "1 of 3", "skipped by partition", "2"),
+        (table.scan(columns=["v"], filter="v > 1"), "v > 1", "int64", "Scan of 3 files"),
+    ):
+        page = Balanced(thing._repr_html_())
+        assert page.tags == {"div", "strong", "table", "tr", "th", "td"}
+        for part in told:
+            assert part in page.text
+
+
+def test_showing_a_table_or_snapshot_asks_the_store_for_nothing(table: deltic.Table) -> None:
+    snapshot = table.snapshot()
+    before = table.request_counts()
+    for thing in (table, snapshot):
+        assert repr(thing)
+        assert thing._repr_html_()
+    assert table.request_counts() == before
+
+
+def test_names_of_others_are_escaped_wherever_they_are_shown(uri: str) -> None:
+    name = "<script>&\x1b[31m\u202e"
+    deltic.write(uri, pa.table({name: [1]}))
+    table = deltic.Table(uri)
+    snapshot, scan = table.snapshot(), table.scan()
+    for thing in (table, snapshot, scan, scan.plan):
+        assert repr(thing).isprintable(), thing
+        page = thing._repr_html_()
+        assert page.isprintable(), thing
+        assert "<script>" not in page
+    assert "\\x1b" in repr(scan)
+    assert "&lt;script&gt;" in scan._repr_html_()
+    finding = deltic.Finding("checksum", f"of {HOSTILE}", f"a{HOSTILE}.json")
+    checked = deltic.Check(1, False, (finding,))
+    assert str(finding).isprintable()
+    assert repr(finding).isprintable()
+    assert all(line.isprintable() for line in repr(checked).split("\n"))
+    assert len(repr(checked).split("\n")) == 2
+
+
+def test_a_repr_is_bounded(uri: str) -> None:
+    deltic.create(uri, pa.schema([(f"column_{at}", pa.int64()) for at in range(3000)]))
+    table = deltic.Table(uri)
+    scan = table.scan()
+    assert repr(scan).endswith("'column_9', … 2,990 more], files=0)")
+    assert len(repr(scan)) < 300
+    assert len(scan._repr_html_()) < 10_000
+    assert len(table.snapshot()._repr_html_()) < 10_000
+    assert "2,950 more columns" in scan._repr_html_()
+    with table.transaction() as tx:
+        assert "2,990 more" in repr(tx.scan())
+
+
+def test_a_plan_shows_sizes_for_people_and_has_them_exactly(table: deltic.Table) -> None:
+    plan = table.plan(filter="m = 1")
+    assert re.fullmatch(
+        r"Plan\(files=1/3, bytes=[\d.]+ k?B/[\d.]+ k?B, skipped=\{'partition': 2, 'statistics': 0\}\)", repr(plan)
+    )
+    assert plan.bytes_total == sum(table.files().read_all()["size"].to_pylist())
+
+
+def test_a_transaction_says_where_it_stands(table: deltic.Table) -> None:
+    transaction = table.transaction(operation="MOVE", app_id="a", app_version=1)
+    head = f"Transaction({table.uri!r}, operation='MOVE', "
+    assert repr(transaction) == head + "not begun)"
+    with transaction as tx:
+        assert repr(tx) == head + "running)"
+        assert isinstance(tx.snapshot, deltic.Snapshot)
+        tx.append(pa.table({"m": [1], "v": [1]}))
+    assert repr(transaction) == head + "committed, version=2)"
+    with table.transaction(operation="MOVE", app_id="a", app_version=1) as again:
+        pass
+    assert repr(again) == head + "replayed, version=2)"
+    with pytest.raises(RuntimeError), table.transaction(operation="MOVE") as failed:
+        raise RuntimeError
+    assert repr(failed) == head + "ended without a commit)"
+
+
+def test_scans_and_plans_travel_with_their_version(table: deltic.Table) -> None:
+    scan = table.scan(columns=["v"], filter="m < 3")
+    plan, everything = table.plan(filter="m = 1"), table.snapshot(0).scan()
+    kept = pickle.dumps((scan, plan, everything))
+    deltic.write(table, pa.table({"m": [1], "v": [9]}))
+    there, of_files, of_all = pickle.loads(kept)
+    assert sorted(there.to_arrow()["v"].to_pylist()) == [1, 2, 3]
+    assert there.schema == scan.schema
+    assert repr(there) == repr(scan)
+    assert of_files.tasks == plan.tasks
+    assert repr(of_files) == repr(plan)
+    assert sorted(of_all.to_arrow()["v"].to_pylist()) == [1, 2, 3]
+    assert pickle.loads(pickle.dumps(there.plan)).files_kept == scan.plan.files_kept
+
+
+def test_settings_travel_with_a_scan(tmp_path: Path) -> None:
+    table = deltic.Table(tmp_path / "t", {"timeout": "7s"})
+    deltic.write(table, pa.table({"v": [1]}))
+    scan = pickle.loads(pickle.dumps(table.scan()))
+    assert scan._query.snapshot._table.storage_options == {"timeout": "7s"}
+
+
+def test_changes_travel_with_their_versions(uri: str) -> None:
+    recorded = {"delta.enableChangeDataFeed": "true"}
+    deltic.write(uri, pa.table({"v": [1]}), properties=recorded)
+    table = deltic.Table(uri)
+    changes = table.changes(start="1999-01-01", columns=["v", "_change_type"], filter="v < 3")
+    deltic.write(table, pa.table({"v": [2]}))
+    there = pickle.loads(pickle.dumps(changes))
+    assert there.versions == changes.versions == range(0, 1)
+    assert there.to_arrow() == changes.to_arrow()
+    time.sleep(0.02)
+    deltic.write(table, pa.table({"v": [3]}))
+    between = np.datetime64(table.history(1)[0]["timestamp"] - 2, "ms")
+    assert not table.changes(start=between, end=between).versions
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(table.changes(start=between, end=between))
+
+
+THINGS = {"Table": hints.TABLES, "Snapshot": hints.SNAPSHOTS, "Scan": hints.SCANS}
+
+
+def test_names_of_other_clients_are_answered(table: deltic.Table) -> None:
+    snapshot = table.snapshot()
+    things: dict[str, Any] = {"Table": table, "Snapshot": snapshot, "Scan": snapshot.scan()}
+    for kind, known in THINGS.items():
+        for name, told in known.items():
+            assert not hasattr(things[kind], name), f"{kind} has {name} now: take out its hint"
+            with pytest.raises(AttributeError, match=re.escape(f"{kind} has no attribute {name!r}: {told}")):
+                getattr(things[kind], name)
+        with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
+            _ = things[kind].nothing_like_it
+    for name, told in hints.TOP.items():
+        assert not hasattr(deltic, name), f"deltic has {name} now: take out its hint"
+        with pytest.raises(AttributeError, match=re.escape(told)):
+            getattr(deltic, name)
+    with pytest.raises(AttributeError, match=r"module 'deltic' has no attribute 'nothing_like_it'$"):
+        _ = deltic.nothing_like_it
+
+
+@pytest.mark.parametrize("kind", [*THINGS, "deltic"])
+def test_hints_name_what_there_is(kind: str, root: Path) -> None:
+    for told in {**THINGS, "deltic": hints.TOP}[kind].values():
+        for page in re.findall(r"docs/[\w-]+\.md", told):
+            assert (root / page).exists()
+        named = re.findall(r"`((?:deltic|Table|Snapshot|Scan|Transaction)[\w.]*)", told)
+        assert named or told.startswith(("deltic does not", "DuckDB reads", "checkpoints follow", "give `")), told
+        for path in named:
+            thing: Any = deltic
+            for part in path.removeprefix("deltic").strip(".").split("."):
+                if part and not (part == "spark" and thing is deltic):
+                    thing = getattr(thing, part)
+                elif part == "spark":
+                    break
+
+
+def test_copying_and_looking_do_not_trip_over_the_hints(table: deltic.Table) -> None:
+    import copy
+
+    assert copy.copy(table) == table
+    assert copy.deepcopy(table) == table
+    assert not hasattr(table, "__arrow_c_stream__")
+    assert getattr(table, "merge", None) is None
