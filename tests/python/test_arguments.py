@@ -186,6 +186,10 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         ),
         {"domain": "d", "configuration": "c"},
     ),
+    "read_task_group": (
+        lambda t, a: deltic.read_task_group(**{"uri": t.uri, "group": t.plan().task_groups(1)[0], **a}).read_all(),
+        {"uri": Path("table"), "batch_size": 1},
+    ),
     "create": (
         lambda t, a: deltic.create(**{"uri": t.uri + "2", "schema": SCHEMA_OF_TWO, **a}),
         {"uri": Path("table2"), "partition_by": ["a"], "name": "n", "description": "d"},
@@ -233,7 +237,8 @@ def signatures() -> set[tuple[str, str]]:
 
 
 def test_every_argument_of_these_kinds_is_tried() -> None:
-    assert signatures() == {(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments}
+    tried = {(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments}
+    assert signatures() == tried, "give a value for each of them in ACCEPTED"
 
 
 PROPERTIES = {"delta.enableChangeDataFeed": "true", "delta.logRetentionDuration": "interval 60 days"}
