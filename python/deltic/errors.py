@@ -94,7 +94,7 @@ class CorruptTableError(DelticError):
 
 
 class InvalidInputError(DelticError, ValueError):
-    """An argument is wrong: a predicate that does not fit the schema, data of a wrong type, a stream read twice.
+    """An argument is wrong: a filter that does not fit the schema, data of a wrong type, a stream read twice.
 
     Change the call; the message says how.
     """
@@ -134,7 +134,7 @@ class CommitConflictError(DelticError):
 class ConcurrentAppendError(CommitConflictError):
     """The winner added rows to a part of the table that this transaction has read.
 
-    Read again and redo the operation. Narrower predicates on partition columns make it rarer.
+    Read again and redo the operation. Narrower filters on partition columns make it rarer.
     """
 
 

@@ -106,11 +106,11 @@ class Snapshot:
         """Find which files a query must read.
 
         `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
-        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL text such as `"month = 7 AND (carrier IN
+        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL such as `"month = 7 AND (carrier IN
         ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE 'prefix%' with
         ESCAPE, IS [NOT] NULL, literals with their type before them (DATE '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT,
         DOUBLE, X'00ff'), nested fields with dots, back-ticked names; three-valued logic, and a row is kept when the
-        filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a text literal stands for itself, not for
+        filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a string literal stands for itself, not for
         an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.

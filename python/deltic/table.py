@@ -106,10 +106,10 @@ class Table:
         The latest version is opened once; later calls on this table read only what was committed since, and another
         version shares what is known of the checkpoint that both stand on.
 
-        `timestamp` is a datetime or ISO 8601 text; without an offset it is taken as UTC. Commits have the time they
-        carry where the table has in-commit timestamps enabled, else the modification time of their file (PROTOCOL.md:
-        "In-Commit Timestamps"). Times before the first commit and after the newest have no version: they raise
-        `TableNotFoundError`.
+        `timestamp` is a datetime, a date or an ISO 8601 string; without an offset it is taken as UTC. Commits have the
+        time they carry where the table has in-commit timestamps enabled, else the modification time of their file
+        (PROTOCOL.md: "In-Commit Timestamps"). Times before the first commit and after the newest have no version: they
+        raise `TableNotFoundError`.
 
         Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
         are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
@@ -125,15 +125,23 @@ class Table:
         return Snapshot(core, self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
-        """`Snapshot.scan` on the latest version."""
+        """Plan a query over the latest version and return its rows to be read; the filter is exact.
+
+        Arguments:
+            columns: Top-level columns to return, in order; None for all.
+            filter: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar.
+
+        Raises what `snapshot` raises, and `InvalidInputError` for a filter that does not parse, an unknown column or a
+        value of another type than its column.
+        """
         return self.snapshot().scan(columns, filter)
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
-        """`Snapshot.plan` on the latest version."""
+        """Find which files of the latest version a query must read; the arguments are those of `scan`."""
         return self.snapshot().plan(columns, filter)
 
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
-        """`Snapshot.files` on the latest version."""
+        """Stream the data files of the latest version that may hold rows matching `filter`: see `Snapshot.files`."""
         return self.snapshot().files(filter)
 
     def changes(
@@ -207,9 +215,9 @@ class Table:
         """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
 
         `operation`: its name in the history. `isolation`: "Serializable", "WriteSerializable" or "SnapshotIsolation"
-        instead of the table's `delta.isolationLevel`. `user_metadata`: text, or an object to be stored as JSON, for the
-        commit's `userMetadata`. `app_id` and `app_version`: a transaction of an application that must happen once; if
-        the table has it or a later one already, nothing is written (`Transaction.replayed`); give both or neither.
+        instead of the table's `delta.isolationLevel`. `user_metadata`: a string, or a mapping to be stored as JSON, for
+        the commit's `userMetadata`. `app_id` and `app_version`: a transaction of an application that must happen once;
+        if the table has it or a later one already, nothing is written (`Transaction.replayed`); give both or neither.
         `max_attempts`: how often to try before giving up, when other writers keep winning; 10,000 times by default, and
         for a quarter of an hour at most. `commit_empty`: commit even if nothing was done.
 

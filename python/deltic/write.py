@@ -90,13 +90,21 @@ def create(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Create an empty table and return it.
+    """Create an empty table, as one commit, and return it.
 
-    `schema`: a `pyarrow.Schema` or anything with `__arrow_c_schema__`. `partition_by`: columns of it, of primitive
-    types. `properties`: such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties").
+    Arguments:
+        uri: A path or URL, as for `Table`.
+        schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`.
+        partition_by: Columns of the schema, of primitive types, in the order of the folders; none by default.
+        properties: Strings by name, such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties");
+            names that do not begin with `delta.` are free.
+        name: The table's name, for people.
+        description: What it holds, for people.
+        storage_options: The store's settings, as for `Table`.
 
-    Raises `InvalidInputError` for a schema or partitioning that Delta cannot hold, or when there is a table already;
-    `UnsupportedFeatureError` for properties that ask for features deltic does not write.
+    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and when there is a table
+    already; `UnsupportedFeatureError` for types and properties that ask for features deltic does not write;
+    `StorageError` when the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -133,20 +141,30 @@ def write(
 ) -> Commit:
     """Write rows as one commit, creating the table if there is none.
 
-    `uri`: a location, or a `Table`, whose settings and connections are used. Appending through the same `Table` again
-    within a minute, with no option but `user_metadata`, reads nothing first: the commit is one request, followed by a
-    look whether the one before it is still there, and the log is only read when another writer was met. `data`:
-    anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`) or a pandas DataFrame, whose index is
-    dropped. It is streamed: memory holds a few batches and the open files. Columns are found by name; a nullable one
-    that is missing becomes null. Arrow extension types are refused, but for those whose values are what is stored:
-    JSON, UUIDs, variants, and geometries of GeoArrow as well-known binary or text. `mode`: `"append"`, `"overwrite"` to
-    replace all rows, or `"error"`, an `InvalidInputError` if there is a table already. `partition_by`: of a new table;
-    on an existing one it must agree. `properties`, `name`, `description`: of a new table only. `target_file_size`:
-    bytes at which a new file is begun, by default `delta.targetFileSize` or 128 MiB. `compression`: Parquet codec,
-    `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"` or `"uncompressed"`, by default `delta.parquet.compression.codec` or zstd.
-    `storage_options`: as for `Table`. `user_metadata`: free text for the commit's `commitInfo`. `app_id` and
-    `app_version`, both or neither: an application's own transaction, which happens once; if the table has this version
-    of it or a later one, nothing is committed and `attempts` is 0 (PROTOCOL.md: "Transaction Identifiers").
+    Arguments:
+        uri: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same `Table`
+            again within a minute, with no option but `user_metadata`, reads nothing first: the commit is one request,
+            followed by a look whether the one before it is still there.
+        data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
+            memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
+            before the others. Row numbers without a name are left out; another index without a name is refused.
+            Columns are found by name; a nullable one that is missing becomes null. Extension types of Arrow are
+            refused, but for those whose values are what is stored: JSON, UUIDs, variants, and geometries of GeoArrow
+            as well-known binary or text.
+        mode: `"append"`; `"overwrite"`, which replaces all rows; or `"error"`, which refuses where there is a table.
+        partition_by: Columns that divide a new table into folders; on an existing one it must agree.
+        storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
+        properties: Of a new table only, as for `create`.
+        name: Of a new table only.
+        description: Of a new table only.
+        target_file_size: Bytes at which a new file is begun; by default `delta.targetFileSize` or 128 MiB.
+        compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"` or `"uncompressed"`; by default
+            `delta.parquet.compression.codec` or zstd.
+        user_metadata: Text, or a mapping to be stored as JSON, for the commit's `userMetadata`.
+        app_id: With `app_version`, an application's own transaction, which happens once (PROTOCOL.md: "Transaction
+            Identifiers").
+        app_version: A whole number of 64 bits. If the table has this version of `app_id` or a later one, nothing is
+            committed, and `attempts` is 0.
 
     Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
     `UnsupportedFeatureError` for a table or data with features deltic does not write, `CommitConflictError` when

@@ -125,3 +125,8 @@ def test_frames_of_others_arrive_whole(uri: str) -> None:
         ["n", "c", "e"],
         expected[:1],
     )
+
+
+def test_a_pandas_without_arrow_streams(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pd.DataFrame, "__arrow_c_stream__", raising=False)
+    assert stored(uri, FRAME.groupby("k")[["v"]].sum()) == (["k", "v"], [{"k": "a", "v": 5}, {"k": "b", "v": 2}])
