@@ -37,6 +37,10 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
     let snapshot = Snapshot::open(storage, None).await?;
     let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
+    // Of writers that were killed; those that live wrote since.
+    for dir in ["", LOG_DIR] {
+        storage.delete_unfinished(dir, now_ms.saturating_sub(DAY_MS)).await?;
+    }
     let properties = Properties::of(metadata);
     // Whole days, as other writers count.
     let before = start_of_day(now_ms.saturating_sub(properties.log_retention()?));

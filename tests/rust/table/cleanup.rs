@@ -79,6 +79,31 @@ async fn what_a_checkpoint_stands_in_for_goes() {
 }
 
 #[tokio::test]
+async fn unfinished_files_of_killed_writers_go() {
+    let sample = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 8 days"}));
+    let before = left(&sample);
+    let [old, young] = [".tmp-6f1c8c1e-5a34-4d0a-9a3e-7f4be0a1c001", ".tmp-6f1c8c1e-5a34-4d0a-9a3e-7f4be0a1c002"];
+    for folder in ["", "../"] {
+        for (name, age_hours) in [(old, 25), (young, 23)] {
+            sample.put(&format!("{folder}{name}"), "half");
+            let file = std::fs::File::options().append(true).open(sample.log(&format!("{folder}{name}"))).unwrap();
+            file.set_modified(now() - Duration::from_secs(age_hours * 60 * 60)).unwrap();
+        }
+        // Nobody sees them meanwhile.
+        let dir = if folder.is_empty() { "_delta_log" } else { "" };
+        let listed = sample.storage.list_from(dir, "").await.unwrap();
+        assert!(listed.iter().all(|file| !file.path.contains(".tmp-")), "{listed:?}");
+    }
+    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0, "they are no files of the log");
+    for folder in ["", "../"] {
+        let exists = |name: &str| sample.log(&format!("{folder}{name}")).exists();
+        assert_eq!((exists(old), exists(young)), (false, true), "{folder}");
+    }
+    sample.delete(young);
+    assert_eq!(left(&sample), before);
+}
+
+#[tokio::test]
 async fn without_an_expired_checkpoint_nothing_goes() {
     let sample = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 8 days"}));
     let before = left(&sample);

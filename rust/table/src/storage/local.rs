@@ -12,9 +12,10 @@
 //! reaches the platter is the operating system's word for `fsync`.
 
 mod growing;
+mod naming;
 
-use std::fs::{self, File, FileType, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::fs::{self, File, FileType};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use bytes::Bytes;
 use futures::future::join;
 
 pub(super) use self::growing::LocalWriter;
+use self::naming::{TEMPORARY, Temporary, delete_unfinished, give_name, is_unsupported, prepare};
 use super::counts::Tally;
 use super::pin::{Identity, Pin};
 use super::ranges::merge;
@@ -32,7 +34,6 @@ use crate::error::{Error, Result};
 use crate::large::Large;
 use crate::parallel;
 
-const TEMPORARY: &str = ".tmp-";
 /// Ranges closer than this are read as one.
 const GAP: u64 = 64 * 1024;
 /// Files that are opened together, and as how many bytes they are read into one piece of memory.
@@ -230,157 +231,15 @@ impl LocalDisk {
         .await
     }
 
+    /// Deletes unfinished files of writers that are no more, which last wrote before this time; says how many.
+    pub(super) async fn delete_unfinished(&self, dir: String, before_ms: i64) -> Result<u64> {
+        blocking(move || Ok(delete_unfinished(Path::new(&dir), before_ms))).await
+    }
+
     pub(super) fn create_file(&self, path: String) -> LocalWriter {
         let (disk, target) = (self.clone(), PathBuf::from(path));
         LocalWriter::new(disk, target)
     }
-}
-
-/// An unfinished file; deleted unless it is kept, under whatever name it has.
-struct Temporary {
-    path: PathBuf,
-    file: File,
-    kept: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.kept {
-            // What cannot be deleted stays behind under a name that readers ignore, or that nobody refers to.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-impl Temporary {
-    /// Opens a file beside `target`, creating its folder when that is missing.
-    fn create(target: &Path, durable: bool) -> Result<Self> {
-        let folder = folder_of(target)?;
-        let path = folder.join(format!("{TEMPORARY}{}", uuid::Uuid::new_v4()));
-        let open = || OpenOptions::new().write(true).create_new(true).open(&path);
-        let opened = match open() {
-            Err(e) if e.kind() == ErrorKind::NotFound => create_folder(folder, durable).and_then(|()| open()),
-            other => other,
-        };
-        let file = opened.map_err(|e| failed("write", target, e))?;
-        Ok(Self { path, file, kept: false })
-    }
-
-    fn write(&mut self, data: &[u8]) -> Result<()> {
-        self.file.write_all(data).map_err(|e| failed("write", &self.path, e))
-    }
-
-    fn sync(&self, durable: bool) -> Result<()> {
-        if durable { self.file.sync_all().map_err(|e| failed("write", &self.path, e)) } else { Ok(()) }
-    }
-
-    /// Takes the final name, in the place of any file that has it.
-    fn replace(mut self, target: &Path, durable: bool) -> Result<()> {
-        self.sync(durable)?;
-        self.rename(target)?;
-        self.kept = true;
-        sync_folder(folder_of(target)?, durable).map_err(|e| failed("write", target, e))
-    }
-
-    fn rename(&mut self, target: &Path) -> Result<()> {
-        fs::rename(&self.path, target).map_err(|e| failed("write", target, e))?;
-        target.clone_into(&mut self.path);
-        Ok(())
-    }
-
-    /// Whether a second name of the file exists: a network file system may report an error for a link that it made.
-    fn is_linked(&self) -> bool {
-        #[cfg(unix)]
-        return self.file.metadata().is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 1);
-        #[cfg(not(unix))]
-        return false;
-    }
-}
-
-/// The whole file under a temporary name, synced; `None` if its name is taken.
-fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option<Temporary>> {
-    // Spares the loser of a race that is already over its two syncs; what decides is the link.
-    if fs::symlink_metadata(target).is_ok() {
-        return Ok(None);
-    }
-    let mut temporary = Temporary::create(target, durable)?;
-    for piece in body.pieces {
-        temporary.write(&piece?)?;
-    }
-    temporary.sync(durable)?;
-    Ok(Some(temporary))
-}
-
-/// Gives a file its name, unless that is taken.
-fn give_name(mut temporary: Temporary, target: &Path, durable: bool) -> Result<Put> {
-    match fs::hard_link(&temporary.path, target) {
-        Ok(()) => {}
-        Err(_) if temporary.is_linked() => {}
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Put::Exists),
-        Err(e) if has_no_links(&e) => match rename_if_absent(&temporary.path, target) {
-            Ok(()) => temporary.kept = true,
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Put::Exists),
-            Err(e) if is_certain(&e) => return Err(failed("write", target, e)),
-            Err(e) if is_unsupported(&e) => {
-                return Err(Error::unsupported(
-                    "conditional put",
-                    "this file system has neither hard links nor an exclusive rename, so concurrent commits could \
-                     overwrite each other; keep the table on another file system",
-                )
-                .caused_by(e));
-            }
-            Err(e) => return Ok(Put::Unknown(failed("write", target, e))),
-        },
-        Err(e) if is_certain(&e) => return Err(failed("write", target, e)),
-        Err(e) => return Ok(Put::Unknown(failed("write", target, e))),
-    }
-    drop(temporary);
-    match sync_folder(folder_of(target)?, durable) {
-        Ok(()) => Ok(Put::Created),
-        // The name is there for all to see, but may not be after a power cut.
-        Err(e) => Ok(Put::Unknown(failed("sync", target, e))),
-    }
-}
-
-/// Renames unless the new name is taken, in one step.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-fn rename_if_absent(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn rename_if_absent(_from: &Path, _to: &Path) -> io::Result<()> {
-    Err(ErrorKind::Unsupported.into())
-}
-
-/// How file systems say that they make no hard links. EPERM is not EACCES: the folder is writable, or the temporary
-/// file would not exist.
-fn has_no_links(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    if rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::PERM) {
-        return true;
-    }
-    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::TooManyLinks | ErrorKind::CrossesDevices)
-}
-
-/// An exclusive rename that the file system does not know is an invalid argument to it.
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput)
-}
-
-/// Errors after which the name certainly was not given.
-fn is_certain(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::NotFound
-            | ErrorKind::PermissionDenied
-            | ErrorKind::StorageFull
-            | ErrorKind::QuotaExceeded
-            | ErrorKind::ReadOnlyFilesystem
-            | ErrorKind::NotADirectory
-            | ErrorKind::InvalidFilename
-    )
 }
 
 fn list(dir: &Path, start_at: &str) -> Result<Vec<Entry>> {

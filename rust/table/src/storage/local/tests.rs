@@ -1,5 +1,6 @@
 //! What a local disk promises: names taken once, syncs that are not forgotten, failures that say what to do.
 
+use super::naming::{Refused, rename_if_absent};
 use super::*;
 
 #[test]
@@ -17,19 +18,83 @@ fn exclusive_rename_refuses_a_taken_name() {
 
 #[test]
 #[cfg(unix)]
-fn no_permission_is_not_the_same_as_no_links() {
+fn only_what_is_known_to_pass_is_waited_for() {
     use rustix::io::Errno;
     for (errno, expected) in [
-        (Errno::PERM, true),
-        (Errno::OPNOTSUPP, true),
-        (Errno::NOSYS, true),
-        (Errno::MLINK, true),
-        (Errno::ACCESS, false),
-        (Errno::EXIST, false),
-        (Errno::IO, false),
+        (Errno::PERM, Refused::ThisWay),
+        (Errno::OPNOTSUPP, Refused::ThisWay),
+        (Errno::NOSYS, Refused::ThisWay),
+        (Errno::MLINK, Refused::ThisWay),
+        (Errno::XDEV, Refused::ThisWay),
+        (Errno::INVAL, Refused::ThisWay),
+        (Errno::IO, Refused::ThisWay),
+        (Errno::from_raw_os_error(524), Refused::ThisWay),
+        (Errno::ACCESS, Refused::ForGood),
+        (Errno::NOENT, Refused::ForGood),
+        (Errno::NOSPC, Refused::ForGood),
+        (Errno::EXIST, Refused::Taken),
+        (Errno::INTR, Refused::Passing),
+        (Errno::TIMEDOUT, Refused::Passing),
+        (Errno::STALE, Refused::Passing),
     ] {
-        assert_eq!(has_no_links(&io::Error::from(errno)), expected, "{errno:?}");
+        assert_eq!(Refused::of(&io::Error::from(errno)), expected, "{errno:?}");
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_name_that_cannot_be_given_is_an_error_at_once() {
+    use rustix::io::Errno;
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("1.json");
+    let outcome = |errno: Errno| {
+        let mut temporary = Temporary::create(&target, false).unwrap();
+        temporary.not_renamed(&target, errno.into(), Errno::PERM.into())
+    };
+    for errno in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
+        let error = outcome(errno).unwrap_err();
+        assert!(matches!(error.kind(), crate::error::Kind::Unsupported { .. }), "{errno:?}: {error}");
+    }
+    for errno in [Errno::IO, Errno::from_raw_os_error(524), Errno::NOSPC] {
+        let error = outcome(errno).unwrap_err();
+        assert_eq!(*error.kind(), crate::error::Kind::Storage { retryable: false }, "{errno:?}: {error}");
+    }
+    assert!(matches!(outcome(Errno::EXIST), Ok(Put::Exists)));
+    assert!(matches!(outcome(Errno::TIMEDOUT), Ok(Put::Unknown(_))));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no temporary file stays");
+    // A rename that was done all the same.
+    let mut temporary = Temporary::create(&target, false).unwrap();
+    fs::rename(&temporary.path, &target).unwrap();
+    assert!(matches!(temporary.not_renamed(&target, Errno::IO.into(), Errno::PERM.into()), Ok(Put::Unknown(_))));
+    drop(temporary);
+    assert!(target.exists());
+}
+
+#[tokio::test]
+async fn unfinished_files_of_the_dead_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let id = uuid::Uuid::new_v4();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    for (name, is_old) in [
+        (format!(".tmp-{id}"), true),
+        (format!(".tmp-{}", uuid::Uuid::new_v4()), false),
+        (".tmp-notes".to_owned(), true),
+        ("part-0.parquet".to_owned(), true),
+    ] {
+        let file = File::create(at(&name)).unwrap();
+        if is_old {
+            file.set_modified(old).unwrap();
+        }
+    }
+    fs::create_dir(at(&format!(".tmp-{}", uuid::Uuid::new_v4()))).unwrap();
+    let disk = LocalDisk { durable: true, tally: Arc::default() };
+    let before = UNIX_EPOCH.elapsed().unwrap().as_millis() as i64 - 30_000;
+    let dir = folder.path().to_str().unwrap().to_owned();
+    assert_eq!(disk.delete_unfinished(dir.clone(), before).await.unwrap(), 1);
+    assert!(!at(&format!(".tmp-{id}")).exists() && at(".tmp-notes").exists() && at("part-0.parquet").exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    assert_eq!(disk.delete_unfinished(dir + "/nothing", before).await.unwrap(), 0);
 }
 
 #[tokio::test]
