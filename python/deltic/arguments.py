@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias, cast
@@ -46,6 +47,7 @@ Time: TypeAlias = datetime | date | str
 """A datetime (pandas' and numpy's too), a date, which is its midnight, or an ISO 8601 string. UTC by default."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 _MOST = 1 << 63
 LEAST = -_MOST
 """The least number of 64 bits."""
@@ -240,10 +242,24 @@ def _for_json(value: Any) -> Any:
 
 
 def location(uri: object) -> str:
-    """A path or URL as a string."""
+    """A path or URL as a string; `~` is expanded as in a shell, but in `./~`."""
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"uri must be a path or a URL, not {_kind(uri)}")
-    return string(os.fspath(uri), "uri")
+    where = string(os.fspath(uri), "uri")
+    if not isinstance(uri, str):
+        return where
+    if where.startswith("~"):
+        expanded = os.path.expanduser(where)
+        if expanded.startswith("~"):
+            user = where.split("/")[0]
+            raise InvalidInputError(f"{user!r} is no user of this machine; write './{user}' for a folder of that name")
+        return expanded
+    if _CATALOG_NAME.fullmatch(where) and not os.path.exists(where):
+        raise InvalidInputError(
+            f"{where!r} looks like a table's name in a catalog, and deltic opens tables by location: give the one that "
+            f"DESCRIBE DETAIL shows there, or write './{where}' for a folder of that name"
+        )
+    return where
 
 
 def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = False) -> int | None:

@@ -1,0 +1,96 @@
+"""Where tables are, and settings of their stores, as Python callers meet them."""
+
+import http.server
+import json
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import deltic
+
+ROW = pa.table({"a": [1]})
+SCHEMA = pa.schema([("a", pa.int64())])
+
+
+def test_a_home_folder_is_expanded_as_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert deltic.Table("~/t").uri == str(tmp_path / "home" / "t")
+    assert deltic.Table("./~/t").uri == str(tmp_path / "~" / "t")
+    assert deltic.Table(Path("~/t")).uri == str(tmp_path / "~" / "t")
+    deltic.write("~/t", ROW)
+    assert (tmp_path / "home" / "t" / "_delta_log").is_dir()
+    assert not (tmp_path / "~").exists()
+    with pytest.raises(deltic.InvalidInputError, match="no user of this machine"):
+        deltic.Table("~nobody-of-this-name/t")
+
+
+def test_what_is_no_location_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for uri, advice in [
+        ("main.sales.flights", "catalog"),
+        ("/data/*/flights", "no pattern"),
+        ("C:\\data\\flights", "Windows path"),
+        ("", "empty"),
+        ("s3://", "no bucket"),
+    ]:
+        with pytest.raises(deltic.InvalidInputError, match=advice):
+            deltic.Table(uri)
+    for uri, advice in [("dbfs:/t", "abfss://"), ("hdfs://host/t", "mount")]:
+        with pytest.raises(deltic.UnsupportedFeatureError, match=advice):
+            deltic.Table(uri)
+    (tmp_path / "main.sales.flights").mkdir()
+    assert deltic.Table("main.sales.flights").uri == str(tmp_path / "main.sales.flights")
+
+
+def test_the_environment_is_checked_as_options_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name, value, why in [
+        ("AWS_ENDPOINT_URL", "localhost:9000", "http:// or https://"),
+        ("AWS_SECRET_ACCESS_KEY", "SECRET\nx", "control character"),
+        ("AWS_REGION", "eu/SECRET", "letters"),
+        ("AWS_ALLOW_HTTP", "SECRET", "'true' or 'false'"),
+        ("AWS_PROFILE", "nobody", "no profile 'nobody'"),
+    ]:
+        with monkeypatch.context() as patched:
+            patched.setenv(name, value)
+            with pytest.raises(deltic.InvalidInputError, match=why) as caught:
+                deltic.Table("s3://bucket/t").snapshot()
+            assert name in str(caught.value)
+            assert "SECRET" not in str(caught.value)
+
+
+def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
+    asked = []
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        uri = str(tmp_path / "t")
+        deltic.create(uri, SCHEMA)
+        path = f"http://127.0.0.1:{server.server_port}/latest/meta-data/"
+        add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+        (tmp_path / "t" / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"add": add}))
+        with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
+            deltic.Table(uri).scan().to_arrow()
+        assert asked == []
+        options = {"allow_foreign_paths": "true", "allow_http": "true"}
+        with pytest.raises(deltic.DelticError):
+            deltic.Table(uri, options).scan().to_arrow()
+        assert asked
+    finally:
+        server.shutdown()
