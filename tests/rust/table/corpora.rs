@@ -1,6 +1,6 @@
-//! The fuzz target of this crate over its corpus: what fuzzing has found once stays found.
+//! The fuzz targets of this crate over their corpora: what fuzzing has found once stays found.
 //!
-//! The seeds are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-table corpora`.
+//! The seeds that are not text are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-table corpora`.
 
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
@@ -14,10 +14,24 @@ mod replay;
 
 #[path = "../../../fuzz/targets/checkpoint_parquet.rs"]
 mod checkpoint_parquet;
+#[path = "../../../fuzz/targets/names.rs"]
+mod names;
+#[path = "../../../fuzz/targets/settings.rs"]
+mod settings;
 
 #[test]
 fn checkpoint_parquet() {
     replay::replay("checkpoint_parquet", checkpoint_parquet::run);
+}
+
+#[test]
+fn names() {
+    replay::replay("names", names::run);
+}
+
+#[test]
+fn settings() {
+    replay::replay("settings", settings::run);
 }
 
 /// The file as the target takes it: without trailer, the length of its body before it.

@@ -12,8 +12,10 @@ use deltic_table::storage::{Body, Put, Storage, Syncing, decode_path};
 use proptest::prelude::*;
 
 mod bucket;
+mod foreign;
 mod lock_table;
 mod servers;
+mod settings;
 mod turns;
 
 use bucket::Bucket;
@@ -426,6 +428,8 @@ fn locations() {
         ("https://s3.eu-west-1.amazonaws.com/bucket/t", "https://s3.eu-west-1.amazonaws.com/bucket/t"),
         ("https://bucket.s3.eu-west-1.amazonaws.com/t", "https://bucket.s3.eu-west-1.amazonaws.com/t"),
         ("http://host:8080/dav/t/", "http://host:8080/dav/t"),
+        ("file:///data/%2A/t", "file:///data/%2A/t"),
+        ("s3://bucket/a%2Ab", "s3://bucket/a%2Ab"),
     ];
     for (uri, expected) in cases {
         let storage = open(uri);
@@ -452,14 +456,26 @@ fn locations() {
         "https://host/t?token=SECRET",
         "http://user:SECRET@host:8080/dav/t",
         "https://SECRET@host/t",
+        "/data/*/t",
+        "s3://bucket/t/*",
+        "C:\\data\\t",
+        "c:/data/t",
+        "\\\\server\\share\\t",
     ] {
         let error = Storage::open(uri, &HashMap::new()).unwrap_err();
         assert!(matches!(error.kind(), Kind::Invalid | Kind::Corrupt), "{uri}: {error}");
         assert!(!format!("{error} {error:?}").contains("SECRET"), "{error}");
     }
-    for uri in ["hdfs://namenode/t", "dbfs:/t", "ftp://host/t"] {
+    for (uri, advice) in [
+        ("hdfs://namenode/t", "mount"),
+        ("dbfs:/t", "abfss://"),
+        ("uc://a.b.c", "by location"),
+        ("wasbs://c@a.blob.core.windows.net/t", "abfss://container"),
+        ("ftp://host/t", "use a path"),
+    ] {
         let error = Storage::open(uri, &HashMap::new()).unwrap_err();
         assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{uri}: {error}");
+        assert!(error.message().contains(advice), "{uri}: {error}");
     }
 }
 
@@ -493,7 +509,8 @@ fn decoding() {
 async fn references() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (ours, theirs) = (ours.path().to_str().unwrap(), theirs.path().to_str().unwrap());
-    let local = open(ours);
+    let allowed = options([("allow_foreign_paths", "true")]);
+    let local = Storage::open(ours, &allowed).unwrap();
     open(theirs).put("a%20b c", Bytes::from_static(b"theirs")).await.unwrap();
     for path in [format!("{theirs}/a%20b c"), format!("file://{theirs}/a%20b c"), format!("file:{theirs}/a%20b c")] {
         assert_eq!(local.get(&path).await.unwrap(), "theirs", "{path}");
@@ -512,7 +529,7 @@ async fn references() {
     local.put(&decode_path("%2Fetc/x").unwrap(), Bytes::new()).await.unwrap();
     assert_eq!(names(&Path::new(ours).join("etc")), ["x"]);
 
-    let remote = open("s3://bucket/t");
+    let remote = Storage::open("s3://bucket/t", &allowed).unwrap();
     for path in ["file:///etc/passwd", "file:/etc/passwd", "hdfs://host/x"] {
         let error = remote.get(path).await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{path}: {error}");
@@ -533,7 +550,7 @@ fn misspelled_options_are_refused() {
         ("google_service_acount", "google_service_account"),
         ("durability", "deltic.durability"),
         ("deltic.s3.logstore", "deltic.s3.log_store"),
-        ("x", "'"),
+        ("x", "docs/storage.md"),
     ] {
         let error = Storage::open("/t", &options([(key, "SECRET")])).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
@@ -835,20 +852,26 @@ async fn secrets_stay_out_of_texts() {
     // A server that repeats each request, credentials and all, in its refusal.
     let bucket = Bucket::start(1000);
     let at = bucket.endpoint.replace("http://", "http://user:SECRETPASSWORD@");
+    let allowed = [("allow_foreign_paths", "true"), ("allow_http", "true")];
     let http = open(&format!("{}/bucket/t", bucket.endpoint));
     let s3 = Storage::open(
         "s3://bucket/t",
-        &bucket.options().into_iter().chain(options([("aws_session_token", "SECRETTOKEN")])).collect(),
+        &bucket.options().into_iter().chain(options([("aws_session_token", "SECRETTOKEN"), allowed[0]])).collect(),
     )
     .unwrap();
     let azure = Storage::open(
         "https://account.blob.core.windows.net/bucket/t?sv=2020&sig=SECRETSIGNATURE%2B",
-        &options([("azure_storage_endpoint", &bucket.endpoint), ("azure_allow_http", "true")]),
+        &options([("azure_storage_endpoint", &bucket.endpoint), ("azure_allow_http", "true"), allowed[0]]),
     )
     .unwrap();
     let broken = Storage::open(
         "az://container/t",
-        &options([("azure_storage_account_name", "a"), ("azure_storage_account_key", "SECRETKEY: not base64")]),
+        &options([
+            ("azure_storage_account_name", "a"),
+            ("azure_storage_account_key", "SECRETKEY: not base64"),
+            allowed[0],
+            allowed[1],
+        ]),
     )
     .unwrap();
     let mut texts = vec![format!("{http:?} {s3:?} {azure:?} {broken:?}")];

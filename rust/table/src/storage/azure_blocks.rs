@@ -19,7 +19,7 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, Result};
 
-use super::connect::{Answer, refusal};
+use super::answers::{Answer, refusal};
 use super::remote::{Finding, finding};
 
 /// Sends blocks and lists to one container.

@@ -1,37 +1,47 @@
 //! How a client of a bucket comes to be: from a location, the environment and options, once per process.
 //!
 //! Two clients share one set of credentials. One repeats requests that failed on the way, which is right for anything
-//! idempotent; the other sends each request once, for conditional puts. Refusals of a server become [`Refusal`], a
-//! type that can be told from a lost connection without reading messages.
+//! idempotent; the other sends each request once, for conditional puts.
 //!
 //! Connections do not survive a `fork`, so a client is bound to the process that opened it.
 //! Proved by `conditional_put_outcomes` and `refusals` in the storage tests, and below.
 
-use std::error::Error as _;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, TryLockError};
+use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider, S3CopyIfNotExists};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
-};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::memory::InMemory;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig, StaticCredentialProvider};
 
+use super::answers::Connector;
 use super::azure_blocks::{Blocks, IfAbsent};
+use super::credentials::{FAR, Fetched, NEAR};
 use super::dynamodb::LockTable;
 use super::location::{Location, Scheme};
+use super::names::PROFILE;
 use super::options::Options;
+use super::profile::Profile;
+use super::settings::{Form, check, variable};
 use crate::error::{Error, Result};
 
 /// Stores in memory, by name, for the life of the process.
 static MEMORY: LazyLock<Mutex<std::collections::HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
+
+/// Where credentials were looked for, and what to do.
+const LOOKED_FOR_S3: &str = "looked at the storage options and the environment (aws_access_key_id, \
+    aws_secret_access_key), the profile (aws_profile, ~/.aws/credentials, ~/.aws/config), and the metadata service of \
+    the container or machine; pass keys or a profile, or set aws_skip_signature to 'true' for a public bucket";
+const LOOKED_FOR_AZURE: &str = "looked at the storage options and the environment (azure_storage_account_key, \
+    azure_storage_sas_token, azure_storage_client_id with azure_storage_client_secret and azure_storage_tenant_id), and \
+    the metadata service of the machine; pass one of them, set azure_use_azure_cli to 'true', or azure_skip_signature \
+    to 'true' for a public container";
+const LOOKED_FOR_GOOGLE: &str = "looked at the storage options and the environment (google_service_account, \
+    google_application_credentials), the file of `gcloud auth application-default login`, and the metadata service of \
+    the machine; pass one of them, or set google_skip_signature to 'true' for a public bucket";
 
 /// Open clients of one bucket.
 pub(super) struct Clients {
@@ -92,9 +102,9 @@ impl Slot {
 fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
     let opened = match location.scheme {
         Scheme::S3 => open_s3(location, options)?,
-        Scheme::Azure => open_azure(location, options),
-        Scheme::Gcs => open_gcs(location, options),
-        Scheme::Http => open_http(location, options),
+        Scheme::Azure => open_azure(location, options)?,
+        Scheme::Gcs => open_gcs(location, options)?,
+        Scheme::Http => open_http(location, options)?,
         Scheme::Memory => {
             let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
             let store = stores.entry(location.base.clone()).or_default().clone();
@@ -132,23 +142,19 @@ fn paged<S: ObjectStore + PaginatedListStore>(store: S, once: S, offsets: bool) 
 }
 
 fn open_s3(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
-    let mut builder = AmazonS3Builder::from_env();
-    let mut s3_endpoint = None;
-    for (key, value) in options.keys_of::<AmazonS3ConfigKey>() {
+    let (settings, fetch) = s3_settings(options)?;
+    let mut builder = AmazonS3Builder::new().with_retry(options.retries()?);
+    let mut endpoints = [None, None];
+    for (key, value) in settings {
         match key {
-            AmazonS3ConfigKey::Endpoint => s3_endpoint = s3_endpoint.or(Some(value)),
-            AmazonS3ConfigKey::S3Endpoint => s3_endpoint = Some(value),
+            AmazonS3ConfigKey::Endpoint => endpoints[0] = Some(value.clone()),
+            AmazonS3ConfigKey::S3Endpoint => endpoints[1] = Some(value.clone()),
             _ => {}
         }
         builder = builder.with_config(key, value);
     }
-    // The environment's endpoint for S3 alone would otherwise win over the general one that the caller gave.
-    if let Some(endpoint) = s3_endpoint {
-        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
-    }
-    let endpoint = builder
-        .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
-        .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+    let [general, of_s3] = endpoints;
+    let endpoint = of_s3.or(general);
     let allow_http = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
     let allow_http = allow_http.as_deref() == Some("true");
     if endpoint.as_deref().is_some_and(|url| url.starts_with("http://")) && !allow_http {
@@ -163,24 +169,89 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         .filter(|url| !is_below(url, &["amazonaws.com", "amazonaws.com.cn"]))
         .map(|url| format!("{url} {}", location.base));
     Ok((|| {
-        let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
+        let builder = match fetch {
+            Some((within, looked_at)) => {
+                let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+                let inner = inner.credentials().clone();
+                builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
+            }
+            None => builder,
+        };
+        let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
         let credentials = store.credentials().clone();
         let once = builder
             .with_credentials(credentials.clone())
             // Each of its requests is sent once, too, and only the last has the condition.
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
-            .with_http_connector(Connector { every_failure: true })
+            .with_http_connector(Connector::new(options, true))
             .with_retry(no_retries())
             .build()?;
         let locks = match table {
             Some((region, endpoint)) => {
                 let credentials = lock_credentials(options).unwrap_or(credentials);
-                Some(LockTable::open(options, (options.lock_table(), region, endpoint), credentials)?)
+                Some(LockTable::open(options, (&options.lock_table(), region, endpoint), credentials)?)
             }
             None => None,
         };
         Ok(Clients { stranger, locks, ..paged(store, once, true) })
     })())
+}
+
+/// How long to wait for credentials that have to be fetched, and where they are looked for.
+type Fetch = Option<(Duration, &'static str)>;
+
+/// The environment's settings, a profile's and the caller's, which go before.
+fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, Fetch)> {
+    use AmazonS3ConfigKey as Key;
+    let mut settings = options.settings::<Key>("AWS_")?;
+    if options.anonymous {
+        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
+        settings.push((Key::SkipSignature, "true".into()));
+        return Ok((settings, None));
+    }
+    let given: Vec<Key> = options.keys_of().map(|(key, _)| key).collect();
+    let names_profile = options.own(PROFILE).is_some();
+    let mine = settings.len() - given.len();
+    let is_static = |key: &Key| matches!(key, Key::AccessKeyId | Key::SecretAccessKey | Key::Token);
+    let is_fetched = |key: &Key| matches!(key, Key::WebIdentityTokenFile | Key::ContainerCredentialsRelativeUri);
+    let mut at = 0;
+    settings.retain(|(key, _)| {
+        // Half of one pair of keys and half of another are no pair.
+        let is_replaced = is_static(key) && (names_profile || given.iter().any(is_static));
+        at += 1;
+        at > mine || !(is_replaced || names_profile && is_fetched(key))
+    });
+    let has = |settings: &[(Key, String)], wanted: Key| settings.iter().any(|(key, _)| *key == wanted);
+    let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
+    let mut has_keys = has(&settings, Key::AccessKeyId) || has(&settings, Key::SecretAccessKey);
+    let has_role = has(&settings, Key::WebIdentityTokenFile) && has(&settings, Key::RoleArn);
+    if names_profile || !(skips || has_keys || has_role || options.offline) {
+        if let Some(mut profile) = Profile::load(options)? {
+            if let Some(keys) = if has_keys || skips { None } else { profile.take_keys()? } {
+                options.keep_secret([Some(keys.secret.clone()), keys.token.clone()].into_iter().flatten().collect());
+                settings.extend([(Key::AccessKeyId, keys.id), (Key::SecretAccessKey, keys.secret)]);
+                settings.extend(keys.token.map(|token| (Key::Token, token)));
+                has_keys = true;
+            }
+            if let Some(region) = profile.region.filter(|_| !has(&settings, Key::Region)) {
+                // The default region is only taken where there is no other.
+                settings.extend((!has(&settings, Key::DefaultRegion)).then_some((Key::Region, region)));
+            }
+            if let Some(endpoint) = profile.endpoint.filter(|_| !has(&settings, Key::Endpoint)) {
+                settings.extend((!has(&settings, Key::S3Endpoint)).then_some((Key::Endpoint, endpoint)));
+            }
+        }
+    }
+    // The environment's endpoint for S3 alone would otherwise win over the general one that the caller gave.
+    if given.contains(&Key::Endpoint) && !given.contains(&Key::S3Endpoint) {
+        settings.retain(|(key, _)| *key != Key::S3Endpoint);
+    }
+    let fetch = match (skips || has_keys, has_role) {
+        (true, _) => None,
+        (false, true) => Some((FAR, "looked at the web identity token that the settings name")),
+        (false, false) => Some((NEAR, LOOKED_FOR_S3)),
+    };
+    Ok((settings, fetch))
 }
 
 /// Whether an endpoint is in one of these domains.
@@ -196,21 +267,21 @@ fn lock_table(builder: &AmazonS3Builder, options: &Options, allow_http: bool) ->
         Error::invalid("the region of the DynamoDB table is not known; set deltic.s3.dynamodb.region")
     })?;
     let endpoint = options.dynamodb("endpoint").map(str::to_owned);
-    let endpoint = endpoint.or_else(|| std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok()).unwrap_or_else(|| {
-        let suffix = if region.starts_with("cn-") { ".cn" } else { "" };
-        format!("https://dynamodb.{region}.amazonaws.com{suffix}")
-    });
-    match url::Url::parse(&endpoint).map(|url| url.scheme().to_owned()).as_deref() {
-        Ok("https") => {}
-        Ok("http") if allow_http => {}
-        Ok("http") => {
-            return Err(Error::invalid(
-                "the DynamoDB endpoint is plain http; set the option aws_allow_http to 'true' to use it",
-            ));
+    let endpoint = match (endpoint, variable("AWS_ENDPOINT_URL_DYNAMODB")) {
+        (Some(endpoint), _) => endpoint,
+        (None, Some(endpoint)) => check("AWS_ENDPOINT_URL_DYNAMODB (environment)", &endpoint, &[Form::Url])?
+            .ok_or_else(|| Error::internal("a variable that is not empty has no value"))?,
+        (None, None) => {
+            let suffix = if region.starts_with("cn-") { ".cn" } else { "" };
+            format!("https://dynamodb.{region}.amazonaws.com{suffix}")
         }
-        _ => return Err(Error::invalid("deltic.s3.dynamodb.endpoint must be a URL: https://host")),
+    };
+    if endpoint.starts_with("http://") && !allow_http {
+        return Err(Error::invalid(
+            "the DynamoDB endpoint is plain http; set the option aws_allow_http to 'true' to use it",
+        ));
     }
-    Ok((region, endpoint.trim_end_matches('/').to_owned() + "/"))
+    Ok((region, endpoint + "/"))
 }
 
 /// Credentials for DynamoDB alone.
@@ -220,44 +291,123 @@ fn lock_credentials(options: &Options) -> Option<AwsCredentialProvider> {
     Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: text("session_token") })))
 }
 
-fn open_azure(location: &Location, options: &Options) -> object_store::Result<Clients> {
-    let mut builder = MicrosoftAzureBuilder::from_env();
-    for (key, value) in options.keys_of::<AzureConfigKey>() {
+fn open_azure(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+    use AzureConfigKey as Key;
+    let mut settings = options.settings::<Key>("AZURE_")?;
+    if let Some(endpoint) = variable("IDENTITY_ENDPOINT").filter(|_| !options.offline) {
+        let endpoint = check("IDENTITY_ENDPOINT (environment)", &endpoint, &[Form::Url])?;
+        settings.splice(0..0, endpoint.map(|endpoint| (Key::MsiEndpoint, endpoint)));
+    }
+    if options.anonymous {
+        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
+        settings.push((Key::SkipSignature, "true".into()));
+    }
+    if options.offline {
+        // That would be a program.
+        settings.retain(|(key, _)| !matches!(key, Key::UseAzureCli | Key::CredentialType));
+    }
+    let mut builder = MicrosoftAzureBuilder::new().with_retry(options.retries()?);
+    for (key, value) in settings {
         builder = builder.with_config(key, value);
     }
+    let is = |key: Key| builder.get_config_value(&key).as_deref() == Some("true");
+    let has = |key: Key| builder.get_config_value(&key).is_some();
     // The emulator knows no start of a listing.
-    let emulator = builder.get_config_value(&AzureConfigKey::UseEmulator).as_deref() == Some("true");
-    let [endpoint, account] =
-        [AzureConfigKey::Endpoint, AzureConfigKey::AccountName].map(|key| builder.get_config_value(&key));
+    let emulator = is(Key::UseEmulator);
+    let fetch = match emulator || is(Key::SkipSignature) || has(Key::AccessKey) || has(Key::SasKey) || has(Key::Token) {
+        true => None,
+        false if has(Key::ClientId) || is(Key::UseAzureCli) || has(Key::FabricTokenServiceUrl) => {
+            Some((FAR, "looked at the identity that the settings name"))
+        }
+        false => Some((NEAR, LOOKED_FOR_AZURE)),
+    };
+    let [endpoint, account] = [Key::Endpoint, Key::AccountName].map(|key| builder.get_config_value(&key));
     let server = format!("{endpoint:?} {account:?} {}", location.base);
     let builder = builder.with_url(&location.base);
-    let store = Arc::new(builder.clone().with_http_connector(Connector { every_failure: false }).build()?);
-    let credentials = store.credentials().clone();
-    let once = builder
-        .with_credentials(credentials.clone())
-        .with_http_connector(IfAbsent::new(Connector { every_failure: true }, credentials))
-        .with_retry(no_retries())
-        .build()?;
-    let once = Arc::new(once);
-    let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
-    Ok(Clients { blocks: Some(blocks), ..Clients::new(store.clone(), once, Some(store), !emulator) })
+    Ok((|| {
+        let builder = match fetch {
+            Some((within, looked_at)) => {
+                let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+                let inner = inner.credentials().clone();
+                builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
+            }
+            None => builder,
+        };
+        let store = Arc::new(builder.clone().with_http_connector(Connector::new(options, false)).build()?);
+        let credentials = store.credentials().clone();
+        let once = builder
+            .with_credentials(credentials.clone())
+            .with_http_connector(IfAbsent::new(Connector::new(options, true), credentials))
+            .with_retry(no_retries())
+            .build()?;
+        let once = Arc::new(once);
+        let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
+        Ok(Clients { blocks: Some(blocks), ..Clients::new(store.clone(), once, Some(store), !emulator) })
+    })())
 }
 
-fn open_gcs(location: &Location, options: &Options) -> object_store::Result<Clients> {
-    let mut builder = GoogleCloudStorageBuilder::from_env();
-    for (key, value) in options.keys_of::<GoogleConfigKey>() {
+fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+    use GoogleConfigKey as Key;
+    let mut settings = options.settings::<Key>("GOOGLE_")?;
+    if let Some(path) = variable("SERVICE_ACCOUNT").filter(|_| !options.offline) {
+        let path = check("SERVICE_ACCOUNT (environment)", &path, &[Form::File])?;
+        settings.splice(0..0, path.map(|path| (Key::ServiceAccount, path)));
+    }
+    if options.anonymous {
+        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
+        settings.push((Key::SkipSignature, "true".into()));
+    }
+    // Of the two ways to give the key of a service account the caller's goes before the environment's.
+    let given: Vec<Key> = options.keys_of().map(|(key, _)| key).collect();
+    for (one, other) in [(Key::ServiceAccount, Key::ServiceAccountKey), (Key::ServiceAccountKey, Key::ServiceAccount)] {
+        if given.contains(&one) && !given.contains(&other) {
+            settings.retain(|(key, _)| *key != other);
+        }
+    }
+    let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
+    let has_token = settings.iter().any(|(key, _)| *key == Key::BearerToken);
+    let mut builder = GoogleCloudStorageBuilder::new().with_retry(options.retries()?);
+    for (key, value) in settings {
         builder = builder.with_config(key, value);
     }
+    let names_account = [Key::ServiceAccount, Key::ServiceAccountKey, Key::ApplicationCredentials]
+        .into_iter()
+        .any(|key| builder.get_config_value(&key).is_some());
+    let fetch = match (skips || has_token, names_account || has_default_credentials()) {
+        (true, _) => None,
+        (false, true) => Some((FAR, "looked at the account that the settings or Google's own file name")),
+        (false, false) => Some((NEAR, LOOKED_FOR_GOOGLE)),
+    };
     let builder = builder.with_url(&location.base);
-    let server = google_server(&builder).filter(|url| !is_below(url, &["googleapis.com"]));
+    let server = google_server(&builder);
+    if let Some(server) = &server {
+        check("google_base_url (or gcs_base_url of the service account's key)", server, &[Form::Url])?;
+    }
+    let server = server.filter(|url| !is_below(url, &["googleapis.com"]));
     let stranger = server.map(|url| format!("{url} {}", location.base));
-    let store = builder.clone().with_http_connector(Connector { every_failure: false }).build()?;
-    let once = builder
-        .with_credentials(store.credentials().clone())
-        .with_http_connector(Connector { every_failure: true })
-        .with_retry(no_retries())
-        .build()?;
-    Ok(Clients { stranger, ..paged(store, once, true) })
+    Ok((|| {
+        let builder = match fetch {
+            Some((within, looked_at)) => {
+                let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+                let inner = inner.credentials().clone();
+                builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
+            }
+            None => builder,
+        };
+        let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+        let once = builder
+            .with_credentials(store.credentials().clone())
+            .with_http_connector(Connector::new(options, true))
+            .with_retry(no_retries())
+            .build()?;
+        Ok(Clients { stranger, ..paged(store, once, true) })
+    })())
+}
+
+/// Whether Google's own tool has left credentials where clients look for them.
+fn has_default_credentials() -> bool {
+    let file = ".config/gcloud/application_default_credentials.json";
+    std::env::home_dir().is_some_and(|home| home.join(file).is_file())
 }
 
 /// The server that the options or the service account's key name, in place of Google's.
@@ -271,109 +421,61 @@ fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
     })
 }
 
-fn open_http(location: &Location, options: &Options) -> object_store::Result<Clients> {
+fn open_http(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+    let is_plain = location.base.starts_with("http://");
+    let settings: Vec<(ClientConfigKey, &str)> = options.keys_of().collect();
+    let allows = ["allow_http", "aws_allow_http", "azure_allow_http", "google_allow_http"]
+        .iter()
+        .any(|name| options.own(name) == Some("true"));
+    if is_plain && options.foreign && !allows {
+        return Err(Error::invalid(format!(
+            "the log names a file at {}, which is plain http; set the storage option allow_http to 'true' to read it",
+            location.text
+        )));
+    }
+    let retry = options.retries()?;
     let build = |connector, retry| {
         let mut builder = HttpBuilder::new().with_url(&location.base).with_http_connector(connector).with_retry(retry);
-        if location.base.starts_with("http://") {
-            builder = builder.with_config(ClientConfigKey::AllowHttp, "true");
+        for (key, value) in &settings {
+            builder = builder.with_config(*key, *value);
         }
-        for (key, value) in options.keys_of::<ClientConfigKey>() {
-            builder = builder.with_config(key, value);
+        if is_plain {
+            builder = builder.with_config(ClientConfigKey::AllowHttp, "true");
         }
         builder.build()
     };
-    let store = Arc::new(build(Connector { every_failure: false }, RetryConfig::default())?);
-    let once = Arc::new(build(Connector { every_failure: true }, no_retries())?);
-    Ok(Clients::new(store, once, None, false))
-}
-
-/// A server's answer that it did not do what it was asked.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) status: u16,
-    body: String,
-}
-
-impl Refusal {
-    /// Whether the answer has this code.
-    pub(super) fn names(&self, code: &str) -> bool {
-        self.body.contains(code)
-    }
-}
-
-/// The answer behind an error.
-pub(super) fn refusal(error: &object_store::Error) -> Option<&Refusal> {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if let Some(refusal) = cause.downcast_ref() {
-            return Some(refusal);
-        }
-        source = cause.source();
-    }
-    None
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server answered with status {}: {}", self.status, self.body)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-/// Turns answers that the library would pass on as text into [`Refusal`].
-#[derive(Debug, Clone, Copy)]
-struct Connector {
-    /// Also those that the library repeats, for a client that repeats nothing.
-    every_failure: bool,
-}
-
-impl HttpConnector for Connector {
-    fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Service { client, every_failure: self.every_failure }))
-    }
-}
-
-#[derive(Debug)]
-struct Service {
-    client: HttpClient,
-    every_failure: bool,
-}
-
-pub(super) type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
-
-impl HttpService for Service {
-    fn call<'life, 'answer>(&'life self, request: HttpRequest) -> Answer<'answer>
-    where
-        'life: 'answer,
-        Self: 'answer,
-    {
-        Box::pin(async move {
-            let response = self.client.execute(request).await?;
-            let status = response.status().as_u16();
-            let refused = match status {
-                // The library gives these a meaning of their own.
-                404 | 409 | 412 => false,
-                // These it repeats.
-                408 | 429 | 500..=599 => self.every_failure,
-                400..=499 => true,
-                _ => false,
-            };
-            if !refused {
-                return Ok(response);
-            }
-            let body = response.into_body().bytes().await.unwrap_or_default();
-            let body = String::from_utf8_lossy(&body).into_owned();
-            Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }))
-        })
-    }
+    Ok((|| {
+        let store = Arc::new(build(Connector::new(options, false), retry)?);
+        let once = Arc::new(build(Connector::new(options, true), no_retries())?);
+        Ok(Clients::new(store, once, None, false))
+    })())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_a_log_names_gets_no_credentials() {
+        let given = [
+            ("aws_access_key_id", "id"),
+            ("aws_secret_access_key", "secret"),
+            ("aws_session_token", "token"),
+            ("aws_endpoint", "https://there"),
+            ("timeout", "9s"),
+        ];
+        let given = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let options = Options::parse(&given).unwrap();
+        let (settings, fetch) = s3_settings(&options.for_foreign(true)).unwrap();
+        assert!(fetch.is_none());
+        for (key, _) in &settings {
+            assert!(matches!(key, AmazonS3ConfigKey::Client(_) | AmazonS3ConfigKey::SkipSignature), "{key:?}");
+        }
+        assert!(settings.iter().any(|(key, value)| *key == AmazonS3ConfigKey::SkipSignature && value == "true"));
+        let (settings, _) = s3_settings(&options.for_foreign(false)).unwrap();
+        assert!(settings.iter().any(|(key, value)| *key == AmazonS3ConfigKey::Token && value == "token"));
+    }
 
     #[test]
     fn clients_of_another_process_are_left_alone() {

@@ -15,6 +15,7 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequest, HttpRequestBody, ReqwestConnector};
 use serde_json::{Value, json};
 
+use super::credentials::no_credentials;
 use super::options::Options;
 use crate::error::{Error, Result};
 
@@ -174,7 +175,11 @@ impl LockTable {
         let target = HeaderValue::from_str(&target).map_err(|e| not_sent(&e))?;
         request.headers_mut().insert("x-amz-target", target);
         request.headers_mut().insert("content-type", HeaderValue::from_static("application/x-amz-json-1.0"));
-        let credential = self.credentials.get_credential().await.map_err(|e| not_sent(&e))?;
+        let credential = self.credentials.get_credential().await.map_err(|e| match no_credentials(&e) {
+            // To ask again is to wait as long again.
+            Some(none) => Failure::Refused(403, "no credentials".into(), none.to_string()),
+            None => not_sent(&e),
+        })?;
         let authorizer = AwsAuthorizer::new(&credential, "dynamodb", &self.region);
         authorizer.try_authorize(&mut request, None).map_err(|e| not_sent(&e))?;
 

@@ -21,6 +21,8 @@ const IN_URI: &AsciiSet = &CONTROLS
     .add(b'%')
     .add(b'?')
     .add(b'#')
+    // What a caller writes so is taken for a pattern.
+    .add(b'*')
     .add(b'"')
     .add(b'<')
     .add(b'>')
@@ -62,6 +64,18 @@ impl Location {
         if uri.trim().is_empty() {
             return Err(Error::invalid("the location is empty; give a path or a URL"));
         }
+        if is_windows_path(uri) {
+            return Err(Error::invalid(
+                "the location is a Windows path, which this system does not know; give the path as it is here (in WSL \
+                 /mnt/c/... for C:\\...), or file:///path",
+            ));
+        }
+        if uri.contains('*') {
+            return Err(Error::invalid(
+                "the location has a '*': deltic opens one table and no pattern of paths; give the folder that holds \
+                 _delta_log. In a URL (file:///path) write %2A if '*' is part of a name",
+            ));
+        }
         match split_scheme(uri) {
             None => Self::local(uri),
             Some((scheme, rest)) => match scheme.as_str() {
@@ -70,10 +84,7 @@ impl Location {
                 "s3" | "s3a" | "gs" | "az" | "adl" | "azure" | "abfs" | "abfss" | "http" | "https" => Self::cloud(uri),
                 other => Err(Error::unsupported(
                     other,
-                    format!(
-                        "deltic has no storage for '{other}:' locations; use a path, or file, s3, s3a, az, abfs, abfss, \
-                         adl, gs, memory, http or https"
-                    ),
+                    format!("deltic has no storage for '{other}:' locations; {}", instead_of(other)),
                 )),
             },
         }
@@ -96,7 +107,11 @@ impl Location {
             }
         }
         let root = format!("/{}", segments.join("/"));
-        Ok(Self { scheme: Scheme::Local, text: root.clone(), base: "file://".into(), root, sas: None })
+        let text = match root.contains('*') {
+            true => format!("file://{}", utf8_percent_encode(&root, IN_URI)),
+            false => root.clone(),
+        };
+        Ok(Self { scheme: Scheme::Local, text, base: "file://".into(), root, sas: None })
     }
 
     fn memory(rest: &str) -> Result<Self> {
@@ -157,6 +172,11 @@ impl Location {
         if !allowed {
             return Err(Error::invalid("the location contains credentials; pass them as options instead"));
         }
+        if matches!(scheme, Scheme::S3 | Scheme::Gcs) && !is_bucket(url.host_str().unwrap_or_default()) {
+            return Err(Error::invalid(
+                "the location's bucket is no name of one: letters, digits, '-', '_' and '.' only",
+            ));
+        }
         let root = path.as_ref().to_owned();
         // Where the bucket stands in the path, the crate's key has one segment less than the URL.
         let in_url = url.path().split('/').filter(|s| !s.is_empty()).count();
@@ -181,7 +201,7 @@ impl Location {
             let there = Self::parse(&encode_uri(reference)).map_err(from_log)?;
             return Ok(match there.base == self.base {
                 true => Target::Here(there.root),
-                false => Target::Elsewhere(there),
+                false => Target::Elsewhere(Box::new(there)),
             });
         }
         if let Some(path) = reference.strip_prefix('/') {
@@ -201,6 +221,33 @@ impl Location {
             (false, false) => format!("{}/{below}", self.root),
         };
         Ok(if local { Target::Local(key) } else { Target::Here(key) })
+    }
+
+    /// The server that the location itself names, where it names one: the settings decide for the others.
+    pub(super) fn server(&self) -> Option<String> {
+        let url = Url::parse(&self.base).ok()?;
+        let names_server = match url.scheme() {
+            "http" | "https" => true,
+            "abfs" | "abfss" | "az" => !url.username().is_empty(),
+            _ => false,
+        };
+        names_server.then(|| format!("{}:{}", url.host_str().unwrap_or_default(), url.port().unwrap_or_default()))
+    }
+
+    /// Account and container of Azure; the account only if the location names it.
+    pub(super) fn container(&self) -> Option<(Option<String>, String)> {
+        let url = Url::parse(&self.base).ok().filter(|_| self.scheme == Scheme::Azure)?;
+        // Accounts of Fabric are others than those of the same name elsewhere.
+        let account = |host: &str| match host.split_once('.')? {
+            (name, "blob.core.windows.net" | "dfs.core.windows.net") => Some(name.to_owned()),
+            _ => Some(host.replace(".dfs.", ".blob.")),
+        };
+        let host = url.host_str().unwrap_or_default();
+        Some(match (url.scheme(), url.username()) {
+            ("https", _) => (account(host), url.path().trim_matches('/').to_owned()),
+            (_, "") => (None, host.to_owned()),
+            (_, container) => (account(host), container.to_owned()),
+        })
     }
 
     /// An absolute path of this machine's disk, which only a table on this machine may name: the log of a table in a
@@ -223,7 +270,7 @@ pub(super) enum Target {
     /// A key below the table's own base.
     Here(String),
     /// Another bucket, container or server.
-    Elsewhere(Location),
+    Elsewhere(Box<Location>),
 }
 
 /// Turns a path as it stands in the log (a percent-encoded URI, relative to the table's root or absolute) into the
@@ -247,6 +294,41 @@ pub fn decode_path(log_path: &str) -> Result<String> {
     let absolute = |path: &str| path.starts_with('/') || split_scheme(path).is_some();
     // What only looks absolute once decoded is relative all the same.
     if absolute(&literal) && !absolute(log_path) { Ok(format!("./{literal}")) } else { Ok(literal) }
+}
+
+/// What to do with a table of a store that deltic does not know.
+fn instead_of(scheme: &str) -> &'static str {
+    match scheme {
+        "dbfs" => {
+            "Databricks keeps the files in a bucket: give its s3://, abfss:// or gs:// location (DESCRIBE DETAIL shows it), \
+             or inside a cluster the path below /dbfs"
+        }
+        "hdfs" | "viewfs" | "webhdfs" | "maprfs" => {
+            "mount the file system (hdfs-fuse, NFS gateway) and give the path, or read it with Spark"
+        }
+        "uc" | "unity" | "glue" | "hive" => {
+            "deltic opens tables by location, not by a catalog's name: give the location"
+        }
+        "wasb" | "wasbs" => "give the location as abfss://container@account.dfs.core.windows.net/path",
+        "s3n" => "give the location as s3://bucket/path",
+        "gcs" => "give the location as gs://bucket/path",
+        "lakefs" => "give the location of its S3 gateway as s3://repository/branch/path, with aws_endpoint",
+        _ => "use a path, or file, s3, s3a, az, abfs, abfss, adl, gs, memory, http or https",
+    }
+}
+
+/// A drive's letter, or a share.
+fn is_windows_path(uri: &str) -> bool {
+    let mut chars = uri.chars();
+    let (first, second, third) = (chars.next(), chars.next(), chars.next());
+    let is_drive = first.is_some_and(|c| c.is_ascii_alphabetic()) && second == Some(':');
+    uri.starts_with("\\\\") || is_drive && matches!(third, Some('\\' | '/'))
+}
+
+/// Whether a name can be a bucket's, and a part of a server's.
+fn is_bucket(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && Url::parse(&format!("https://{name}.example.com")).is_ok()
 }
 
 /// Scheme (in lower case) and the rest after the colon. One letter is a drive and a colon without slash is a name.

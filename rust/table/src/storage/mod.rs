@@ -20,21 +20,27 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::large::Large;
 
+mod answers;
 mod azure_blocks;
 mod connect;
 mod counts;
+mod credentials;
 mod dynamodb;
+mod elsewhere;
 mod in_parts;
 mod local;
 mod location;
+mod names;
 mod options;
 mod pin;
 pub(crate) mod pool;
+mod profile;
 mod ranges;
 mod remote;
+mod settings;
 mod syncing;
 mod turns;
 
@@ -50,8 +56,6 @@ use options::{Options, with_secrets};
 use remote::{Remote, RemoteWriter};
 use turns::Turns;
 
-/// Foreign buckets kept open; a log could name any number of them.
-const FOREIGN_STORES: usize = 64;
 /// Files fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
 
@@ -176,6 +180,37 @@ impl Storage {
         let location = Location::parse(uri)?;
         let options = with_secrets(options, &location);
         Ok((location.text, options))
+    }
+
+    /// Opens the clients that these settings make, and lets them sign requests, none of which is sent: what is wrong with
+    /// settings shows. For tests.
+    #[doc(hidden)]
+    pub async fn rehearse(uri: &str, options: &HashMap<String, String>) -> Result<()> {
+        let storage = Self::open(uri, options)?;
+        let (location, mut options) = (&storage.inner.location, storage.inner.options.clone());
+        if location.scheme == Scheme::Local {
+            return Ok(());
+        }
+        options.offline = true;
+        let remote = Remote::new(location, options, Arc::default());
+        let results = [
+            remote.get("x").await.map(drop),
+            remote.list("_delta_log", "0").await.map(drop),
+            remote.put_if_absent("_delta_log/x", Bytes::from_static(b"{}").into()).await.map(drop),
+        ];
+        // That nothing is there is the answer to expect.
+        let is_other = |e: &Error| !e.is_not_found() && *e.kind() != Kind::Storage { retryable: true };
+        results.into_iter().find(|result| result.as_ref().is_err_and(is_other)).unwrap_or(Ok(()))
+    }
+
+    /// What a literal reference means, without touching it. For tests.
+    #[doc(hidden)]
+    pub fn place_of(&self, reference: &str) -> Result<String> {
+        Ok(match self.inner.location.resolve(reference)? {
+            Target::Local(path) => path,
+            Target::Here(key) => key,
+            Target::Elsewhere(there) => there.text,
+        })
     }
 
     /// The root, normalised: absolute, without a trailing slash, user info, query or secret.
@@ -397,6 +432,15 @@ impl Storage {
         deleted.map_err(|e| self.place(e, path))
     }
 
+    /// Deletes what writers left unfinished directly in a folder of the table, if they last wrote before this time and are
+    /// no more by all appearance; says how many. Only a local disk has such files: elsewhere they are never seen.
+    pub async fn delete_unfinished(&self, dir: &str, before_ms: i64) -> Result<u64> {
+        match self.resolve(dir).map_err(|e| self.place(e, dir))? {
+            (Backend::Local(disk), key, _) => disk.delete_unfinished(key, before_ms).await,
+            (Backend::Remote(_), ..) => Ok(0),
+        }
+    }
+
     fn resolve_file(&self, path: &str) -> Result<(Backend, String)> {
         let resolved = self.resolve(path).and_then(|(backend, key, is_root)| match is_root {
             true => Err(Error::corrupt("the path names a folder, not a file")),
@@ -411,27 +455,21 @@ impl Storage {
         let (backend, key) = match (inner.location.resolve(reference)?, &inner.backend) {
             (Target::Here(key), backend) | (Target::Local(key), backend @ Backend::Local(_)) => (backend.clone(), key),
             (Target::Local(key), Backend::Remote(_)) => {
+                self.allow_foreign("on the local disk")?;
                 let disk = LocalDisk { durable: inner.options.durable, tally: inner.tally.clone() };
                 return Ok((Backend::Local(disk), key.clone(), key == "/"));
             }
-            (Target::Elsewhere(there), _) => {
-                let is_root = there.root.is_empty();
-                return Ok((Backend::Remote(self.foreign(&there)), there.root, is_root));
-            }
+            (Target::Elsewhere(there), backend) => match self.is_same_container(&there) {
+                true => (backend.clone(), there.root),
+                false => {
+                    self.allow_foreign(&format!("at {}", there.base))?;
+                    let is_root = there.root.is_empty();
+                    return Ok((Backend::Remote(self.foreign(&there)), there.root, is_root));
+                }
+            },
         };
         let is_root = key.is_empty() || key == inner.location.root;
         Ok((backend, key, is_root))
-    }
-
-    fn foreign(&self, there: &Location) -> Remote {
-        let inner = &self.inner;
-        let open = || Remote::new(there, inner.options.clone(), inner.tally.clone());
-        // Never waits: a lock that was held when the process forked stays held in the child.
-        let Ok(mut stores) = inner.foreign.try_lock() else { return open() };
-        if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
-            stores.clear();
-        }
-        stores.entry(there.base.clone()).or_insert_with(open).clone()
     }
 
     /// Says where an error happened.

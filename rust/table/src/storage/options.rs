@@ -1,79 +1,32 @@
-//! The options a caller passes along with a location: which keys exist, and which values must stay secret.
+//! The options a caller passes along with a location, checked, and which of their values must stay secret.
 //!
-//! Keys are those of the `object_store` crate (the ones users of other Delta clients know), in any case, plus
-//! `deltic.*`. A key nobody knows is refused: a misspelled credential would otherwise surface as "access denied".
+//! Keys are those of the `object_store` crate (the ones users of other Delta clients know), in any case, plus those in
+//! `names.rs`.
 //!
 //! Invariant: text that leaves through [`Options::redact`] holds no option value, environment credential, user info or
-//! URL query. Proved by `secrets_stay_out_of_texts` in the storage tests.
+//! URL query, and is short and printable. Proved by `secrets_stay_out_of_texts` in the storage tests.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use deltic_protocol::error::mask_urls;
-use object_store::ClientConfigKey;
-use object_store::aws::AmazonS3ConfigKey;
 use object_store::azure::AzureConfigKey;
-use object_store::gcp::GoogleConfigKey;
+use object_store::{BackoffConfig, RetryConfig};
 
 use super::location::Location;
+use super::names::{self, ALLOW_FOREIGN_PATHS, DURABILITY, DYNAMODB, LOG_STORE};
+use super::settings::{self, Form, of_environment, variable};
 use crate::error::{Error, Result};
 
-/// Whether writes to a local disk wait until they would survive a power cut: `full` (default) or `none`.
-const DURABILITY: &str = "deltic.durability";
-/// The environment's word on the same, used when the option is absent.
+/// The environment's word on durability, used when the option is absent.
 const DURABILITY_VARIABLE: &str = "DELTIC_DURABILITY";
+/// The environment's words on turns through DynamoDB, by the names of delta-rs: who shares an environment with it must
+/// not commit beside its turns.
+const LOCKING_VARIABLE: &str = "AWS_S3_LOCKING_PROVIDER";
+const LOCK_TABLE_VARIABLE: &str = "DELTA_DYNAMO_TABLE_NAME";
 
-/// How commits to a table on S3 exclude each other: `conditional` puts (default), or turns taken through `dynamodb`.
-const LOG_STORE: &str = "deltic.s3.log_store";
-/// What the options of the DynamoDB table begin with.
-const DYNAMODB: &str = "deltic.s3.dynamodb.";
 /// The table's name if none is given: that of delta-spark.
 const LOCK_TABLE: &str = "delta_log";
-
-/// Keys to suggest for one that is not known; the crate that knows them all cannot list them.
-const SUGGESTIONS: &[&str] = &[
-    "aws_access_key_id",
-    "aws_secret_access_key",
-    "aws_session_token",
-    "aws_region",
-    "aws_default_region",
-    "aws_endpoint",
-    "aws_endpoint_url",
-    "aws_allow_http",
-    "aws_virtual_hosted_style_request",
-    "aws_conditional_put",
-    "aws_skip_signature",
-    "aws_role_arn",
-    "aws_server_side_encryption",
-    "aws_sse_kms_key_id",
-    "azure_storage_account_name",
-    "azure_storage_account_key",
-    "azure_storage_sas_token",
-    "azure_storage_client_id",
-    "azure_storage_client_secret",
-    "azure_storage_tenant_id",
-    "azure_storage_endpoint",
-    "azure_storage_use_emulator",
-    "azure_use_azure_cli",
-    "google_service_account",
-    "google_service_account_key",
-    "google_application_credentials",
-    "google_bearer_token",
-    "google_skip_signature",
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "timeout",
-    "proxy_url",
-    "user_agent",
-    "deltic.durability",
-    "deltic.s3.log_store",
-    "deltic.s3.dynamodb.table",
-    "deltic.s3.dynamodb.region",
-    "deltic.s3.dynamodb.endpoint",
-    "deltic.s3.dynamodb.access_key_id",
-    "deltic.s3.dynamodb.secret_access_key",
-    "deltic.s3.dynamodb.session_token",
-];
 
 /// Longest piece of a server's answer worth repeating in a message.
 const LONGEST_TEXT: usize = 500;
@@ -89,6 +42,16 @@ pub(super) struct Options {
     pub(super) durable: bool,
     /// Whether commits on S3 take turns through DynamoDB.
     pub(super) takes_turns: bool,
+    /// Whether a log may name files that are not in the table's own store.
+    pub(super) allow_foreign_paths: bool,
+    /// For a store that a log named, not the caller.
+    pub(super) foreign: bool,
+    /// Nothing that lets its bearer in is sent.
+    pub(super) anonymous: bool,
+    /// No request leaves the process.
+    pub(super) offline: bool,
+    /// Secrets that stood in files.
+    found: Arc<OnceLock<Vec<String>>>,
 }
 
 /// The options with the secrets that stood in the URL of a location, which go before.
@@ -101,37 +64,88 @@ pub(super) fn with_secrets(mut given: HashMap<String, String>, location: &Locati
 }
 
 impl Options {
-    /// Checks every key and the values deltic itself understands.
+    /// Checks every key and every value.
     pub(super) fn parse(given: &HashMap<String, String>) -> Result<Self> {
-        let mut pairs: Vec<(String, String)> =
-            given.iter().map(|(key, value)| (key.to_ascii_lowercase(), value.clone())).collect();
-        // Two spellings of one key would otherwise win in the map's order, differently each time.
-        pairs.sort();
-        if let Some(unknown) = pairs.iter().map(|(key, _)| key).find(|key| !is_known(key)) {
-            return Err(Error::invalid(format!(
-                "no storage backend has an option '{unknown}'; did you mean {}?",
-                nearest(unknown).join(" or ")
-            )));
-        }
-        let option = pairs.iter().find(|(key, _)| key == DURABILITY).map(|(_, value)| value.clone());
-        let durable = match option.or_else(|| std::env::var(DURABILITY_VARIABLE).ok()).as_deref() {
+        let pairs = checked(given)?;
+        let option = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let durable = match option(DURABILITY).map(str::to_owned).or_else(|| variable(DURABILITY_VARIABLE)).as_deref() {
             None | Some("full") => true,
             Some("none") => false,
-            Some(other) => {
-                return Err(Error::invalid(format!("{DURABILITY} must be 'full' or 'none', not '{other}'")));
-            }
+            Some(_) => return Err(Error::invalid(format!("{DURABILITY} must be 'full' or 'none'"))),
         };
-        let takes_turns = match pairs.iter().find(|(key, _)| key == LOG_STORE).map(|(_, value)| value.as_str()) {
-            None | Some("conditional") => false,
+        let takes_turns = match option(LOG_STORE) {
+            None => variable(LOCKING_VARIABLE).as_deref() == Some("dynamodb"),
+            Some("conditional") => false,
             Some("dynamodb") => true,
-            Some(other) => {
-                return Err(Error::invalid(format!("{LOG_STORE} must be 'conditional' or 'dynamodb', not '{other}'")));
-            }
+            Some(_) => return Err(Error::invalid(format!("{LOG_STORE} must be 'conditional' or 'dynamodb'"))),
         };
         if let Some((key, _)) = pairs.iter().find(|(key, _)| key.starts_with(DYNAMODB) && !takes_turns) {
             return Err(Error::invalid(format!("{key} needs {LOG_STORE} = 'dynamodb'")));
         }
-        Ok(Self { pairs, durable, takes_turns })
+        let allow_foreign_paths = option(ALLOW_FOREIGN_PATHS) == Some("true");
+        let options = Self {
+            pairs,
+            durable,
+            takes_turns,
+            allow_foreign_paths,
+            foreign: false,
+            anonymous: false,
+            offline: false,
+            found: Arc::default(),
+        };
+        options.retries()?;
+        Ok(options)
+    }
+
+    /// For a store that a log named. `anonymous`: on a server that the log named too.
+    pub(super) fn for_foreign(&self, anonymous: bool) -> Self {
+        Self { takes_turns: false, foreign: true, anonymous, ..self.clone() }
+    }
+
+    /// The value of an option of deltic's own.
+    pub(super) fn own(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// How requests are repeated that may be.
+    pub(super) fn retries(&self) -> Result<RetryConfig> {
+        let mut retry = RetryConfig::default();
+        let duration = |name| self.own(name).and_then(|value| settings::duration(value).ok());
+        if let Some(count) = self.own(names::MAX_RETRIES).and_then(|value| value.parse().ok()) {
+            retry.max_retries = count;
+        }
+        if let Some(longest) = duration(names::RETRY_TIMEOUT) {
+            retry.retry_timeout = longest;
+        }
+        let BackoffConfig { mut init_backoff, mut max_backoff, mut base } = retry.backoff;
+        let (first, longest) = (duration(names::INIT_BACKOFF), duration(names::MAX_BACKOFF));
+        init_backoff = first.unwrap_or(init_backoff.min(longest.unwrap_or(init_backoff)));
+        max_backoff = longest.unwrap_or(max_backoff.max(init_backoff));
+        if let Some(factor) = self.own(names::BACKOFF_BASE).and_then(|value| value.parse().ok()) {
+            base = factor;
+        }
+        if max_backoff < init_backoff {
+            return Err(Error::invalid(format!(
+                "the storage option '{}' must not be less than '{}'",
+                names::MAX_BACKOFF,
+                names::INIT_BACKOFF
+            )));
+        }
+        retry.backoff = BackoffConfig { init_backoff, max_backoff, base };
+        Ok(retry)
+    }
+
+    /// The environment's settings and those of the caller, which go before.
+    pub(super) fn settings<K: std::str::FromStr>(&self, prefix: &str) -> Result<Vec<(K, String)>> {
+        let environment = if self.offline { Vec::new() } else { of_environment::<K>(prefix)? };
+        let environment = environment.into_iter().map(|(key, _, value)| (key, value));
+        Ok(environment.chain(self.keys_of().map(|(key, value): (K, &str)| (key, value.to_owned()))).collect())
+    }
+
+    /// Keeps secrets out of messages that did not come with the options.
+    pub(super) fn keep_secret(&self, secrets: Vec<String>) {
+        // Opening again finds the same ones.
+        let _ = self.found.set(secrets);
     }
 
     /// The value of `deltic.s3.dynamodb.<name>`.
@@ -141,8 +155,8 @@ impl Options {
     }
 
     /// Name of the DynamoDB table.
-    pub(super) fn lock_table(&self) -> &str {
-        self.dynamodb("table").unwrap_or(LOCK_TABLE)
+    pub(super) fn lock_table(&self) -> String {
+        self.dynamodb("table").map_or_else(|| variable(LOCK_TABLE_VARIABLE).unwrap_or(LOCK_TABLE.into()), str::to_owned)
     }
 
     /// The pairs whose keys parse as `K`, in a fixed order.
@@ -150,18 +164,25 @@ impl Options {
         self.pairs.iter().filter_map(|(key, value)| Some((key.parse().ok()?, value.as_str())))
     }
 
-    /// `text` without credentials, and short enough for a message.
+    /// `text` without credentials and control characters, and short enough for a message.
     pub(super) fn redact(&self, text: &str) -> String {
-        let mut text = mask_urls(condense(text));
-        for name in ["sig=", "signature=", "token=", "credential=", "bearer ", "basic "] {
+        let mut text = mask_urls(printable(condense(text)));
+        for name in ["sig=", "signature=", "token=", "credential=", "password=", "secret=", "bearer ", "basic "] {
             text = mask_after(&text, name);
+        }
+        for name in ["token", "secret", "password", "key"] {
+            for form in [format!("{name}\":\""), format!("{name}\": \"")] {
+                text = mask_after(&text, &form);
+            }
         }
         let from_environment = std::env::vars_os().filter_map(|(key, value)| {
             let key = key.to_str()?.to_ascii_lowercase();
             let cloud = ["aws_", "azure_", "google_"].iter().any(|prefix| key.starts_with(prefix));
-            cloud.then_some((key, value.to_str()?.to_owned()))
+            cloud.then_some((key, value.to_str()?.trim().to_owned()))
         });
-        for (_, value) in self.pairs.iter().cloned().chain(from_environment).filter(|(key, _)| is_secret(key)) {
+        let given = self.pairs.iter().cloned().chain(from_environment).filter(|(key, _)| is_secret(key));
+        let found = self.found.get().into_iter().flatten().cloned();
+        for value in given.map(|(_, value)| value).chain(found) {
             for form in forms(&value).into_iter().filter(|form| form.len() >= SHORTEST_SECRET) {
                 text = text.replace(&form, "***");
             }
@@ -175,20 +196,50 @@ impl Options {
     }
 }
 
-fn is_known(key: &str) -> bool {
-    (key.starts_with("deltic.") && SUGGESTIONS.contains(&key))
-        || key.parse::<AmazonS3ConfigKey>().is_ok()
-        || key.parse::<AzureConfigKey>().is_ok()
-        || key.parse::<GoogleConfigKey>().is_ok()
-        || key.parse::<ClientConfigKey>().is_ok()
+/// The options by deltic's names, in a fixed order, without those that are empty or change nothing.
+fn checked(given: &HashMap<String, String>) -> Result<Vec<(String, String)>> {
+    let mut given: Vec<(String, &str)> =
+        given.iter().map(|(key, value)| (key.trim().to_ascii_lowercase(), value.as_str())).collect();
+    // Two spellings of one key would otherwise win in the map's order, differently each time.
+    given.sort();
+    let mut pairs = Vec::with_capacity(given.len());
+    for (key, value) in given {
+        let name = names::canonical(&key);
+        if !names::is_known(name) {
+            return Err(names::unknown(&key));
+        }
+        let forms: Vec<Form> = match names::own_form(name) {
+            Some(form) => vec![form],
+            None => settings::forms(name),
+        };
+        let value = settings::check(&key, value, &forms)?;
+        if let Some(value) = value.filter(|_| !names::is_without_effect(name)) {
+            pairs.push((name.to_owned(), value));
+        }
+    }
+    pairs.sort();
+    Ok(pairs)
+}
+
+/// Line ends and other control characters, and those that turn text around, as blanks; a page of HTML as that.
+fn printable(text: String) -> String {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    let mut text: String = text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect();
+    let lower = text.to_ascii_lowercase();
+    if let Some(start) = ["<!doctype html", "<html"].iter().filter_map(|tag| lower.find(tag)).min() {
+        text.truncate(start);
+        text.push_str("(a page of HTML)");
+    }
+    text
 }
 
 fn is_secret(key: &str) -> bool {
     let words = ["secret", "token", "key", "password", "sas", "credential", "proxy_url", "service_account"];
-    !key.ends_with("_enabled") && words.iter().any(|word| key.contains(word))
+    !["_enabled", "_file"].iter().any(|end| key.ends_with(end)) && words.iter().any(|word| key.contains(word))
 }
 
-/// The ways in which a server may repeat a secret: as it is, encoded, and the signature of a shared access token alone.
+/// The ways in which a message may repeat a secret: as it is, encoded, the signature of a shared access token alone, and
+/// what is in a key that is a JSON object.
 fn forms(secret: &str) -> Vec<String> {
     let encoded = percent_encoding::utf8_percent_encode(secret, percent_encoding::NON_ALPHANUMERIC).to_string();
     let mut forms = vec![secret.to_owned(), encoded];
@@ -196,35 +247,12 @@ fn forms(secret: &str) -> Vec<String> {
         forms.push(percent_encoding::percent_decode_str(signature).decode_utf8_lossy().into_owned());
         forms.push(signature.to_owned());
     }
-    forms
-}
-
-/// The three known keys that take the fewest edits.
-fn nearest(key: &str) -> Vec<String> {
-    // Distance is quadratic in the length; no real key is longer.
-    let key: String = key.chars().take(64).collect();
-    let mut known: Vec<&str> = SUGGESTIONS.to_vec();
-    known.sort_by_key(|candidate| edits(&key, candidate));
-    known.into_iter().take(3).map(|candidate| format!("'{candidate}'")).collect()
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (slot, y) in row.iter_mut().skip(1).zip(b.chars()) {
-            let cost = (diagonal + usize::from(x != y)).min(left + 1).min(*slot + 1);
-            diagonal = *slot;
-            *slot = cost;
-            left = cost;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
+    if secret.starts_with('{')
+        && let Ok(key) = serde_json::from_str::<HashMap<String, serde_json::Value>>(secret)
+    {
+        forms.extend(key.into_values().filter_map(|value| value.as_str().map(str::to_owned)));
     }
-    row.last().copied().unwrap_or(0)
+    forms
 }
 
 /// The code and message of a store's XML answer, which may otherwise echo the whole signed request.

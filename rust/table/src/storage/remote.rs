@@ -22,8 +22,10 @@ use object_store::{
     WriteMultipart,
 };
 
-use super::connect::{Clients, Slot, refusal};
+use super::answers::refusal;
+use super::connect::{Clients, Slot};
 use super::counts::Tally;
+use super::credentials::no_credentials;
 use super::location::{Location, Scheme};
 use super::options::Options;
 use super::pin::{Identity, Pin};
@@ -75,6 +77,8 @@ pub(super) enum Finding {
     NotSent,
     /// The key cannot be expressed, so nothing was sent.
     BadKey,
+    /// There is nothing to sign a request with, so nothing was sent.
+    NoCredentials,
     /// Anything may have happened.
     Nothing,
 }
@@ -350,7 +354,8 @@ impl Remote {
             | Finding::OutOfRange
             | Finding::Refused(_)
             | Finding::NotSent
-            | Finding::BadKey => Err(self.fail("write", error)),
+            | Finding::BadKey
+            | Finding::NoCredentials => Err(self.fail("write", error)),
         }
     }
 
@@ -381,6 +386,13 @@ impl Remote {
                 format!("{place} does not allow to {action}; check the credentials and their permissions"),
             ),
             Finding::BadKey => return Error::corrupt("the path cannot be a key of an object store"),
+            Finding::NoCredentials => {
+                let why = no_credentials(&error).map(ToString::to_string).unwrap_or_default();
+                return Error::storage(
+                    false,
+                    format!("no credentials found for {place}: {}", self.inner.options.redact(&why)),
+                );
+            }
             Finding::Unsupported => Error::unsupported(action, format!("{place} cannot {action} this way")),
             Finding::NotSent => {
                 Error::storage(true, format!("no connection to {place}; check the endpoint and the network"))
@@ -524,6 +536,9 @@ pub(super) fn is_precondition(error: &StoreError) -> bool {
 }
 
 pub(super) fn finding(error: &StoreError) -> Finding {
+    if no_credentials(error).is_some() {
+        return Finding::NoCredentials;
+    }
     match error {
         StoreError::NotFound { .. } => return Finding::Missing,
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => return Finding::Taken,

@@ -1,0 +1,38 @@
+//! Names of places: the first line of the input is a table's location, each other one a path as it stands in a log.
+//!
+//! A location names the same place as its normal form does. A path that is not absolute stays in the table, and one that
+//! is percent-encoded throughout decodes to what it was.
+
+use std::collections::HashMap;
+
+use deltic_table::storage::{Storage, decode_path};
+
+/// Paths read at most.
+const PATHS: usize = 8;
+
+pub(crate) fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut lines = text.split('\n');
+    let open = |uri: &str| Storage::open(uri, &HashMap::new());
+    let Ok(storage) = open(lines.next().unwrap_or_default()) else { return };
+    let again = open(storage.location()).expect("a normal form is a location");
+    assert_eq!(again.location(), storage.location());
+    let root = storage.place_of("").unwrap();
+    assert_eq!(again.place_of("").unwrap(), root);
+    let below = if root.is_empty() || root == "/" { root.clone() } else { format!("{root}/") };
+    for path in lines.take(PATHS) {
+        let encoded: String = path.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        if let Ok(decoded) = decode_path(&encoded) {
+            assert!(decoded == path || decoded == format!("./{path}"), "{path:?} became {decoded:?}");
+            // However it looks, it is no absolute one.
+            if let Ok(place) = storage.place_of(&decoded) {
+                assert!(place == root || place.starts_with(&below), "{place:?} is not below {root:?}");
+            }
+        }
+        let Ok(literal) = decode_path(path) else { continue };
+        let Ok(place) = storage.place_of(&literal) else { continue };
+        assert_eq!(again.place_of(&literal).unwrap(), place);
+        let is_absolute = literal.starts_with('/') || literal.contains(":/");
+        assert!(is_absolute || place == root || place.starts_with(&below), "{place:?} is not below {root:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! What servers answer, as it reaches the store crate.
+//!
+//! Refusals become [`Refusal`], a type that can be told from a lost connection without reading messages. Of what a server
+//! says in a failure only the beginning is read. Proved by `refusals` and `bodies_of_failures` in the storage tests.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures::stream::StreamExt;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    ReqwestConnector,
+};
+use url::Url;
+
+use super::options::Options;
+
+/// So much of a failure is read.
+const LONGEST_BODY: usize = 16 * 1024;
+
+/// A server's answer that it did not do what it was asked.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    body: String,
+}
+
+impl Refusal {
+    /// Whether the answer has this code.
+    pub(super) fn names(&self, code: &str) -> bool {
+        self.body.contains(code)
+    }
+}
+
+/// The answer behind an error.
+pub(super) fn refusal(error: &object_store::Error) -> Option<&Refusal> {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(refusal) = cause.downcast_ref() {
+            return Some(refusal);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered with status {}: {}", self.status, self.body)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Turns answers that the library would pass on as text into [`Refusal`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Connector {
+    /// Also those that the library repeats, for a client that repeats nothing.
+    every_failure: bool,
+    /// Answers every request with 404, and sends none.
+    offline: bool,
+}
+
+impl Connector {
+    pub(super) fn new(options: &Options, every_failure: bool) -> Self {
+        Self { every_failure, offline: options.offline }
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Service { client, every_failure: self.every_failure, offline: self.offline }))
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    client: HttpClient,
+    every_failure: bool,
+    offline: bool,
+}
+
+/// The address of a request is none.
+#[derive(Debug)]
+struct NoAddress;
+
+impl fmt::Display for NoAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the settings make no valid URL")
+    }
+}
+
+impl std::error::Error for NoAddress {}
+
+pub(super) type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+
+impl HttpService for Service {
+    fn call<'life, 'answer>(&'life self, request: HttpRequest) -> Answer<'answer>
+    where
+        'life: 'answer,
+        Self: 'answer,
+    {
+        Box::pin(async move {
+            // The library panics on a URL that it cannot read again.
+            if Url::parse(&request.uri().to_string()).is_err() {
+                return Err(HttpError::new(HttpErrorKind::Unknown, NoAddress));
+            }
+            if self.offline {
+                let mut response = HttpResponse::new(Bytes::new().into());
+                *response.status_mut() =
+                    404_u16.try_into().map_err(|_| HttpError::new(HttpErrorKind::Unknown, NoAddress))?;
+                return Ok(response);
+            }
+            let response = self.client.execute(request).await?;
+            let status = response.status().as_u16();
+            if status < 400 {
+                return Ok(response);
+            }
+            let refused = match status {
+                // The library gives these a meaning of their own.
+                404 | 409 | 412 => false,
+                // These it repeats.
+                408 | 429 | 500..=599 => self.every_failure,
+                _ => status < 500,
+            };
+            let (parts, body) = response.into_parts();
+            let body = beginning(body).await;
+            if !refused {
+                return Ok(HttpResponse::from_parts(parts, body.into()));
+            }
+            let body = String::from_utf8_lossy(&body).into_owned();
+            Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }))
+        })
+    }
+}
+
+/// What a failure begins with: enough for a message, however much there is.
+async fn beginning(body: HttpResponseBody) -> Bytes {
+    let (mut pieces, mut read) = (body.bytes_stream(), Vec::new());
+    while read.len() < LONGEST_BODY
+        && let Some(Ok(piece)) = pieces.next().await
+    {
+        read.extend_from_slice(piece.get(..piece.len().min(LONGEST_BODY - read.len())).unwrap_or_default());
+    }
+    read.into()
+}

@@ -1,0 +1,114 @@
+//! Credentials that have to be fetched: within a bounded time, fit for a header, or an error that says where was looked.
+//!
+//! Without keys the store crate asks the metadata service of a cloud's machines. Where nobody answers it would go on for
+//! minutes, and say in the end that something could not be listed.
+//!
+//! Proved by `a_silent_metadata_service_is_not_waited_for` in the storage tests.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::AwsCredential;
+use object_store::azure::AzureCredential;
+use object_store::gcp::GcpCredential;
+use object_store::{CredentialProvider, Error as StoreError};
+
+use super::settings::is_ascii;
+
+/// How long a service of the own machine may take, which answers at once if there is one.
+pub(super) const NEAR: Duration = Duration::from_millis(4500);
+/// How long a service elsewhere may take, which somebody configured.
+pub(super) const FAR: Duration = Duration::from_secs(30);
+
+/// Nobody had credentials.
+#[derive(Debug)]
+pub(super) struct NoCredentials(String);
+
+impl fmt::Display for NoCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoCredentials {}
+
+/// What is wrong with the credentials behind an error, if that is what it is about.
+pub(super) fn no_credentials(error: &StoreError) -> Option<&NoCredentials> {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(found) = cause.downcast_ref() {
+            return Some(found);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+/// A credential that goes into headers.
+pub(super) trait Sendable {
+    fn is_sendable(&self) -> bool;
+}
+
+impl Sendable for AwsCredential {
+    fn is_sendable(&self) -> bool {
+        is_ascii(&self.key_id) && is_ascii(&self.secret_key) && self.token.as_deref().is_none_or(is_ascii)
+    }
+}
+
+impl Sendable for AzureCredential {
+    fn is_sendable(&self) -> bool {
+        match self {
+            Self::BearerToken(token) => is_ascii(token),
+            Self::SASToken(_) | Self::AccessKey(_) => true,
+        }
+    }
+}
+
+impl Sendable for GcpCredential {
+    fn is_sendable(&self) -> bool {
+        is_ascii(&self.bearer)
+    }
+}
+
+/// Fetches as `inner` does.
+pub(super) struct Fetched<T> {
+    pub(super) inner: Arc<dyn CredentialProvider<Credential = T>>,
+    pub(super) within: Duration,
+    /// Where was looked, and what to do.
+    pub(super) looked_at: &'static str,
+}
+
+/// Without the credentials.
+impl<T> fmt::Debug for Fetched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fetched")
+    }
+}
+
+type Found<'a, T> = Pin<Box<dyn Future<Output = object_store::Result<Arc<T>>> + Send + 'a>>;
+
+impl<T: Sendable + Send + Sync + 'static> CredentialProvider for Fetched<T> {
+    type Credential = T;
+
+    fn get_credential<'life, 'found>(&'life self) -> Found<'found, T>
+    where
+        'life: 'found,
+        Self: 'found,
+    {
+        Box::pin(async move {
+            let none =
+                |why: String| StoreError::Unauthenticated { path: String::new(), source: Box::new(NoCredentials(why)) };
+            let looked_at = self.looked_at;
+            match tokio::time::timeout(self.within, self.inner.get_credential()).await {
+                Ok(Ok(credential)) if credential.is_sendable() => Ok(credential),
+                Ok(Ok(_)) => Err(none("the credentials have a character in them that cannot be sent".into())),
+                Ok(Err(error)) => Err(none(format!("{looked_at} ({error})"))),
+                Err(_) => Err(none(format!("{looked_at} (no answer within {} s)", self.within.as_secs_f32()))),
+            }
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! Files that a log names outside of the table's own store.
+//!
+//! Whoever writes a log could send its readers to any address, in their own network too, and have their credentials. So
+//! nobody is asked unless the caller allows it, and then credentials go to no server that the log names.
+//!
+//! Proved by the tests in `tests/rust/table/storage/foreign.rs`. PROTOCOL.md: "Add File and Remove File" (path).
+
+use deltic_protocol::error::mask_urls;
+use object_store::azure::AzureConfigKey;
+
+use super::Storage;
+use super::location::{Location, Scheme};
+use super::names::ALLOW_FOREIGN_PATHS;
+use super::remote::Remote;
+use crate::error::{Error, Result};
+
+/// Foreign buckets kept open; a log could name any number of them.
+const FOREIGN_STORES: usize = 64;
+
+impl Storage {
+    /// # Errors
+    /// `Unsupported` unless the caller allows it.
+    pub(super) fn allow_foreign(&self, place: &str) -> Result<()> {
+        if self.inner.options.allow_foreign_paths {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "path outside of the table's store",
+            format!(
+                "the table's log names a file {}, which is not the store that the table is in; deltic follows such a \
+                 path only with the storage option {ALLOW_FOREIGN_PATHS} = 'true': set it if you trust whoever writes to \
+                 the table (a shallow clone has such paths)",
+                mask_urls(place.to_owned())
+            ),
+        ))
+    }
+
+    /// The account of Azure that a location is in: its own, or that of the settings.
+    fn account(&self, location: &Location) -> Option<String> {
+        let settings = || self.inner.options.settings::<AzureConfigKey>("AZURE_").ok();
+        let named = location.container().and_then(|(account, _)| account);
+        named.or_else(|| Some(settings()?.into_iter().rfind(|(key, _)| *key == AzureConfigKey::AccountName)?.1))
+    }
+
+    /// One container of Azure can be named in several ways.
+    pub(super) fn is_same_container(&self, there: &Location) -> bool {
+        let ours = &self.inner.location;
+        match (ours.container(), there.container()) {
+            (Some((_, ours_name)), Some((_, name))) => {
+                ours_name == name && self.account(ours).is_some_and(|account| self.account(there) == Some(account))
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn foreign(&self, there: &Location) -> Remote {
+        let inner = &self.inner;
+        // Credentials go to the server of the table and to those that the caller's settings name, to no other.
+        let is_known_server = match (there.server(), there.scheme) {
+            (None, _) => true,
+            (Some(_), Scheme::Azure) => {
+                self.account(&inner.location).is_some_and(|account| self.account(there) == Some(account))
+            }
+            (server, _) => server == inner.location.server(),
+        };
+        let open = || Remote::new(there, inner.options.for_foreign(!is_known_server), inner.tally.clone());
+        // Never waits: a lock that was held when the process forked stays held in the child.
+        let Ok(mut stores) = inner.foreign.try_lock() else { return open() };
+        if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
+            stores.clear();
+        }
+        stores.entry(there.base.clone()).or_insert_with(open).clone()
+    }
+}
