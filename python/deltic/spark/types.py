@@ -3,8 +3,9 @@
 A type that is not on the list is refused by column and type, at every depth. Nothing is carried as what it does not
 mean: a vector as a struct, a geometry as two binaries, a collated string as one that compares byte by byte.
 
-Of a column's metadata, comments, the lengths of CHAR and VARCHAR and the user's own keys are carried; what defines a
-table (defaults, identities, generated columns, `delta.*`) is not, for a DataFrame is rows and no definition.
+Of a DataFrame's column metadata, comments and the lengths of CHAR and VARCHAR go to a table: a DataFrame is rows and no
+definition. Of a table's, all that a user may have put there goes to Spark, and what defines the table stays behind:
+defaults, identities, generated columns, `delta.*`.
 PROTOCOL.md: "Schema Serialization Format", "Primitive Types".
 """
 
@@ -47,6 +48,7 @@ __all__ = ["ROW_TRACKING", "to_arrow", "to_spark"]
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
+_DESCRIBES = ("comment", CHAR_VARCHAR)
 _COLLATIONS = "__COLLATIONS"
 ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
 """Columns that a table has besides those of its schema, where row tracking is enabled."""
@@ -126,12 +128,10 @@ def to_arrow(schema: StructType, *, voids: bool = False) -> pa.Schema:
 
 def _arrow_field(field: StructField, inside: str, voids: bool) -> pa.Field:
     place = f"{inside}.{field.name}" if inside else field.name
-    metadata = _carried(field.metadata)
+    metadata = {key: value for key, value in _carried(field.metadata).items() if key in _DESCRIBES}
     if not inside and _has_length(field.dataType):
         metadata[CHAR_VARCHAR] = field.dataType.simpleString()
-    kind = _arrow_type(field.dataType, place, voids)
-    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
-    return pa.field(field.name, kind, field.nullable, plain or None)
+    return pa.field(field.name, _arrow_type(field.dataType, place, voids), field.nullable, metadata or None)
 
 
 def _arrow_type(kind: DataType, place: str, voids: bool) -> pa.DataType:
@@ -179,12 +179,12 @@ def _has_length(kind: DataType) -> bool:
 
 
 def _carried(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of a column's metadata, what goes along with its rows."""
+    """Of a column's metadata, what does not define a table."""
     kept = dict(metadata or {})
     for key in list(kept):
         if key != CHAR_VARCHAR and (key in _DEFINITIONS or key.startswith(_DEFINITION_PREFIXES)):
             del kept[key]
-    for key in ("comment", CHAR_VARCHAR):  # Spark takes them for strings without a look.
+    for key in _DESCRIBES:  # Spark takes them for strings without a look.
         if key in kept and not isinstance(kept[key], str):
             del kept[key]
     return kept
