@@ -20,7 +20,7 @@ from deltic.arguments import whole
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
-from deltic.spark.types import to_spark
+from deltic.spark.types import to_spark, without_chars
 from deltic.table import Table
 
 __all__ = ["read"]
@@ -82,7 +82,8 @@ def read(
     `.select()` and `.where()` on the DataFrame are Spark's, after everything was read. What is read is logged by
     Python's `logging`, at the level INFO of `deltic.spark`. `partitions` is the most Spark partitions to make; by
     default one for each core, more for large scans. A file is never divided: one large file is one Spark task. Comments
-    and other metadata of the columns are in `df.schema`.
+    and other metadata of the columns are in `df.schema`; a CHAR is a STRING, as it is stored, for Spark pads only what
+    `format("deltic")` reads.
 
     Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, `UnsupportedFeatureError` for a column that
     Spark cannot be given as what it is (variants, geometries, collated strings, user-defined types), and
@@ -97,7 +98,7 @@ def read(
     table = shared(uri, storage_options)
     snapshot = table.snapshot(version, timestamp)
     plan = snapshot.plan(columns, filter)
-    schema = to_spark(snapshot, plan.schema.names)
+    schema = without_chars(to_spark(snapshot, plan.schema.names))
     log_plan(snapshot, plan, filter)
     if plan.files_kept == 0:
         return spark.createDataFrame([], schema)

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.snapshot import Snapshot
 
-__all__ = ["ROW_TRACKING", "to_arrow", "to_spark"]
+__all__ = ["ROW_TRACKING", "to_arrow", "to_spark", "without_chars"]
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
@@ -89,6 +89,7 @@ _TO_SPARK: dict[str, DataType] = {
     **dict.fromkeys(("void", "null"), NullType()),
 }
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)")
+_CHAR = re.compile(r"(?<!var)char\(", re.IGNORECASE)
 _LENGTH = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
 
 _ADVICE = {
@@ -198,6 +199,20 @@ def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
     table = {field["name"]: field for field in json.loads(snapshot.metadata["schemaString"])["fields"]}
     ids = {name: StructField(name, LongType()) for name in ROW_TRACKING if name not in table}
     return StructType([ids.get(name) or _spark_field(table[name], "") for name in names])
+
+
+def without_chars(schema: StructType) -> StructType:
+    """The schema with its CHAR columns as STRING.
+
+    Spark pads what it compares with a CHAR, and pads the values only where they come from a relation.
+    """
+    fields = []
+    for field in schema.fields:
+        kept = dict(field.metadata or {})
+        if _CHAR.search(kept.get(CHAR_VARCHAR, "")):
+            del kept[CHAR_VARCHAR]
+        fields.append(StructField(field.name, field.dataType, field.nullable, kept))
+    return StructType(fields)
 
 
 def _spark_field(field: Mapping[str, Any], inside: str) -> StructField:

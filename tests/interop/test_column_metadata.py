@@ -1,0 +1,67 @@
+"""Comments and lengths of strings, between DataFrames of deltic and of delta-spark."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+import deltic
+import deltic.spark
+
+NAMED = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def described(spark: SparkSession, name: str) -> dict[str, tuple[str, str | None]]:
+    """Types and comments of the columns, as SQL tells them."""
+    found = spark.sql(f"DESCRIBE {name}").select("col_name", "data_type", "comment").collect()
+    return {row.col_name: (row.data_type, row.comment or None) for row in found}
+
+
+def test_delta_spark_describes_what_deltic_wrote(spark: SparkSession, uri: str) -> None:
+    schema = T.StructType(
+        [
+            T.StructField("id", T.LongType(), True, {"comment": "the key, ключ"}),
+            T.StructField("name", T.StringType(), True, {NAMED: "varchar(4)", "comment": "short"}),
+            T.StructField("s", T.StructType([T.StructField("x", T.IntegerType(), True, {"comment": "inside"})])),
+        ]
+    )
+    deltic.spark.write(spark.createDataFrame([(1, "ab", (2,))], schema), uri)
+    told = described(spark, f"delta.`{uri}`")
+    assert told["id"] == ("bigint", "the key, ключ")
+    assert told["name"][1] == "short"
+    theirs = spark.read.format("delta").load(uri)
+    assert theirs.schema["name"].metadata == {NAMED: "varchar(4)", "comment": "short"}
+    assert theirs.schema["s"].dataType.fields[0].metadata == {"comment": "inside"}  # type: ignore[attr-defined]
+    with pytest.raises(Exception, match=r"EXCEED_CHAR_VARCHAR_LIMIT|EXCEED_LIMIT_LENGTH"):
+        spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2, 'too long', NULL)")
+    spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2, 'cd', NULL)")
+    assert sorted(row.name for row in deltic.spark.read(spark, uri).collect()) == ["ab", "cd"]
+
+
+def test_deltic_describes_what_delta_spark_made(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    spark.sql(
+        f"CREATE TABLE delta.`{uri}` (id BIGINT COMMENT 'the key, ключ', name VARCHAR(4), "
+        "code CHAR(3) COMMENT 'padded', s STRUCT<x: INT COMMENT 'inside'>, codes ARRAY<VARCHAR(2)>) USING delta"
+    )
+    spark.sql(f"INSERT INTO delta.`{uri}` VALUES (1, 'ab', 'c', named_struct('x', 2), array('d'))")
+    theirs = spark.read.format("delta").load(uri)
+    deltic.spark.register(spark)
+    spark.sql(f"CREATE TEMPORARY VIEW described USING deltic OPTIONS (path '{uri}')")
+    for frame in (spark.read.format("deltic").load(uri), spark.table("described")):
+        assert frame.schema == theirs.schema
+        assert frame.collect() == theirs.collect()
+        assert frame.where("code = 'c'").count() == theirs.where("code = 'c'").count() == 1
+    # Spark pads what it compares with a CHAR, and pads the column only where it reads it: here it is a STRING.
+    ours = deltic.spark.read(spark, uri)
+    assert ours.schema["code"].metadata == {"comment": "padded"}
+    assert [field for field in ours.schema if field.name != "code"] == [
+        field for field in theirs.schema if field.name != "code"
+    ]
+    assert ours.where("code = 'c'").count() == 1
+    assert [row.code.rstrip() for row in ours.collect()] == ["c"]
+    # And on into a table of deltic's, which delta-spark describes as it describes its own.
+    copy = str(tmp_path / "copy")
+    deltic.spark.write(spark.read.format("deltic").load(uri), copy)
+    assert described(spark, f"delta.`{copy}`") == described(spark, f"delta.`{uri}`")
+    spark.sql("DROP VIEW described")
