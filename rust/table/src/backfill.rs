@@ -125,7 +125,7 @@ fn push_all(adds: &AddBatch, rows: impl Iterator<Item = usize>, actions: &mut Ac
         if actions.num_added() >= most {
             break;
         }
-        let mut add = adds.add(row)?;
+        let mut add = adds.sized_add(row)?;
         let completed = printed.as_ref().filter(|stats| stats.is_valid(row)).map(|stats| stats.value(row).to_owned());
         add.stats = add.stats.or(completed);
         add.data_change = false;

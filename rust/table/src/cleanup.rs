@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use deltic_protocol::feature;
 use deltic_protocol::log::expired::{Expired, expired};
 use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, LogName, SIDECARS_DIR};
-use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
+use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use deltic_protocol::property::Properties;
 
 use crate::checkpoint::read::OpenCheckpoint;
@@ -46,7 +46,7 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
     let before = start_of_day(now_ms.saturating_sub(properties.log_retention()?));
     let newest_expired = match Timeline::load(storage).await?.until(before).await {
         Ok(version) => version,
-        Err(e) if e.is_not_found() => return Ok(0),
+        Err(e) if e.is_version_not_found() => return Ok(0),
         Err(e) => return Err(e),
     };
     let listing = log_reader::list(storage, 0).await?;
@@ -56,14 +56,12 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
         if kept_from < properties.checkpoint_protection()? {
             return Ok(0);
         }
-        let gone: HashSet<&str> = files.iter().map(|file| file.file_name.as_str()).collect();
-        let left: Vec<&LogFile> = listing.iter().filter(|file| !gone.contains(file.file_name.as_str())).collect();
         for file in &files {
             storage.delete(&log_path(&file.file_name)).await?;
             removed += 1;
         }
         if feature::supported(protocol).contains("v2Checkpoint") {
-            removed += clean_sidecars(storage, &left, now_ms).await?;
+            removed += clean_sidecars(storage, now_ms).await?;
         }
     }
     Ok(removed)
@@ -74,9 +72,17 @@ fn start_of_day(time_ms: i64) -> i64 {
 }
 
 /// Removes sidecars that no checkpoint names and that are too old to belong to one that is being written.
-async fn clean_sidecars(storage: &Storage, left: &[&LogFile], now_ms: i64) -> Result<u64> {
+///
+/// The checkpoints are listed after the sidecars: one that was written meanwhile may name sidecars that are old.
+async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
+    let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
+    let mut sidecars = storage.list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await?;
+    sidecars.retain(|sidecar| sidecar.modified_ms < oldest_kept);
+    if sidecars.is_empty() {
+        return Ok(0);
+    }
     let mut named = HashSet::new();
-    for file in left {
+    for file in log_reader::list(storage, 0).await?.iter().filter(|file| file.size > 0) {
         let kind = match &file.name {
             LogName::CheckpointClassic { .. } => CheckpointKind::Classic,
             LogName::CheckpointUuid { format: CheckpointFormat::Json, .. } => {
@@ -91,14 +97,13 @@ async fn clean_sidecars(storage: &Storage, left: &[&LogFile], now_ms: i64) -> Re
             | LogName::Checksum { .. }
             | LogName::CheckpointMultiPart { .. } => continue,
         };
-        let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![(*file).clone()] };
+        let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] };
         let open = OpenCheckpoint::open(storage, &checkpoint).await?;
         named.extend(open.sidecars().iter().map(|(path, _)| file_name(path).to_owned()));
     }
-    let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
     let mut removed = 0;
-    for sidecar in storage.list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await? {
-        if sidecar.modified_ms < oldest_kept && !named.contains(file_name(&sidecar.path)) {
+    for sidecar in sidecars {
+        if !named.contains(file_name(&sidecar.path)) {
             storage.delete(&sidecar.path).await?;
             removed += 1;
         }

@@ -90,7 +90,7 @@ fn print(tail: &Tail, end: u64) -> Result<Lines> {
     let table = protocol.map(Action::Protocol).into_iter().chain(metadata.map(Action::Metadata));
     table.chain(txns).chain(said).try_for_each(|action| lines.push(&action))?;
     for adds in &tail.live {
-        (0..adds.len()).try_for_each(|row| lines.push(&Action::Add(adds.add(row)?)))?;
+        (0..adds.len()).try_for_each(|row| lines.push(&Action::Add(adds.sized_add(row)?)))?;
     }
     for rows in &tail.tombstones {
         tombstones(rows, end)?.into_iter().try_for_each(|remove| lines.push(&Action::Remove(remove)))?;
@@ -120,6 +120,7 @@ fn tombstones(rows: &RecordBatch, end: u64) -> Result<Vec<Remove>> {
             extended_file_metadata: flag("extendedFileMetadata", row),
             partition_values: has_values.then_some(file.partition_values),
             size: number("size", row),
+            tags: file.tags,
             deletion_vector: file.deletion_vector,
             base_row_id: file.base_row_id,
             default_row_commit_version: file.default_row_commit_version,

@@ -234,7 +234,11 @@ fn whole_numbers_may_have_a_fraction_of_zero_or_an_exponent() {
         r#"{"remove":{"path":"a","dataChange":true,"deletionTimestamp":1.6e12}}"#,
         &[r#"remove {"path":"a","deletionTimestamp":1600000000000,"dataChange":true}"#],
     );
-    for wrong in ["1.5", "1e300", "9223372036854775808", "-9223372036854775809", "\"1\"", "true", "[]"] {
+    // As others read them: cut off, and out of a string.
+    for loose in ["1.5", "1.999", "\"1\"", "\" 1 \""] {
+        check(&ADD.replace(r#""size":1"#, &format!(r#""size":{loose}"#)), &[ADDED]);
+    }
+    for wrong in ["1e300", "1e19", "9223372036854775808", "-9223372036854775809", "\"1.0\"", "\"x\"", "true", "[]"] {
         check_corrupt(ADD.replace(r#""size":1"#, &format!(r#""size":{wrong}"#)), "line 1");
     }
 }
@@ -326,7 +330,7 @@ fn commit_info_tells_what_there_is() {
     assert_eq!((info.timestamp(), info.in_commit_timestamp(), info.txn_id()), (Some(5), Some(6), Some("t")));
     assert!(info.is_blind_append());
     let info = of(r#"{"timestamp":"5","inCommitTimestamp":1.5,"txnId":7,"isBlindAppend":"true"}"#);
-    assert_eq!((info.timestamp(), info.in_commit_timestamp(), info.txn_id()), (None, None, None));
+    assert_eq!((info.timestamp(), info.in_commit_timestamp(), info.txn_id()), (Some(5), Some(1), None));
     assert!(!info.is_blind_append());
 }
 

@@ -227,6 +227,20 @@ impl AddBatch {
         self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
     }
 
+    /// As [`AddBatch::add`], of a file that goes into the log again.
+    ///
+    /// # Errors
+    /// `Corrupt` if the log does not say its size: any number in its place would be taken for the size.
+    pub fn sized_add(&self, row: usize) -> Result<Add> {
+        match self.size().is_some_and(|sizes| sizes.is_valid(row)) {
+            true => self.add(row),
+            false => {
+                let message = "the log does not say the size of a file; rewrite that file, or remove it from the table";
+                Err(Error::corrupt(message).in_file(self.path().value(row)))
+            }
+        }
+    }
+
     /// The file at `row` as a struct, for when files are few.
     pub fn add(&self, row: usize) -> Result<Add> {
         let number = |name: &str| self.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));

@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Sidecar {
     /// File name, or an absolute URI.
+    #[serde(deserialize_with = "super::loose::text")]
     pub path: String,
     /// Bytes.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub size_in_bytes: i64,
     /// Milliseconds since the epoch.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub modification_time: i64,
     /// Free metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,6 +29,7 @@ pub struct Sidecar {
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointMetadata {
     /// Table version.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub version: i64,
     /// Free metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]

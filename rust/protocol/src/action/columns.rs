@@ -25,6 +25,7 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         Field::new("extendedFileMetadata", DataType::Boolean, true),
         Field::new("partitionValues", TEXT_MAP.clone(), true),
         Field::new("size", DataType::Int64, true),
+        Field::new("tags", TEXT_MAP.clone(), true),
         Field::new("deletionVector", DataType::Struct(DELETION_VECTOR_FIELDS.clone()), true),
         Field::new("baseRowId", DataType::Int64, true),
         Field::new("defaultRowCommitVersion", DataType::Int64, true),
@@ -213,6 +214,7 @@ pub(super) struct RemoveBuilder {
     extended_file_metadata: Sparse<BooleanBuilder>,
     partition_values: Sparse<TextMaps>,
     size: Sparse<Int64Builder>,
+    tags: Sparse<TextMaps>,
     deletion_vector: Sparse<DeletionVectorBuilder>,
     base_row_id: Sparse<Int64Builder>,
     default_row_commit_version: Sparse<Int64Builder>,
@@ -231,6 +233,7 @@ impl RemoveBuilder {
         self.extended_file_metadata.append(remove.extended_file_metadata, BooleanBuilder::append_value);
         self.partition_values.append(remove.partition_values.as_ref(), TextMaps::append);
         self.size.append(remove.size, Int64Builder::append_value);
+        self.tags.append(remove.tags.as_ref(), TextMaps::append);
         self.deletion_vector.append(remove.deletion_vector.as_ref(), DeletionVectorBuilder::append);
         self.base_row_id.append(remove.base_row_id, Int64Builder::append_value);
         self.default_row_commit_version.append(remove.default_row_commit_version, Int64Builder::append_value);
@@ -247,6 +250,7 @@ impl RemoveBuilder {
             self.extended_file_metadata.finish()?,
             self.partition_values.finish()?,
             self.size.finish()?,
+            self.tags.finish()?,
             self.deletion_vector.finish()?,
             self.base_row_id.finish()?,
             self.default_row_commit_version.finish()?,

@@ -5,6 +5,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::loose::whole_in;
+
 /// Provenance of a commit: free JSON, of which deltic reads some members.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CommitInfo(pub Map<String, Value>);
@@ -12,12 +14,12 @@ pub struct CommitInfo(pub Map<String, Value>);
 impl CommitInfo {
     /// Milliseconds since the epoch by the writer's clock.
     pub fn timestamp(&self) -> Option<i64> {
-        self.0.get("timestamp").and_then(Value::as_i64)
+        self.0.get("timestamp").and_then(whole_in)
     }
 
     /// The time of the commit when in-commit timestamps are enabled.
     pub fn in_commit_timestamp(&self) -> Option<i64> {
-        self.0.get("inCommitTimestamp").and_then(Value::as_i64)
+        self.0.get("inCommitTimestamp").and_then(whole_in)
     }
 
     /// Unique id of the transaction, by which a writer recognises its own commit.
@@ -36,11 +38,13 @@ impl CommitInfo {
 #[serde(rename_all = "camelCase")]
 pub struct Txn {
     /// Unique id of the application.
+    #[serde(deserialize_with = "super::loose::text")]
     pub app_id: String,
     /// The application's own version.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub version: i64,
     /// Milliseconds since the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::whole", skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<i64>,
 }
 
@@ -49,11 +53,12 @@ pub struct Txn {
 #[serde(rename_all = "camelCase")]
 pub struct DomainMetadata {
     /// Name; `delta.` is reserved.
+    #[serde(deserialize_with = "super::loose::text")]
     pub domain: String,
     /// Text that only the domain's owner interprets.
-    #[serde(default, deserialize_with = "super::json::or_default")]
+    #[serde(default, deserialize_with = "super::loose::text_or_empty")]
     pub configuration: String,
     /// Whether the domain was removed.
-    #[serde(default, deserialize_with = "super::json::or_default")]
+    #[serde(default, deserialize_with = "super::loose::is_true")]
     pub removed: bool,
 }

@@ -21,10 +21,13 @@ pub struct Add {
     #[serde(default)]
     pub partition_values: PartitionValues,
     /// Bytes.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub size: i64,
     /// Milliseconds since the epoch.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub modification_time: i64,
     /// Whether the file changes the table's rows; `false` for a rearrangement.
+    #[serde(default, deserialize_with = "super::loose::is_true")]
     pub data_change: bool,
     /// Statistics as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +59,7 @@ pub struct Remove {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<i64>,
     /// Whether rows went away; `false` for a rearrangement.
+    #[serde(default, deserialize_with = "super::loose::is_true")]
     pub data_change: bool,
     /// Whether the members below are there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,8 +97,10 @@ pub struct Cdc {
     #[serde(default, deserialize_with = "super::json::or_default")]
     pub partition_values: PartitionValues,
     /// Bytes.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub size: i64,
     /// Always `false`.
+    #[serde(default, deserialize_with = "super::loose::is_true")]
     pub data_change: bool,
     /// Free metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,11 +116,13 @@ pub struct DeletionVectorDescriptor {
     /// By storage type: random prefix and Z85 UUID, Z85 data, or a path.
     pub path_or_inline_dv: String,
     /// Byte position in the file, absent for inline ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::whole32", skip_serializing_if = "Option::is_none")]
     pub offset: Option<i32>,
     /// Bytes of the serialised vector.
+    #[serde(deserialize_with = "super::loose::needed32")]
     pub size_in_bytes: i32,
     /// Number of rows deleted.
+    #[serde(deserialize_with = "super::loose::needed")]
     pub cardinality: i64,
 }
 

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
 use super::columns::{AddBuilder, NO_REMOVES, RemoveBuilder};
+use super::loose::{self, Text};
 use super::scan::{Kind, Scratch, file_action};
 use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
@@ -240,21 +241,21 @@ struct Line<'a> {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileLine<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "loose::borrowed")]
     pub(super) path: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(super) partition_values: Option<Texts<'a>>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "loose::whole")]
     pub(super) size: Option<i64>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "loose::whole")]
     pub(super) modification_time: Option<i64>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "loose::whole")]
     pub(super) deletion_timestamp: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "loose::flag")]
     pub(super) data_change: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "loose::flag")]
     pub(super) extended_file_metadata: Option<bool>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "loose::borrowed_or_null")]
     pub(super) stats: Option<Cow<'a, str>>,
     /// The statistics as they stand in the line, if they were not read further.
     #[serde(skip)]
@@ -263,24 +264,26 @@ pub(super) struct FileLine<'a> {
     pub(super) tags: Option<Texts<'a>>,
     #[serde(borrow, default)]
     pub(super) deletion_vector: Option<DeletionVectorLine<'a>>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "loose::whole")]
     pub(super) base_row_id: Option<i64>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "loose::whole")]
     pub(super) default_row_commit_version: Option<i64>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "loose::borrowed_or_null")]
     pub(super) clustering_provider: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeletionVectorLine<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "loose::borrowed")]
     pub(super) storage_type: Cow<'a, str>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "loose::borrowed")]
     pub(super) path_or_inline_dv: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "loose::whole32")]
     pub(super) offset: Option<i32>,
+    #[serde(deserialize_with = "loose::needed32")]
     pub(super) size_in_bytes: i32,
+    #[serde(deserialize_with = "loose::needed")]
     pub(super) cardinality: i64,
 }
 
@@ -307,70 +310,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
         }
         deserializer.deserialize_map(Entries)
     }
-}
-
-/// Borrowed if it can be; `Cow` by itself always owns inside a container. Bare numbers and booleans become their text.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyText;
-        impl<'de> Visitor<'de> for AnyText {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(value.to_string())))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(value.to_string())))
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(value.to_string())))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(Value::from(value).to_string())))
-            }
-        }
-        deserializer.deserialize_any(AnyText)
-    }
-}
-
-/// An integer, also when a foreign writer gives it a fraction of zero or an exponent.
-fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    struct Whole;
-    impl Visitor<'_> for Whole {
-        type Value = Option<i64>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a whole number")
-        }
-        fn visit_unit<E>(self) -> Result<Option<i64>, E> {
-            Ok(None)
-        }
-        fn visit_i64<E>(self, value: i64) -> Result<Option<i64>, E> {
-            Ok(Some(value))
-        }
-        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Option<i64>, E> {
-            i64::try_from(value).map(Some).map_err(|_| E::custom("the number is too large"))
-        }
-        fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Option<i64>, E> {
-            /// Beyond it, neighbouring integers are one double.
-            const EXACT: f64 = 9_007_199_254_740_992.0;
-            let is_whole = value.fract() == 0.0 && value.abs() < EXACT;
-            // The conversion is exact, as was just made sure.
-            if is_whole { Ok(Some(value as i64)) } else { Err(E::custom("the number is not whole")) }
-        }
-    }
-    deserializer.deserialize_any(Whole)
 }
 
 #[derive(Default)]

@@ -14,24 +14,26 @@ use crate::schema::{StructType, json};
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// Unique id of the table, a GUID.
+    #[serde(deserialize_with = "super::loose::text")]
     pub id: String,
     /// Name for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::text_or_null", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Description for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::text_or_null", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Encoding of the data files, always Parquet.
     #[serde(default, deserialize_with = "super::json::or_default")]
     pub format: Format,
-    /// The schema as JSON text. Some pipelines first commit metadata without one; such a table cannot be read yet.
-    #[serde(default)]
+    /// The schema as JSON text. Some pipelines first commit metadata without one, or with null; such a
+    /// table cannot be read before another takes its place.
+    #[serde(default, deserialize_with = "super::loose::text_or_empty")]
     pub schema_string: String,
     /// Names of the partition columns, in order.
-    #[serde(default, deserialize_with = "super::json::or_default")]
+    #[serde(default, deserialize_with = "super::loose::texts")]
     pub partition_columns: Vec<String>,
     /// Milliseconds since the epoch when the table was created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::whole", skip_serializing_if = "Option::is_none")]
     pub created_time: Option<i64>,
     /// Table properties.
     #[serde(default, deserialize_with = "super::json::text_map")]
@@ -42,6 +44,7 @@ pub struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Format {
     /// `parquet`
+    #[serde(default = "parquet", deserialize_with = "super::loose::text")]
     pub provider: String,
     /// Always empty in practice.
     #[serde(default, deserialize_with = "super::json::text_map")]
@@ -50,8 +53,13 @@ pub struct Format {
 
 impl Default for Format {
     fn default() -> Self {
-        Self { provider: "parquet".to_owned(), options: BTreeMap::new() }
+        Self { provider: parquet(), options: BTreeMap::new() }
     }
+}
+
+/// The only encoding there is, which some writers leave out.
+fn parquet() -> String {
+    "parquet".to_owned()
 }
 
 impl Metadata {

@@ -9,6 +9,7 @@ mod commit;
 mod file;
 pub mod json;
 pub mod lines;
+mod loose;
 mod metadata;
 mod protocol;
 pub mod rows;

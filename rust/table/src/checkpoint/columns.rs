@@ -28,12 +28,13 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_protocol::stats::text::complete;
 use deltic_protocol::stats::typed::StatsLayout;
 
 use super::encode::PIECE_ROWS;
+use super::numbers::{all_there, filled};
 use super::read::AddColumns;
 use crate::error::{Error, Result};
 
@@ -96,8 +97,9 @@ impl Layout {
         let mut stats = None;
         if writes_typed {
             for name in &shape.partition_columns {
-                let field =
-                    shape.schema.field(name).filter(|f| f.data_type != DataType::Primitive(PrimitiveType::Void));
+                // Of other types there are no typed values.
+                let is_typed = |f: &&StructField| f.data_type.as_primitive().is_some_and(|p| *p != PrimitiveType::Void);
+                let field = shape.schema.field(name).filter(is_typed);
                 if let Some(field) = field {
                     partitions.push((name.clone(), shape.mapping.physical_name(field)?.to_owned()));
                 }
@@ -215,7 +217,8 @@ impl Layout {
                 "path" => paths.map_or_else(|| member(adds.rows(), field), |paths| Ok(paths.clone()))?,
                 "partitionValues" => text_map(adds.rows(), field, true)?,
                 "tags" => text_map(adds.rows(), field, false)?,
-                "size" | "modificationTime" => filled(&member(adds.rows(), field)?),
+                "size" => all_there(member(adds.rows(), field)?, adds, paths)?,
+                "modificationTime" => filled(&member(adds.rows(), field)?),
                 "partitionValues_parsed" => Arc::new(self.partition_values(adds, field)?),
                 _ => member(adds.rows(), field)?,
             };
@@ -381,7 +384,11 @@ fn leaf_paths(schema: &StructType, mapping: ColumnMapping) -> Result<HashSet<Vec
             path.push(field.name.clone());
             match &field.data_type {
                 DataType::Struct(inner) => walk(inner, path, paths),
-                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
+                DataType::Primitive(_)
+                | DataType::Array(_)
+                | DataType::Map(_)
+                | DataType::Variant
+                | DataType::Foreign(_) => {
                     paths.insert(path.clone());
                 }
             }
@@ -465,16 +472,6 @@ fn without_nulls(map: &MapArray) -> ArrayRef {
     let nulls = nulls.filter(|_| hidden);
     MapArray::try_new(field, offsets, entries, nulls, ordered)
         .map_or_else(|_| Arc::new(map.clone()) as _, |m| Arc::new(m) as _)
-}
-
-/// Zero for numbers that every `add` must have; it is what readers of the commit take a missing one for.
-fn filled(array: &ArrayRef) -> ArrayRef {
-    match array.as_primitive_opt::<Int64Type>() {
-        Some(numbers) if numbers.null_count() > 0 => {
-            Arc::new(Int64Array::from_iter_values(numbers.iter().map(Option::unwrap_or_default)))
-        }
-        Some(_) | None => array.clone(),
-    }
 }
 
 fn structure(members: Vec<(&str, ArrayRef)>) -> Result<StructArray> {

@@ -101,7 +101,7 @@ impl Encoding {
             PageVersion::One => WriterVersion::PARQUET_1_0,
             PageVersion::Two => WriterVersion::PARQUET_2_0,
         };
-        Self::with(schema, version, compression(properties)?)
+        Self::with(schema, version, compression(properties))
     }
 
     /// The same, given how pages are written.
@@ -371,18 +371,20 @@ fn memory_of_column(column: &dyn Array) -> usize {
     own.saturating_add(texts.unwrap_or_default())
 }
 
-/// The codec that the table asks for; else the one that every reader of checkpoints has.
-fn compression(properties: Properties<'_>) -> Result<basic::Compression> {
+/// The codec that the table asks for, if it is one of ours; else the one that every reader of checkpoints has.
+fn compression(properties: Properties<'_>) -> basic::Compression {
     if properties.get("delta.parquet.compression.codec").is_none() {
-        return Ok(basic::Compression::SNAPPY);
+        return basic::Compression::SNAPPY;
     }
-    Ok(match properties.compression()? {
+    // Data files of other writers may have one that is not written here; a checkpoint must not fail for that.
+    let Ok(compression) = properties.compression() else { return basic::Compression::SNAPPY };
+    match compression {
         Compression::Uncompressed => basic::Compression::UNCOMPRESSED,
         Compression::Snappy => basic::Compression::SNAPPY,
         Compression::Gzip => basic::Compression::GZIP(GzipLevel::default()),
         Compression::Lz4 | Compression::Lz4Raw => basic::Compression::LZ4_RAW,
         Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
-    })
+    }
 }
 
 fn not_encoded(source: ParquetError) -> Error {

@@ -7,6 +7,7 @@ mod encode;
 mod gather;
 pub(crate) mod leaf;
 pub(crate) mod memory;
+mod numbers;
 mod order;
 pub(crate) mod part;
 mod pieces;
