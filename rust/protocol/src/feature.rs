@@ -22,7 +22,7 @@ use crate::schema::StructType;
 mod table;
 mod usage;
 
-pub use table::{FEATURES, Feature, docs_table};
+pub use table::{FEATURES, Feature, UNLISTED, docs_table, unlisted_docs_table};
 use table::{Reading, Writing};
 use usage::Table;
 
@@ -141,6 +141,9 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
         Table { properties: Properties::of(metadata), metadata: Some(metadata), schema },
         &mut refusal,
     )?;
+    if let Some((name, column)) = usage::foreign_type(schema) {
+        refusal.add(&format!("type {name}"), format!("column `{column}` has it"));
+    }
     refusal.verdict("write to")?;
     check_types_are_declared(&listed, schema)
 }

@@ -158,7 +158,7 @@ fn each_struct(data_type: &DataType, visit: &mut dyn FnMut(&StructType) -> Resul
             each_struct(&map.key, visit)?;
             each_struct(&map.value, visit)
         }
-        DataType::Primitive(_) | DataType::Variant => Ok(()),
+        DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => Ok(()),
     }
 }
 

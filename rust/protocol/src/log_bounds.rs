@@ -51,7 +51,11 @@ impl TableShape {
                     let was_float = *primitive == PrimitiveType::Double && was_float(field);
                     return Ok(Some(Leaf { path: physical, data_type: primitive.clone(), was_float }));
                 }
-                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => return Ok(None),
+                DataType::Primitive(_)
+                | DataType::Array(_)
+                | DataType::Map(_)
+                | DataType::Variant
+                | DataType::Foreign(_) => return Ok(None),
             }
         }
         Ok(None)
@@ -65,7 +69,7 @@ impl TableShape {
                 match &field.data_type {
                     DataType::Struct(inner) => walk(inner, &path, paths),
                     DataType::Primitive(_) => paths.push(path),
-                    DataType::Array(_) | DataType::Map(_) | DataType::Variant => {}
+                    DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {}
                 }
             }
         }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
+use crate::schema::StructType;
 use crate::schema::mapping::ColumnMapping;
 
 mod column_list;
@@ -220,14 +221,20 @@ impl<'a> Properties<'a> {
         self.flag("delta.enableDeletionVectors", false)
     }
 
-    /// `delta.columnMapping.mode`, as far as the protocol supports column mapping; otherwise it is to be ignored.
-    pub fn column_mapping(self, protocol: &Protocol) -> Result<ColumnMapping> {
+    /// `delta.columnMapping.mode`, in a table with this protocol and schema.
+    ///
+    /// Where the protocol does not have the feature, a mode that cannot be read is none, and one that can holds as far as
+    /// the schema follows it.
+    ///
+    /// # Errors
+    /// `Corrupt` if the mode is none there is; `Unsupported` if it is not certain what files call the columns.
+    pub fn column_mapping(self, protocol: &Protocol, schema: &StructType) -> Result<ColumnMapping> {
         let listed =
             protocol.reader_features.as_ref().is_some_and(|features| features.iter().any(|f| f == "columnMapping"));
-        if protocol.min_reader_version != 2 && !listed {
-            return Ok(ColumnMapping::None);
+        if protocol.min_reader_version == 2 || listed {
+            return self.column_mapping_mode();
         }
-        self.column_mapping_mode()
+        ColumnMapping::unlisted(self.column_mapping_mode().unwrap_or_default(), schema)
     }
 
     /// `delta.columnMapping.mode` as it stands (none).
@@ -380,7 +387,8 @@ fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
 }
 
 fn column_mapping(text: &str) -> Result<ColumnMapping, String> {
-    ColumnMapping::parse(text.trim()).map_err(|_| "it may be none, name or id".to_owned())
+    let mode = ColumnMapping::parse(text.trim()).ok().filter(|mode| *mode != ColumnMapping::Unlisted);
+    mode.ok_or_else(|| "it may be none, name or id".to_owned())
 }
 
 fn compression(text: &str) -> Result<Compression, String> {

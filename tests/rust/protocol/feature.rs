@@ -572,18 +572,44 @@ fn row_tracking_counts_only_where_the_protocol_has_it() {
 }
 
 #[test]
-fn column_mapping_counts_only_where_the_protocol_has_it() {
-    let map = configuration("delta.columnMapping.mode=name");
-    for (text, expected) in [
-        ("1,2", "None"),
-        ("2,5", "Name"),
-        ("2,7 w:columnMapping", "Name"),
-        ("3,7 r:columnMapping w:columnMapping", "Name"),
-        ("3,7 r: w:columnMapping", "None"),
+fn a_column_mapping_that_the_protocol_does_not_list_holds_where_the_schema_follows_it() {
+    let field = |name: &str, physical: &str| {
+        format!(
+            r#"{{"name":"{name}","type":"long","nullable":true,"metadata":{{"delta.columnMapping.physicalName":"{physical}"}}}}"#
+        )
+    };
+    let schema =
+        |fields: &[String]| json::parse(&format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","))).unwrap();
+    let plain = schema(&[PLAIN.to_owned()]);
+    let mapped = schema(&[field("a", "x"), field("b", "y")]);
+    let inner = format!(r#"{{"type":"struct","fields":[{}]}}"#, field("a", "x"));
+    let outer = format!(r#"{{"name":"s","type":{inner},"nullable":true,"metadata":{{}}}}"#);
+    let mixed = [schema(&[PLAIN.to_owned(), field("b", "y")]), schema(&[outer])];
+    for (text, mode, of_plain, of_mapped) in [
+        ("1,2", "name", "None", "Unlisted"),
+        ("1,2", "id", "None", "Id"),
+        ("1,2", "none", "None", "None"),
+        ("1,2", "other", "None", "None"),
+        ("2,5", "name", "Name", "Name"),
+        ("2,7 w:columnMapping", "name", "Name", "Name"),
+        ("3,7 r:columnMapping w:columnMapping", "id", "Id", "Id"),
+        ("3,7 r: w:columnMapping", "name", "None", "Unlisted"),
+        ("3,7 r:deletionVectors w:columnMapping", "id", "None", "Id"),
     ] {
-        let mode = Properties::new(&map).column_mapping(&protocol(text)).unwrap();
-        assert_eq!(format!("{mode:?}"), expected, "{text}");
+        let map = configuration(&format!("delta.columnMapping.mode={mode}"));
+        for (schema, expected) in [(&plain, of_plain), (&mapped, of_mapped)] {
+            let mode = Properties::new(&map).column_mapping(&protocol(text), schema).unwrap();
+            assert_eq!(format!("{mode:?}"), expected, "{text} {mode:?}");
+        }
     }
+    let map = configuration("delta.columnMapping.mode=name");
+    for schema in &mixed {
+        let error = Properties::new(&map).column_mapping(&protocol("3,7 r: w:"), schema).unwrap_err();
+        assert_eq!(outcome(Err(error)), "columnMapping");
+    }
+    // How it travels is no value of the property.
+    let map = configuration("delta.columnMapping.mode=name, not listed");
+    assert!(Properties::new(&map).column_mapping_mode().is_err());
 }
 
 #[test]
@@ -600,7 +626,11 @@ fn the_documentation_says_what_the_code_does() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol-support.md");
     let page = std::fs::read_to_string(path).unwrap();
     let mut expected = page.clone();
-    for (block, table) in [("features", feature::docs_table()), ("properties", property::docs_table())] {
+    for (block, table) in [
+        ("features", feature::docs_table()),
+        ("unlisted", feature::unlisted_docs_table()),
+        ("properties", property::docs_table()),
+    ] {
         let (before, rest) = expected.split_once(&format!("<!-- {block}: generated -->\n")).unwrap();
         let (_, after) = rest.split_once(&format!("<!-- {block}: end -->")).unwrap();
         expected = format!("{before}<!-- {block}: generated -->\n{table}<!-- {block}: end -->{after}");

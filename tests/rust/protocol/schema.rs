@@ -33,14 +33,14 @@ const TYPES: &str = r#"
 "decimal(5)"                                                    = decimal(5,0)
 "decimal(38,38)"                                                = decimal(38,38)
 " Decimal( 12 , 2 ) "                                           = decimal(12,2)
-"decimal(39,0)"                                                 = Unsupported does not know
-"decimal(5,6)"                                                  = Unsupported does not know
-"decimal(0,0)"                                                  = Unsupported does not know
-"decimal(5,-1)"                                                 = Unsupported does not know
-"decimal(5,1,1)"                                                = Unsupported does not know
-"decimal()"                                                     = Unsupported does not know
-"decimal(5,1"                                                   = Unsupported does not know
-"decimal 5,1)"                                                  = Unsupported does not know
+"decimal(39,0)"                                                 = decimal(39,0)
+"decimal(5,6)"                                                  = decimal(5,6)
+"decimal(0,0)"                                                  = decimal(0,0)
+"decimal(5,-1)"                                                 = decimal(5,-1)
+"decimal(5,1,1)"                                                = decimal(5,1,1)
+"decimal()"                                                     = decimal()
+"decimal(5,1"                                                   = decimal(5,1
+"decimal 5,1)"                                                  = decimal 5,1)
 "varchar(10)"                                                   = string
 "char(3)"                                                       = string
 "geometry"                                                      = geometry(OGC:CRS84)
@@ -50,8 +50,8 @@ const TYPES: &str = r#"
 "geography(projjson:a,b, karney)"                               = geography(projjson:a,b, karney)
 "geography( EPSG:4326 )"                                        = geography(EPSG:4326, spherical)
 "geography()"                                                   = geography(OGC:CRS84, spherical)
-"interval"                                                      = Unsupported column `a` has the type `interval`
-""                                                              = Unsupported does not know
+"interval"                                                      = interval
+""                                                              = 
 {"type":"integer"}                                              = integer
 {"type":"array","elementType":"long","containsNull":true}       = array<long>
 {"type":"array","elementType":"long"}                           = array<long>
@@ -73,6 +73,11 @@ const TYPES: &str = r#"
 null                                                            = Corrupt neither a name nor an object
 5                                                               = Corrupt neither a name nor an object
 ["long"]                                                        = Corrupt neither a name nor an object
+"interval year to month"                                        = interval year to month
+{"type":"udt","class":"a.B","sqlType":"long"}                   = udt(a.B)
+{"type":"udt","pyClass":null,"sqlType":"long"}                  = udt
+{"type":"udt","sqlType":{"type":"array"}}                       = Corrupt `elementType` is missing at `a`
+{"type":"lattice"}                                              = lattice
 "#;
 
 #[test]
@@ -87,6 +92,43 @@ fn types() {
                 assert!(error.message().contains(part), "{text}: {error}");
             }
         }
+    }
+}
+
+/// Type `=` what it is stored as; `-` if nobody knows.
+const FOREIGN: &str = r#"
+"interval year"                                                 = integer
+"interval month"                                                = integer
+"Interval YEAR to Month"                                        = integer
+"interval month to year"                                        = -
+"interval day"                                                  = long
+"interval day to second"                                        = long
+"interval minute to second"                                     = long
+"interval second to minute"                                     = -
+"interval month to day"                                         = -
+"interval"                                                      = -
+"interval week"                                                 = -
+"decimal(39,0)"                                                 = -
+"float16"                                                       = -
+{"type":"interval day"}                                         = long
+{"type":"udt","class":"a.B","pyClass":null,"sqlType":"double"}  = double
+{"type":"udt","class":"a.B","sqlType":{"type":"struct","fields":[{"name":"x","type":"float16"}]}} = struct<x: float16>
+{"type":"udt","class":"a.B"}                                    = -
+{"type":"udt","class":5,"sqlType":"double"}                     = -
+{"type":"lattice","of":"long"}                                  = -
+"#;
+
+#[test]
+fn foreign_types_keep_their_definition() {
+    for line in FOREIGN.lines().filter(|line| !line.trim().is_empty()) {
+        let (text, expected) = line.rsplit_once(" = ").unwrap();
+        let schema = json::parse(&one_column(text.trim())).unwrap();
+        let DataType::Foreign(foreign) = &schema.fields[0].data_type else { panic!("{text}") };
+        let stored = foreign.stored_as.as_ref().map_or("-".to_owned(), |stored| stored.to_string());
+        assert_eq!(stored, expected.trim(), "{text}");
+        let is_readable = foreign.stored_as.is_some() && !text.contains("float16");
+        assert_eq!(schema.fields[0].data_type.unreadable().is_none(), is_readable, "{text}");
+        assert_eq!(json::parse(&json::print(&schema)).unwrap(), schema, "{text}");
     }
 }
 

@@ -162,7 +162,7 @@ async fn columns_are_named_as_the_table_names_them() {
 }
 
 #[tokio::test]
-async fn a_mapping_that_the_protocol_does_not_have_is_ignored() {
+async fn a_mapping_that_neither_protocol_nor_schema_has_is_ignored() {
     let sample = Sample::new();
     let mode = json!({"delta.columnMapping.mode": "name"});
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], mode)]);

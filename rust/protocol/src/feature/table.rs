@@ -111,10 +111,31 @@ pub const FEATURES: &[Feature] = &[
     readers("geospatial", READS, NO_WRITES, "geometry and geography columns"),
     readers("geospatial-dev", READS, NO_WRITES, "the same before it was final"),
     readers("geospatial-preview", READS, NO_WRITES, "the same before it was final"),
+    readers("intervalTypes", READS, NO_WRITES, "intervals, read as numbers of months or of microseconds"),
     unread("timestampNanos", NOT_YET, "timestamps with nanoseconds"),
     unread("adaptiveMetadata", NOT_YET, "a tree of manifests for a log"),
     unread("adaptiveMetadata-preview", NOT_YET, "the same before it was final"),
 ];
+
+/// What a table may use although its protocol does not list the feature, how, and what deltic's reader does about it.
+#[rustfmt::skip]
+pub const UNLISTED: &[(&str, &str, &str)] = &[
+    ("columnMapping", "`delta.columnMapping.mode` is `name` or `id`", "applied where every column has a physical name, without effect where none has; a mixture is refused, and so is a file that has a column under its logical name alone"),
+    ("deletionVectors", "a file has a deletion vector", "applied"),
+    ("typeWidening", "a file has a narrower type than the schema", "applied"),
+    ("variantType", "a column is a variant", "read"),
+    ("timestampNtz", "a column is a `timestamp_ntz`", "read"),
+    ("geospatial", "a column is a geometry or geography", "read"),
+    ("v2Checkpoint", "a checkpoint is UUID-named or has sidecars", "read"),
+    ("inCommitTimestamp", "`delta.enableInCommitTimestamps` is true", "applied; travel by time refuses a commit without its own"),
+    ("rowTracking", "`delta.enableRowTracking` is true", "ids and commit versions of rows are refused, other columns are read"),
+];
+
+/// [`UNLISTED`] as a Markdown table.
+pub fn unlisted_docs_table() -> String {
+    let rows = UNLISTED.iter().map(|(feature, used, does)| format!("| `{feature}` | {used} | {does} |\n"));
+    std::iter::once("| Feature | Used when | Read |\n|-|-|-|\n".to_owned()).chain(rows).collect()
+}
 
 /// The features as a Markdown table.
 pub fn docs_table() -> String {

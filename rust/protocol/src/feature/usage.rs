@@ -79,7 +79,7 @@ impl Use {
                 .map(|key| format!("the table has the constraint `{}`", key.get(18..).unwrap_or_default())),
             Self::ColumnMapping => match properties.column_mapping_mode()? {
                 ColumnMapping::None => None,
-                ColumnMapping::Name => Some("columns are mapped by name".to_owned()),
+                ColumnMapping::Name | ColumnMapping::Unlisted => Some("columns are mapped by name".to_owned()),
                 ColumnMapping::Id => Some("columns are mapped by id".to_owned()),
             },
             Self::Partitioned => metadata.filter(|m| !m.partition_columns.is_empty()).map(|_| self.to_string()),
@@ -99,7 +99,7 @@ fn has_prefix(key: &str, prefix: &str) -> bool {
 /// The path of the first column, at any depth, of which `holds` is true.
 fn find_column(schema: &StructType, holds: &dyn Fn(&StructField) -> bool) -> Option<String> {
     let mut found = None;
-    each_field(schema, "", &mut |path, field| {
+    schema.each_field("", &mut |path, field| {
         if found.is_none() && holds(field) {
             found = Some(path.to_owned());
         }
@@ -107,16 +107,33 @@ fn find_column(schema: &StructType, holds: &dyn Fn(&StructField) -> bool) -> Opt
     found
 }
 
+/// The first column, at any depth, of a type that deltic does not write.
+pub(super) fn foreign_type(schema: &StructType) -> Option<(String, String)> {
+    let mut found = None;
+    schema.each_field("", &mut |path, field| {
+        field.data_type.each(&mut |data_type| {
+            if let DataType::Foreign(foreign) = data_type {
+                found.get_or_insert_with(|| (foreign.to_string(), path.to_owned()));
+            }
+        });
+    });
+    found
+}
+
 /// Features that the types of the schema need, each with the first column that has such a type.
 pub(super) fn type_features(schema: &StructType) -> Vec<(&'static str, String)> {
     let mut found: Vec<(&'static str, String)> = Vec::new();
-    each_field(schema, "", &mut |path, field| {
-        each_type(&field.data_type, &mut |data_type| {
+    schema.each_field("", &mut |path, field| {
+        field.data_type.each(&mut |data_type| {
             let feature = match data_type {
                 DataType::Primitive(PrimitiveType::TimestampNtz) => "timestampNtz",
                 DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }) => "geospatial",
                 DataType::Variant => "variantType",
-                DataType::Primitive(_) | DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) => return,
+                DataType::Primitive(_)
+                | DataType::Struct(_)
+                | DataType::Array(_)
+                | DataType::Map(_)
+                | DataType::Foreign(_) => return,
             };
             if found.iter().all(|(known, _)| *known != feature) {
                 found.push((feature, path.to_owned()));
@@ -124,30 +141,4 @@ pub(super) fn type_features(schema: &StructType) -> Vec<(&'static str, String)> 
         });
     });
     found
-}
-
-/// Visits every field at any depth. Schemas nest at most [`MAX_DEPTH`](crate::schema::json::MAX_DEPTH) deep.
-fn each_field(schema: &StructType, above: &str, visit: &mut dyn FnMut(&str, &StructField)) {
-    for field in &schema.fields {
-        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
-        visit(&path, field);
-        each_type(&field.data_type, &mut |data_type| {
-            if let DataType::Struct(inner) = data_type {
-                each_field(inner, &path, visit);
-            }
-        });
-    }
-}
-
-/// Visits a type and, through arrays and maps, what they hold; structs are visited but not entered.
-fn each_type(data_type: &DataType, visit: &mut dyn FnMut(&DataType)) {
-    visit(data_type);
-    match data_type {
-        DataType::Array(array) => each_type(&array.element, visit),
-        DataType::Map(map) => {
-            each_type(&map.key, visit);
-            each_type(&map.value, visit);
-        }
-        DataType::Primitive(_) | DataType::Struct(_) | DataType::Variant => {}
-    }
 }

@@ -141,7 +141,8 @@ fn comparable(column: &Column) -> Result<&PrimitiveType> {
         | DataType::Struct(_)
         | DataType::Array(_)
         | DataType::Map(_)
-        | DataType::Variant => Err(Error::invalid(format!(
+        | DataType::Variant
+        | DataType::Foreign(_) => Err(Error::invalid(format!(
             "column {column} of type {} cannot be compared; only IS NULL and IS NOT NULL work on it",
             column.data_type
         ))),

@@ -22,7 +22,7 @@ pub(super) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
         let DataType::Struct(inner) = data_type else {
             let parent = Name(resolved);
             return Err(Error::invalid(match data_type {
-                DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
+                DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {
                     format!("a predicate cannot look inside column {parent} of type {data_type}")
                 }
                 DataType::Primitive(_) | DataType::Struct(_) => {

@@ -71,7 +71,14 @@ fn to_inner_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
 
 /// The field metadata without which a type is no more than its encoding.
 fn explained(data_type: &DataType) -> HashMap<String, String> {
-    let DataType::Primitive(primitive) = data_type else { return HashMap::new() };
+    let primitive = match data_type {
+        DataType::Primitive(primitive) => primitive,
+        DataType::Foreign(foreign) => {
+            let definition = foreign.definition.as_str().map_or_else(|| foreign.definition.to_string(), str::to_owned);
+            return HashMap::from([(TABLE_TYPE.to_owned(), definition)]);
+        }
+        DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => return HashMap::new(),
+    };
     let extension = match primitive {
         PrimitiveType::Geometry { crs } => geoarrow(crs, None),
         // Without the name of its edges a geography would be taken for a geometry.
@@ -135,6 +142,8 @@ pub fn to_arrow_type(data_type: &DataType) -> ArrowType {
             Field::new("metadata", ArrowType::Binary, false),
             Field::new("value", ArrowType::Binary, false),
         ])),
+        // What cannot be read has no values.
+        DataType::Foreign(foreign) => foreign.stored_as.as_ref().map_or(ArrowType::Null, to_arrow_type),
     }
 }
 
@@ -155,6 +164,11 @@ fn primitive_to_arrow(primitive: &PrimitiveType) -> ArrowType {
         PrimitiveType::TimestampNtz => ArrowType::Timestamp(TimeUnit::Microsecond, None),
         PrimitiveType::Void => ArrowType::Null,
     }
+}
+
+/// The name of the table type that holds values of an Arrow type, for messages; Arrow's own where there is none.
+pub fn table_type_name(arrow: &ArrowType) -> String {
+    from_arrow_type(arrow, "", 0).map_or_else(|_| arrow.to_string(), |data_type| data_type.to_string())
 }
 
 /// The table schema that holds rows of an Arrow schema, or [`Kind::Invalid`](crate::error::Kind::Invalid) with
@@ -234,8 +248,8 @@ fn from_arrow_field(field: &Field, depth: usize) -> Result<StructField> {
 fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
     let data_type = from_arrow_type(field.data_type(), name, depth)?;
     if let (DataType::Primitive(PrimitiveType::Binary), Some(text)) = (&data_type, field.metadata().get(TABLE_TYPE))
-        && let Ok(DataType::Primitive(p @ (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }))) =
-            json::parse_name(text, name)
+        && let Some(DataType::Primitive(p @ (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }))) =
+            json::known(text)
     {
         return Ok(DataType::Primitive(p));
     }

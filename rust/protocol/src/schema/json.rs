@@ -1,9 +1,8 @@
 //! `schemaString` to [`StructType`] and back.
 //!
 //! The text comes from storage: nesting deeper than [`MAX_DEPTH`] and missing members are
-//! [`Kind::Corrupt`](crate::error::Kind::Corrupt), unknown types are
-//! [`Kind::Unsupported`](crate::error::Kind::Unsupported), both with the path of the field; nothing recurses without a
-//! limit. Printing a schema of at most that depth and parsing it gives the same schema back
+//! [`Kind::Corrupt`](crate::error::Kind::Corrupt) with the path of the field; unknown types are [`ForeignType`]s, so that
+//! one column does not keep others from being read; nothing recurses without a limit. Printing a schema of at most that depth and parsing it gives the same schema back
 //! (`schema::properties::schema_json_round_trips`).
 //!
 //! PROTOCOL.md: "Schema Serialization Format".
@@ -12,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType};
+use super::{ArrayType, DataType, ForeignType, MapType, PrimitiveType, StructField, StructType};
 use crate::error::{Error, Result};
 
 /// How deep a schema may nest. Engines give up far earlier. A struct in a struct is three levels of JSON, and the JSON
@@ -40,7 +39,7 @@ fn parse_type(value: &Value, path: &str, depth: usize) -> Result<DataType> {
         return Err(Error::corrupt(format!("the schema nests deeper than {MAX_DEPTH} levels at `{path}`")));
     }
     match value {
-        Value::String(name) => parse_name(name, path),
+        Value::String(name) => Ok(known(name).unwrap_or_else(|| foreign(value.clone(), name))),
         Value::Object(map) => match map.get("type").and_then(Value::as_str) {
             Some("struct") => Ok(DataType::Struct(Arc::new(parse_struct(map, path, depth)?))),
             Some("array") => Ok(DataType::Array(Arc::new(ArrayType {
@@ -52,8 +51,12 @@ fn parse_type(value: &Value, path: &str, depth: usize) -> Result<DataType> {
                 value: parse_type(member(map, "valueType", path)?, &join(path, "value"), depth + 1)?,
                 value_contains_null: map.get("valueContainsNull").and_then(Value::as_bool).unwrap_or(true),
             }))),
+            Some("udt") => Ok(DataType::Foreign(Arc::new(ForeignType {
+                definition: value.clone(),
+                stored_as: user_defined(map).map(|stored| parse_type(stored, path, depth + 1)).transpose()?,
+            }))),
             // Some writers wrap a primitive: {"type": "integer"}.
-            Some(name) => parse_name(name, path),
+            Some(name) => Ok(known(name).unwrap_or_else(|| foreign(value.clone(), name))),
             None => Err(Error::corrupt(format!("the type of `{path}` in the schema has no name"))),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
@@ -84,8 +87,35 @@ fn parse_struct(map: &Map<String, Value>, path: &str, depth: usize) -> Result<St
     fields.iter().map(parse_field).collect::<Result<_>>().map(StructType::new)
 }
 
-/// A type by its name alone.
-pub(super) fn parse_name(name: &str, path: &str) -> Result<DataType> {
+/// What a user-defined type is stored as, if its definition is one that may be: all else in it is text or null.
+fn user_defined(map: &Map<String, Value>) -> Option<&Value> {
+    let is_annotation = |(key, value): (&String, &Value)| key == "sqlType" || value.is_string() || value.is_null();
+    map.get("sqlType").filter(|_| map.iter().all(is_annotation))
+}
+
+/// A type by a name that is not among Delta's: of intervals it is known how they are stored.
+fn foreign(definition: Value, name: &str) -> DataType {
+    let lower = name.to_ascii_lowercase();
+    let words: Vec<&str> = lower.split_whitespace().collect();
+    let (start, end) = match words[..] {
+        ["interval", unit] => (unit, unit),
+        ["interval", start, "to", end] => (start, end),
+        _ => return DataType::Foreign(Arc::new(ForeignType { definition, stored_as: None })),
+    };
+    let family = |units: &[&str]| {
+        let place = |unit: &str| units.iter().position(|known| *known == unit);
+        place(start).zip(place(end)).is_some_and(|(start, end)| start <= end)
+    };
+    let stored_as = match () {
+        () if family(&["year", "month"]) => Some(DataType::INTEGER),
+        () if family(&["day", "hour", "minute", "second"]) => Some(DataType::LONG),
+        () => None,
+    };
+    DataType::Foreign(Arc::new(ForeignType { definition, stored_as }))
+}
+
+/// A type of Delta's by its name alone.
+pub(super) fn known(name: &str) -> Option<DataType> {
     let lower = name.trim().to_ascii_lowercase();
     let primitive = match lower.as_str() {
         "string" => PrimitiveType::String,
@@ -101,18 +131,11 @@ pub(super) fn parse_name(name: &str, path: &str) -> Result<DataType> {
         "timestamp" => PrimitiveType::Timestamp,
         "timestamp_ntz" => PrimitiveType::TimestampNtz,
         "void" | "null" => PrimitiveType::Void,
-        "variant" => return Ok(DataType::Variant),
+        "variant" => return Some(DataType::Variant),
         "decimal" => PrimitiveType::Decimal { precision: 10, scale: 0 },
-        _ => parse_parametrised(name.trim(), &lower).ok_or_else(|| {
-            Error::unsupported(
-                format!("type {name}"),
-                format!(
-                    "column `{path}` has the type `{name}`, which deltic does not know; read it with another client"
-                ),
-            )
-        })?,
+        _ => parse_parametrised(name.trim(), &lower)?,
     };
-    Ok(DataType::Primitive(primitive))
+    Some(DataType::Primitive(primitive))
 }
 
 /// `decimal(p,s)`, `char(n)`, `varchar(n)`, `geometry(crs)`, `geography(crs, algorithm)`.
@@ -164,6 +187,7 @@ fn type_value(data_type: &DataType) -> Value {
     match data_type {
         DataType::Primitive(p) => Value::String(p.to_string()),
         DataType::Variant => Value::String("variant".to_owned()),
+        DataType::Foreign(foreign) => foreign.definition.clone(),
         DataType::Struct(s) => struct_value(s),
         DataType::Array(a) => {
             json!({"type": "array", "elementType": type_value(&a.element), "containsNull": a.contains_null})

@@ -24,16 +24,51 @@ pub enum ColumnMapping {
     Name,
     /// Columns are found by their Parquet field id.
     Id,
+    /// As [`ColumnMapping::Name`], in a table whose protocol does not list the feature: its writers may have passed over
+    /// the mapping, so a file that has a column under its logical name alone is refused rather than read as null.
+    Unlisted,
 }
 
+/// How [`ColumnMapping::Unlisted`] travels; no value of the property.
+const UNLISTED: &str = "name, not listed";
+
 impl ColumnMapping {
-    /// Reads the property's value.
+    /// Reads the property's value, or what [`ColumnMapping::as_str`] gives.
     pub fn parse(text: &str) -> Result<Self> {
         match text.to_ascii_lowercase().as_str() {
             "none" => Ok(Self::None),
             "name" => Ok(Self::Name),
             "id" => Ok(Self::Id),
+            UNLISTED => Ok(Self::Unlisted),
             _ => Err(Error::corrupt(format!("`delta.columnMapping.mode` is `{text}`; it may be none, name or id"))),
+        }
+    }
+
+    /// The mapping of a table that says `mode` and whose protocol does not list the feature.
+    ///
+    /// Other readers go by the property. Where no column has a physical name, files can only have the logical ones.
+    ///
+    /// # Errors
+    /// `Unsupported` if some columns have a physical name and others do not.
+    pub(crate) fn unlisted(mode: Self, schema: &StructType) -> Result<Self> {
+        let (mut mapped, mut plain) = (0_usize, None);
+        schema.each_field("", &mut |path, field| match field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str) {
+            Some(_) => mapped += 1,
+            None => _ = plain.get_or_insert_with(|| path.to_owned()),
+        });
+        match (mode, mapped, plain) {
+            (Self::None, ..) | (_, 0, _) => Ok(Self::None),
+            (Self::Id, _, None) => Ok(Self::Id),
+            (Self::Name | Self::Unlisted, _, None) => Ok(Self::Unlisted),
+            (_, _, Some(plain)) => Err(Error::unsupported(
+                "columnMapping",
+                format!(
+                    "the table maps columns by {}, its protocol does not list the feature `columnMapping`, and column \
+                     `{plain}` has no physical name as others do, so it is not known what files call it; add the feature \
+                     to the protocol, or unset `delta.columnMapping.mode`, with the client that wrote the table",
+                    mode.as_str()
+                ),
+            )),
         }
     }
 
@@ -43,6 +78,17 @@ impl ColumnMapping {
             Self::None => "none",
             Self::Name => "name",
             Self::Id => "id",
+            Self::Unlisted => UNLISTED,
+        }
+    }
+
+    /// The name under which a file has `field` if it was written by the other rule, where it is not certain which holds.
+    pub fn other_name(self, field: &StructField) -> Option<&str> {
+        let physical = || field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str);
+        match self {
+            Self::None => physical().filter(|physical| *physical != field.name),
+            Self::Unlisted => Some(field.name.as_str()).filter(|name| physical() != Some(name)),
+            Self::Name | Self::Id => None,
         }
     }
 
@@ -50,12 +96,14 @@ impl ColumnMapping {
     pub fn physical_name(self, field: &StructField) -> Result<&str> {
         match self {
             Self::None => Ok(&field.name),
-            Self::Name | Self::Id => field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str).ok_or_else(|| {
-                Error::corrupt(format!(
-                    "column `{}` has no `{PHYSICAL_NAME}` although the table maps columns",
-                    field.name
-                ))
-            }),
+            Self::Name | Self::Id | Self::Unlisted => {
+                field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str).ok_or_else(|| {
+                    Error::corrupt(format!(
+                        "column `{}` has no `{PHYSICAL_NAME}` although the table maps columns",
+                        field.name
+                    ))
+                })
+            }
         }
     }
 
@@ -85,7 +133,8 @@ impl ColumnMapping {
                 value: self.physical_type(&m.value)?,
                 value_contains_null: m.value_contains_null,
             })),
-            DataType::Primitive(_) | DataType::Variant => data_type.clone(),
+            // What is inside is not the table's to name.
+            DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => data_type.clone(),
         })
     }
 }

@@ -5,4 +5,4 @@ pub mod json;
 pub mod mapping;
 mod types;
 
-pub use types::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType};
+pub use types::{ArrayType, DataType, ForeignType, MapType, PrimitiveType, StructField, StructType};

@@ -72,6 +72,18 @@ pub enum DataType {
     Map(Arc<MapType>),
     /// Semi-structured value, stored as struct<metadata, value> (feature `variantType`).
     Variant,
+    /// A type of another engine, or one that is not known.
+    Foreign(Arc<ForeignType>),
+}
+
+/// A type of which only the storage is known, if that: a user-defined type, an interval, or a name that deltic does not
+/// know. Values come out as they are stored; where that is not known, the column cannot be read, but others can.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForeignType {
+    /// As the schema has it: a name, or an object.
+    pub definition: Value,
+    /// The type that files have in its place.
+    pub stored_as: Option<DataType>,
 }
 
 /// Named fields, in order.
@@ -139,6 +151,22 @@ impl StructType {
     }
 }
 
+impl StructType {
+    /// Visits every field at any depth, with its path below `above`. Schemas nest at most
+    /// [`MAX_DEPTH`](super::json::MAX_DEPTH) deep.
+    pub(crate) fn each_field(&self, above: &str, visit: &mut dyn FnMut(&str, &StructField)) {
+        for field in &self.fields {
+            let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
+            visit(&path, field);
+            field.data_type.each(&mut |data_type| {
+                if let DataType::Struct(inner) = data_type {
+                    inner.each_field(&path, visit);
+                }
+            });
+        }
+    }
+}
+
 impl StructField {
     /// A field without metadata.
     pub fn new(name: impl Into<String>, data_type: DataType, nullable: bool) -> Self {
@@ -162,11 +190,40 @@ impl DataType {
     /// `timestamp`.
     pub const TIMESTAMP: Self = Self::Primitive(PrimitiveType::Timestamp);
 
+    /// Visits this type and, through arrays and maps, what they hold, and what foreign types are stored as; structs are
+    /// visited but not entered.
+    pub(crate) fn each(&self, visit: &mut dyn FnMut(&Self)) {
+        visit(self);
+        match self {
+            Self::Array(array) => array.element.each(visit),
+            Self::Map(map) => {
+                map.key.each(visit);
+                map.value.each(visit);
+            }
+            Self::Foreign(foreign) => foreign.stored_as.iter().for_each(|stored| stored.each(visit)),
+            Self::Primitive(_) | Self::Struct(_) | Self::Variant => {}
+        }
+    }
+
     /// The primitive inside, if it is one.
     pub fn as_primitive(&self) -> Option<&PrimitiveType> {
         match self {
             Self::Primitive(p) => Some(p),
-            Self::Struct(_) | Self::Array(_) | Self::Map(_) | Self::Variant => None,
+            Self::Struct(_) | Self::Array(_) | Self::Map(_) | Self::Variant | Self::Foreign(_) => None,
+        }
+    }
+
+    /// The name of a type inside, at any depth, whose values cannot be read.
+    pub fn unreadable(&self) -> Option<String> {
+        match self {
+            Self::Primitive(_) | Self::Variant => None,
+            Self::Struct(inner) => inner.fields.iter().find_map(|field| field.data_type.unreadable()),
+            Self::Array(array) => array.element.unreadable(),
+            Self::Map(map) => map.key.unreadable().or_else(|| map.value.unreadable()),
+            Self::Foreign(foreign) => match &foreign.stored_as {
+                Some(stored) => stored.unreadable(),
+                None => Some(foreign.to_string()),
+            },
         }
     }
 }
@@ -208,6 +265,19 @@ impl fmt::Display for DataType {
             Self::Array(a) => write!(f, "array<{}>", a.element),
             Self::Map(m) => write!(f, "map<{}, {}>", m.key, m.value),
             Self::Variant => f.write_str("variant"),
+            Self::Foreign(foreign) => foreign.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ForeignType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |key: &str| self.definition.get(key).and_then(Value::as_str);
+        match (&self.definition, text("type"), text("class").or_else(|| text("pyClass"))) {
+            (Value::String(name), ..) => f.write_str(name),
+            (_, Some(kind), Some(class)) => write!(f, "{kind}({class})"),
+            (_, Some(kind), None) => f.write_str(kind),
+            (other, None, _) => write!(f, "{other}"),
         }
     }
 }

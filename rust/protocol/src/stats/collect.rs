@@ -147,7 +147,11 @@ impl Selection<'_> {
                     let inner = self.columns(inner, path);
                     (!inner.is_empty()).then_some(ColumnKind::Struct(inner))
                 }
-                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => self
+                DataType::Primitive(_)
+                | DataType::Array(_)
+                | DataType::Map(_)
+                | DataType::Variant
+                | DataType::Foreign(_) => self
                     .takes_leaf(path)
                     .then(|| ColumnKind::Leaf { nulls: 0, bounds: Bounds::for_type(&field.data_type) }),
             };
@@ -166,9 +170,11 @@ impl Selection<'_> {
                     let inner = self.part(inner, path);
                     (!inner.fields.is_empty()).then(|| DataType::Struct(Arc::new(inner)))
                 }
-                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
-                    self.takes_leaf(path).then(|| field.data_type.clone())
-                }
+                DataType::Primitive(_)
+                | DataType::Array(_)
+                | DataType::Map(_)
+                | DataType::Variant
+                | DataType::Foreign(_) => self.takes_leaf(path).then(|| field.data_type.clone()),
             };
             path.pop();
             fields.extend(data_type.map(|data_type| StructField { data_type, ..field.clone() }));

@@ -226,7 +226,9 @@ fn nodes(
             DataType::Primitive(PrimitiveType::Void) => None,
             DataType::Primitive(primitive) => Some(primitive.clone()),
             // Like binary columns, these have null counts alone.
-            DataType::Array(_) | DataType::Map(_) | DataType::Variant => Some(PrimitiveType::Binary),
+            DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {
+                Some(PrimitiveType::Binary)
+            }
         };
         if let Some(data_type) = data_type.filter(|_| keeps(path)) {
             let was_float = data_type == PrimitiveType::Double && was_float(field);

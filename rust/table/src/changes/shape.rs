@@ -31,7 +31,9 @@ fn differs(older: &TableShape, newer: &TableShape) -> Result<Option<String>> {
     match (older.mapping, newer.mapping) {
         (older, newer) if older == newer => {}
         // Columns that were there before have their old names as physical ones.
-        (ColumnMapping::None, ColumnMapping::Name) => {}
+        (ColumnMapping::None, ColumnMapping::Name | ColumnMapping::Unlisted)
+        | (ColumnMapping::Name, ColumnMapping::Unlisted)
+        | (ColumnMapping::Unlisted, ColumnMapping::Name) => {}
         (_, _) => return Ok(Some("columns are found in files in another way (`delta.columnMapping.mode`)".to_owned())),
     }
     let partitions = |shape: &TableShape| shape.partition_columns.iter().cloned().collect::<BTreeSet<_>>();
@@ -103,6 +105,7 @@ impl Mappings {
             }
             (DataType::Primitive(older), DataType::Primitive(newer)) if widens(older, newer) => Ok(None),
             (DataType::Primitive(PrimitiveType::Void), _) | (DataType::Variant, DataType::Variant) => Ok(None),
+            (DataType::Foreign(older), DataType::Foreign(newer)) if older == newer => Ok(None),
             (older, newer) => Ok(Some(format!("column `{path}` was a {older} and became a {newer}"))),
         }
     }

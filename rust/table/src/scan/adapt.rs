@@ -21,6 +21,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, SchemaRef};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
@@ -172,8 +173,8 @@ impl Adapter {
             let array =
                 decoded.get(position).ok_or_else(|| Error::internal(format!("column {position} was not decoded")))?;
             shape.apply(array, field.data_type()).map_err(|e| {
-                let message =
-                    format!("column `{}` holds what a {} cannot; rewrite the file", field.name(), field.data_type());
+                let name = table_type_name(field.data_type());
+                let message = format!("column `{}` holds what a {name} cannot; rewrite the file", field.name());
                 Error::corrupt(message).caused_by(e)
             })
         };
@@ -257,10 +258,24 @@ impl Wanted<'_> {
         }
         let lower = name.to_lowercase();
         let mut like = file.iter().enumerate().filter(|(_, child)| child.name().to_lowercase() == lower);
-        Ok(match (like.next(), like.next()) {
-            (Some((position, _)), None) => Some(position),
-            _ => None,
-        })
+        match (like.next(), like.next()) {
+            (Some((position, _)), None) => return Ok(Some(position)),
+            (Some(_), Some(_)) => return Ok(None),
+            (None, _) => {}
+        }
+        // Null would be a guess: the writer may have followed the other rule.
+        match mapping.other_name(field).filter(|other| file.iter().any(|child| child.name() == other)) {
+            None => Ok(None),
+            Some(other) => Err(Error::unsupported(
+                "columnMapping",
+                format!(
+                    "the file has no column `{name}`, as the table's metadata calls column `{}`, but it has `{other}`, \
+                     and the table's protocol does not say by which of them columns are found; rewrite the file, or \
+                     repair the table's protocol, with the client that wrote it",
+                    field.name
+                ),
+            )),
+        }
     }
 }
 
@@ -318,6 +333,16 @@ impl Resolver {
                 self.leaves.push(leaf);
                 Ok(Shape::Leaf(cast))
             }
+            (DataType::Foreign(foreign), _) => match &foreign.stored_as {
+                Some(stored) => {
+                    // What is inside is not the table's to name.
+                    let mapping = std::mem::replace(&mut self.mapping, ColumnMapping::None);
+                    let shape = self.shape(stored, file, leaf, path);
+                    self.mapping = mapping;
+                    shape
+                }
+                None => Err(unreadable(path, &table.to_string())),
+            },
             (_, ArrowType::Null) => {
                 self.leaves.push(leaf);
                 Ok(Shape::Leaf(LeafCast::Null))
@@ -465,7 +490,29 @@ fn only(hits: impl Iterator<Item = bool>, name: &str) -> Result<Option<usize>> {
 }
 
 fn mismatch(path: &str, file: &ArrowType, table: &DataType) -> Error {
+    let file = table_type_name(file);
     Error::corrupt(format!(
         "column `{path}` is a {file} in the file but a {table} in the table, which it cannot become; rewrite the file"
     ))
+}
+
+/// Refuses columns whose values cannot be read.
+///
+/// # Errors
+/// `Unsupported`, naming the first of them.
+pub(crate) fn check_types(columns: &StructType) -> Result<()> {
+    columns.fields.iter().try_for_each(|field| match field.data_type.unreadable() {
+        Some(name) => Err(unreadable(&field.name, &name)),
+        None => Ok(()),
+    })
+}
+
+fn unreadable(path: &str, name: &str) -> Error {
+    Error::unsupported(
+        format!("type {name}"),
+        format!(
+            "column `{path}` has the type `{name}`, which deltic does not know; leave it out of `columns`, or read it with \
+             another client"
+        ),
+    )
 }

@@ -23,7 +23,7 @@ use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{StructField, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType};
 use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
@@ -117,10 +117,21 @@ impl Scan {
                 .table
                 .field(name)
                 .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is not in the table's schema")))?;
-            let primitive = field
-                .data_type
-                .as_primitive()
-                .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is a {}", field.data_type)))?;
+            let is_asked = || {
+                let condition = self.condition.iter().flat_map(|condition| &condition.columns.fields);
+                self.output.fields.iter().chain(condition).any(|f| f.name == field.name)
+            };
+            let primitive = match (&field.data_type, field.data_type.as_primitive()) {
+                (_, Some(primitive)) => primitive,
+                (DataType::Foreign(_), None) if !is_asked() => continue,
+                (DataType::Foreign(foreign), None) => {
+                    let message = format!("the partition column `{name}` has the type {foreign}; leave it out");
+                    return Err(Error::unsupported(format!("type {foreign}"), message));
+                }
+                (other, None) => {
+                    return Err(Error::corrupt(format!("the partition column `{name}` is a {other}")));
+                }
+            };
             let physical = self.mapping.physical_name(field)?;
             let values = &task.partition_values;
             let text = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);

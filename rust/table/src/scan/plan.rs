@@ -21,9 +21,10 @@ use deltic_protocol::predicate::{BoundPredicate, Column, parse};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::arrow::to_arrow_type;
-use deltic_protocol::schema::{DataType, StructField};
+use deltic_protocol::schema::{DataType, StructField, StructType};
 use futures::stream::{Stream, TryStreamExt};
 
+use super::adapt::check_types;
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
@@ -442,6 +443,8 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&st
     if let Some(twice) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
         return Err(Error::invalid(format!("the column `{}` is asked for twice", twice.1)));
     }
+    let fields = columns.iter().filter_map(|name| shape.schema.field(name)).cloned().collect();
+    check_types(&StructType::new(fields)).map_err(|e| e.in_table(snapshot.storage().location()))?;
     Ok(ReadSpec {
         schema_string: snapshot.metadata().schema_string.clone(),
         partition_columns: shape.partition_columns.clone(),

@@ -21,6 +21,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
+use super::adapt::check_types;
 use super::decode::{Unit, decode};
 use super::open::{Condition, Scan, open};
 use super::row_tracking;
@@ -113,16 +114,18 @@ fn missing(error: Error) -> Error {
     if !error.is_not_found() {
         return error;
     }
-    let path = error.path().map(str::to_owned);
-    let missing = Error::corrupt(
+    // The cause would name the file again.
+    let mut missing = Error::corrupt(
         "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise restore \
          it or remove it from the table",
     );
-    match path {
-        Some(path) => missing.in_file(path),
+    if let Some(path) = error.path() {
+        missing = missing.in_file(path);
+    }
+    match error.table() {
+        Some(table) => missing.in_table(table),
         None => missing,
     }
-    .caused_by(error)
 }
 
 /// The columns to return.
@@ -137,7 +140,9 @@ fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
             }
         }
     };
-    spec.columns.iter().map(field).collect::<Result<_>>().map(StructType::new)
+    let picked = spec.columns.iter().map(field).collect::<Result<_>>().map(StructType::new)?;
+    check_types(&picked)?;
+    Ok(picked)
 }
 
 fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Condition> {

@@ -77,9 +77,11 @@ pub fn stored_schema(schema: &StructType) -> StructType {
         let data_type = match &field.data_type {
             DataType::Primitive(PrimitiveType::Void) => return None,
             DataType::Struct(inner) => DataType::Struct(Arc::new(stored_schema(inner))),
-            other @ (DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant) => {
-                other.clone()
-            }
+            other @ (DataType::Primitive(_)
+            | DataType::Array(_)
+            | DataType::Map(_)
+            | DataType::Variant
+            | DataType::Foreign(_)) => other.clone(),
         };
         Some(StructField { data_type, ..field.clone() })
     };
@@ -126,6 +128,12 @@ fn plan(name: &str, path: String, data_type: &DataType, nullable: bool, mapping:
             let binary = DataType::Primitive(PrimitiveType::Binary);
             let part = |name: &str| plan(name, format!("{path}.{name}"), &binary, false, mapping);
             (Some(to_arrow_type(data_type)), vec![part("metadata")?, part("value")?])
+        }
+        DataType::Foreign(foreign) => {
+            return Err(Error::unsupported(
+                foreign.to_string(),
+                format!("the column `{path}` has the type {foreign}, which deltic does not write"),
+            ));
         }
         DataType::Struct(schema) => {
             let inner = plan_struct(schema, mapping, &path)?;
@@ -275,7 +283,7 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
                 None => error,
             }
         })?,
-        (source, DataType::Struct(_) | DataType::Variant | DataType::Map(_)) => {
+        (source, DataType::Struct(_) | DataType::Variant | DataType::Map(_) | DataType::Foreign(_)) => {
             return Err(refuse(column, source, "pass a value of that structure"));
         }
     };

@@ -153,7 +153,7 @@ impl DataWriter {
         let indexed = physical_indexed(&spec.indexed_columns, &logical, mapping)?;
         let format = FileFormat::new(arrow, data(&physical), indexed, spec);
         let random_prefix_length = match (spec.random_prefix_length, mapping) {
-            (None, ColumnMapping::Name | ColumnMapping::Id) => Some(RANDOM_PREFIX_LENGTH),
+            (None, ColumnMapping::Name | ColumnMapping::Id | ColumnMapping::Unlisted) => Some(RANDOM_PREFIX_LENGTH),
             (length, _) => length,
         };
         let (compression, target_file_size) = (spec.compression, spec.target_file_size.max(1));
@@ -584,10 +584,7 @@ fn physical_indexed(indexed: &IndexedColumns, schema: &StructType, mapping: Colu
         for name in path {
             let Some(field) = level.and_then(|schema| schema.field(name)) else { break };
             names.push(mapping.physical_name(field)?.to_owned());
-            level = match &field.data_type {
-                DataType::Struct(inner) => Some(inner),
-                DataType::Primitive(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => None,
-            };
+            level = if let DataType::Struct(inner) = &field.data_type { Some(inner) } else { None };
         }
         if names.len() == path.len() {
             physical.push(names);
