@@ -34,8 +34,10 @@ from deltic.errors import (
     MetadataChangedError,
     ProtocolChangedError,
     StorageError,
+    TableExistsError,
     TableNotFoundError,
     UnsupportedFeatureError,
+    VersionNotFoundError,
 )
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
@@ -77,10 +79,12 @@ __all__ = [
     "Snapshot",
     "StorageError",
     "Table",
+    "TableExistsError",
     "TableNotFoundError",
     "Transaction",
     "TransactionScan",
     "UnsupportedFeatureError",
+    "VersionNotFoundError",
     "create",
     "read_task_group",
     "write",

@@ -23,8 +23,10 @@ __all__ = [
     "MetadataChangedError",
     "ProtocolChangedError",
     "StorageError",
+    "TableExistsError",
     "TableNotFoundError",
     "UnsupportedFeatureError",
+    "VersionNotFoundError",
 ]
 
 
@@ -62,9 +64,42 @@ class DelticError(Exception):
 
 
 class TableNotFoundError(DelticError, FileNotFoundError):
-    """The table, or the version asked for, does not exist.
+    """There is no table at the location.
 
-    Check the location and the version, or create the table first.
+    Check the location, or create the table first.
+    """
+
+
+class VersionNotFoundError(DelticError, LookupError):
+    """The table exists, and the version asked for cannot be read: it is not there yet, or not in the log any more.
+
+    Ask for another version. It is no `TableNotFoundError`: a handler of that one may create the table.
+
+    Attributes:
+        earliest_version: The oldest version that can be read; ``None`` when unknown.
+        latest_version: The newest version; ``None`` when unknown.
+    """
+
+    earliest_version: int | None
+    latest_version: int | None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        earliest_version: int | None = None,
+        latest_version: int | None = None,
+        **place: Any,
+    ) -> None:
+        super().__init__(message, **place)
+        self.earliest_version = earliest_version
+        self.latest_version = latest_version
+
+
+class TableExistsError(DelticError, FileExistsError):
+    """There is a table already where one was to be created.
+
+    Append to it or overwrite it, or choose another location.
     """
 
 

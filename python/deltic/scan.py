@@ -277,8 +277,8 @@ class Changes(Rows):
     Pickles as its table, versions, columns and filter.
 
     Errors while reading, besides those of a `Scan`: `InvalidInputError` for a version inside the range that did not
-    record its changes or whose rows do not fit the schema of the last one, `TableNotFoundError` for a file that VACUUM
-    has removed.
+    record its changes or whose rows do not fit the schema of the last one, `VersionNotFoundError` for a file that
+    VACUUM has removed.
     """
 
     _core: _deltic.Changes

@@ -108,12 +108,13 @@ class Table:
 
         `timestamp` is a datetime, a date or an ISO 8601 string; without an offset it is taken as UTC. Commits have the
         time they carry where the table has in-commit timestamps enabled, else the modification time of their file
-        (PROTOCOL.md: "In-Commit Timestamps"). Times before the first commit and after the newest have no version: they
-        raise `TableNotFoundError`.
+        (PROTOCOL.md: "In-Commit Timestamps"). A time after the newest commit means the latest version; one before the
+        first commit raises `VersionNotFoundError`.
 
-        Raises `TableNotFoundError` when there is no table or no such version, `InvalidInputError` when both arguments
-        are given, `CorruptTableError` for a broken log, and `UnsupportedFeatureError`, naming them, when the table
-        needs reader features deltic does not have (PROTOCOL.md: "Reader Requirements").
+        Raises `TableNotFoundError` when there is no table, `VersionNotFoundError` when it has no such version (any
+        more), `InvalidInputError` when both arguments are given, `CorruptTableError` for a broken log, and
+        `UnsupportedFeatureError`, naming them, when the table needs reader features deltic does not have (PROTOCOL.md:
+        "Reader Requirements").
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
@@ -158,7 +159,7 @@ class Table:
         insert, delete, update_preimage or update_postimage), `_commit_version` (int64) and `_commit_timestamp`
         (microseconds, UTC). `columns`: those to return, of all these; `filter`: as in `Snapshot.plan`, over all these.
 
-        Raises `TableNotFoundError` when there is no such version or its commit is no longer in the log,
+        Raises `VersionNotFoundError` when there is no such version or its commit is no longer in the log,
         `InvalidInputError` when the range ends before it starts, when `delta.enableChangeDataFeed` was not true in all
         of it, or when older rows do not fit the last schema because a column was dropped, renamed or given a narrower
         type. The first version is checked here; what changes inside the range is found while reading

@@ -102,8 +102,8 @@ def create(
         description: What it holds, for people.
         storage_options: The store's settings, as for `Table`.
 
-    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and when there is a table
-    already; `UnsupportedFeatureError` for types and properties that ask for features deltic does not write;
+    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold; `TableExistsError` when
+    there is a table already; `UnsupportedFeatureError` for types and properties that ask for features deltic does not write;
     `StorageError` when the store fails.
 
     >>> import tempfile
@@ -151,7 +151,7 @@ def write(
             Columns are found by name; a nullable one that is missing becomes null. Extension types of Arrow are
             refused, but for those whose values are what is stored: JSON, UUIDs, variants, and geometries of GeoArrow
             as well-known binary or text.
-        mode: `"append"`; `"overwrite"`, which replaces all rows; or `"error"`, which refuses where there is a table.
+        mode: `"append"`; `"overwrite"`, which replaces all rows; or `"error"`, a `TableExistsError` where there is one.
         partition_by: Columns that divide a new table into folders; on an existing one it must agree.
         storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
         properties: Of a new table only, as for `create`.

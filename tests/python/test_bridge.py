@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 BUILT_IN = {
     errors.TableNotFoundError: FileNotFoundError,
+    errors.VersionNotFoundError: LookupError,
+    errors.TableExistsError: FileExistsError,
     errors.UnsupportedFeatureError: NotImplementedError,
     errors.InvalidInputError: ValueError,
     errors.StorageError: OSError,

@@ -194,11 +194,11 @@ def test_refusals(uri: str, tmp_path: Path) -> None:
     table = deltic.Table(uri)
     with pytest.raises(deltic.InvalidInputError, match="version 2"):
         table.changes(2, 1)
-    with pytest.raises(deltic.TableNotFoundError, match="no version 3"):
+    with pytest.raises(deltic.VersionNotFoundError, match="no version 3"):
         table.changes(3)
-    with pytest.raises(deltic.TableNotFoundError, match="no version 9"):
+    with pytest.raises(deltic.VersionNotFoundError, match="no version 9"):
         table.changes(0, 9)
-    with pytest.raises(deltic.TableNotFoundError, match="after the newest commit"):
+    with pytest.raises(deltic.VersionNotFoundError, match="after the newest commit"):
         table.changes(when(3))
     with pytest.raises(deltic.TableNotFoundError):
         deltic.Table(tmp_path / "nothing").changes()
@@ -211,6 +211,6 @@ def test_refusals(uri: str, tmp_path: Path) -> None:
 
     for file in Path(uri).glob("*.parquet"):
         file.unlink()
-    with pytest.raises(deltic.TableNotFoundError, match="VACUUM") as gone:
+    with pytest.raises(deltic.VersionNotFoundError, match="VACUUM") as gone:
         table.changes().to_arrow()
     assert str(gone.value.path).endswith(".parquet")

@@ -321,7 +321,7 @@ def test_many_findings_are_counted(log: Log) -> None:
 
 
 def test_what_cannot_be_read_raises(log: Log) -> None:
-    with pytest.raises(deltic.TableNotFoundError, match="no version 9"):
+    with pytest.raises(deltic.VersionNotFoundError, match="no version 9"):
         log.table.check(9)
     log.path(5, "checkpoint.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(deltic.CorruptTableError):

@@ -22,7 +22,12 @@ ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_
 
 pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}")
 
-REFUSED = (deltic.CorruptTableError, deltic.UnsupportedFeatureError, deltic.TableNotFoundError)
+REFUSED = (
+    deltic.CorruptTableError,
+    deltic.UnsupportedFeatureError,
+    deltic.TableNotFoundError,
+    deltic.VersionNotFoundError,
+)
 
 
 def expected_rows(where: str) -> pa.Table:

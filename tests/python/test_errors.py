@@ -35,10 +35,68 @@ def test_not_a_table(uri: str) -> None:
         deltic.Table(uri).history()
 
 
+@pytest.mark.parametrize(
+    ("files", "name", "told"),
+    [
+        ([], "table", "there is no Delta log (`_delta_log`) at the location"),
+        (["part-0.parquet", "part-1.parquet", "_SUCCESS"], "table", "3 of them"),
+        (["part-0.parquet"], "day=1", "a partition of a table"),
+        (["data.csv"], "table", "no Delta log (`_delta_log`), only 1 other files"),
+        (["metadata/v1.metadata.json", "data/a.parquet"], "table", "Apache Iceberg"),
+        (["_delta_log/.tmp"], "table/_delta_log", "name the folder above it"),
+        ([], "*.parquet", "a location is no pattern"),
+        ([], "rows.parquet", "the name of a file"),
+        ([], "main.sales.orders", "ask the catalog for its location"),
+        (["_delta_log/00000000000000000003.crc"], "table", "neither a commit nor a complete checkpoint"),
+    ],
+)
+def test_what_is_there_in_the_place_of_a_table(tmp_path: Path, files: list[str], name: str, told: str) -> None:
+    for file in files:
+        path = tmp_path / name.removesuffix("/_delta_log") / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    table = deltic.Table(tmp_path / name)
+    reads = (table.snapshot, table.scan, table.history, lambda: table.snapshot(timestamp="2024-01-01"), table.changes)
+    for read in reads:
+        with pytest.raises(deltic.TableNotFoundError, match="not a Delta table: ") as caught:
+            read()
+        assert told.replace("3 of them", "2 of them Parquet") in str(caught.value)
+        assert caught.value.table is not None
+
+
+def test_a_file_in_the_place_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(deltic.TableNotFoundError, match="the name of a file"):
+        deltic.Table(path).scan()
+
+
+def test_a_table_that_exists_is_not_created(table: deltic.Table, uri: str) -> None:
+    rows = pa.table({"id": [3]})
+    for create in (lambda: deltic.create(uri, rows.schema), lambda: deltic.write(uri, rows, mode="error")):
+        with pytest.raises(deltic.TableExistsError, match="there is a table already") as caught:
+            create()
+        assert isinstance(caught.value, FileExistsError)
+        assert caught.value.table == table.uri
+    assert table.snapshot().version == 0
+
+
+def test_a_missing_data_file_is_named_once(table: deltic.Table, uri: str) -> None:
+    missing = data_file(uri)
+    missing.unlink()
+    with pytest.raises(deltic.CorruptTableError, match="a file that is gone") as caught:
+        table.scan().to_arrow()
+    assert str(caught.value).count(missing.name) == 1
+
+
 @pytest.mark.parametrize("version", [1, 7, 2**40])
 def test_a_version_that_does_not_exist(table: deltic.Table, version: int) -> None:
-    with pytest.raises(deltic.TableNotFoundError, match=str(version)):
+    with pytest.raises(deltic.VersionNotFoundError, match=str(version)) as caught:
         table.snapshot(version)
+    assert isinstance(caught.value, LookupError)
+    # Whoever creates a table where there is none must not do it here.
+    assert not isinstance(caught.value, FileNotFoundError)
+    assert (caught.value.earliest_version, caught.value.latest_version) == (0, 0)
 
 
 def test_a_negative_version(table: deltic.Table) -> None:
@@ -134,19 +192,13 @@ def test_schemas_that_delta_cannot_hold(uri: str, schema: Any, partition_by: lis
     assert not deltic.Table(uri).exists()
 
 
-def test_a_table_that_is_there_already(table: deltic.Table) -> None:
-    with pytest.raises(deltic.InvalidInputError, match="already"):
-        deltic.create(table.uri, pa.schema([("a", pa.int64())]))
-    assert table.snapshot().version == 0
-
-
 def test_another_partitioning(table: deltic.Table) -> None:
     with pytest.raises(deltic.InvalidInputError, match="part"):
         deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}), partition_by=["name"])
 
 
 def test_mode_error(table: deltic.Table) -> None:
-    with pytest.raises(deltic.InvalidInputError, match="already"):
+    with pytest.raises(deltic.TableExistsError, match="already"):
         deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}), mode="error")
     assert deltic.write(table.uri + "2", pa.table({"id": [1]}), mode="error").version == 0
 
@@ -251,7 +303,7 @@ def test_a_data_file_that_is_no_parquet(table: deltic.Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "7", '{"add":{}}', '{"add":{"path":1}}', '{"add":[]}', "\x00", '{"a":1}{"b":2}']
+    "line", ["{", "[]", "7", '{"add":{}}', '{"add":{"path":{}}}', '{"add":[]}', "\x00", '{"a":1}{"b":2}']
 )
 def test_a_commit_of_nonsense(table: deltic.Table, line: str) -> None:
     Path(table.uri, "_delta_log", f"{1:020}.json").write_text(line)
@@ -296,15 +348,16 @@ def test_an_append_only_table_is_not_overwritten(uri: str) -> None:
 
 
 def test_errors_pickle(table: deltic.Table) -> None:
-    with pytest.raises(deltic.TableNotFoundError) as caught:
+    with pytest.raises(deltic.VersionNotFoundError) as caught:
         table.snapshot(9)
     again = pickle.loads(pickle.dumps(caught.value))
-    assert type(again) is deltic.TableNotFoundError
+    assert type(again) is deltic.VersionNotFoundError
+    assert (again.earliest_version, again.latest_version) == (0, 0)
     assert str(again) == str(caught.value)
     assert again.table == caught.value.table
 
 
 def test_every_error_is_a_deltic_error() -> None:
     classes = [getattr(deltic, name) for name in deltic.__all__ if name.endswith("Error")]
-    assert len(classes) == 13
+    assert len(classes) == 15
     assert all(issubclass(cls, deltic.DelticError) and cls.__doc__ for cls in classes)

@@ -81,7 +81,7 @@ def test_a_hint_saves_listing_what_is_before_it(log: Log) -> None:
     assert table.snapshot().num_files == 6
     assert table.request_counts()["lists"] == 1
     # An older version than the hint's is looked for from the beginning.
-    with pytest.raises(deltic.TableNotFoundError, match="versions 4 to 5"):
+    with pytest.raises(deltic.VersionNotFoundError, match="versions 4 to 5"):
         table.snapshot(2)
 
 
@@ -175,10 +175,10 @@ def test_a_version_before_the_oldest(log: Log) -> None:
     log.remove(0, 1)
     assert log.rows(3) == [0, 1, 2, 3]
     for version in (0, 1, 2):
-        with pytest.raises(deltic.TableNotFoundError, match="versions 3 to 5") as caught:
+        with pytest.raises(deltic.VersionNotFoundError, match="versions 3 to 5") as caught:
             log.table.snapshot(version)
         assert f"version {version} " in str(caught.value)
-    with pytest.raises(deltic.TableNotFoundError, match="no version 6; it has versions 3 to 5"):
+    with pytest.raises(deltic.VersionNotFoundError, match="no version 6; it has versions 3 to 5"):
         log.table.snapshot(6)
 
 
@@ -206,7 +206,7 @@ def test_only_checkpoints_are_left(log: Log) -> None:
     log.remove(*range(6))
     assert log.rows() == list(range(6))
     assert log.table.history() == []
-    with pytest.raises(deltic.TableNotFoundError, match="no commit is left"):
+    with pytest.raises(deltic.VersionNotFoundError, match="no commit is left"):
         log.table.snapshot(timestamp="2024-01-01")
 
 
@@ -262,16 +262,26 @@ def test_times_of_files_are_made_monotone(log: Log) -> None:
         assert log.table.snapshot(timestamp=iso(at)).version == version, at
 
 
-def test_times_outside_name_the_range(log: Log) -> None:
+def test_a_time_before_the_first_commit_names_the_range(log: Log) -> None:
     log.modified({version: 1_700_000_000_000 + version for version in range(6)})
-    for outside, words in [
-        (1_699_999_999_999, "2023-11-14T22:13:19.999Z is before the oldest version"),
-        (1_700_000_000_006, "2023-11-14T22:13:20.006Z is after the newest commit"),
-    ]:
-        with pytest.raises(deltic.TableNotFoundError, match=words) as caught:
-            log.table.snapshot(timestamp=iso(outside))
-        text = str(caught.value)
-        assert "from 2023-11-14T22:13:20.000Z (version 0) to 2023-11-14T22:13:20.005Z (version 5)" in text
+    words = "2023-11-14T22:13:19.999Z is before the oldest version"
+    with pytest.raises(deltic.VersionNotFoundError, match=words) as caught:
+        log.table.snapshot(timestamp=iso(1_699_999_999_999))
+    assert "from 2023-11-14T22:13:20.000Z (version 0) to 2023-11-14T22:13:20.005Z (version 5)" in str(caught.value)
+    assert (caught.value.earliest_version, caught.value.latest_version) == (0, 5)
+
+
+def test_a_time_after_the_newest_commit_means_the_latest_version(log: Log) -> None:
+    log.modified({version: 1_700_000_000_000 + version for version in range(6)})
+    for after in (iso(1_700_000_000_006), datetime.now(timezone.utc), "9999-12-31"):
+        assert log.table.snapshot(timestamp=after).version == 5
+    # A version that a checkpoint alone has may be older or newer than any such time.
+    log.checkpoint(5)
+    log.remove(4, 5)
+    assert log.table.snapshot().version == 5
+    assert log.table.snapshot(timestamp=iso(1_700_000_000_003)).version == 3
+    with pytest.raises(deltic.VersionNotFoundError, match="later versions have no time"):
+        log.table.snapshot(timestamp=iso(1_700_000_000_006))
 
 
 def test_times_lead_only_to_versions_that_can_be_rebuilt(log: Log) -> None:
@@ -281,7 +291,7 @@ def test_times_lead_only_to_versions_that_can_be_rebuilt(log: Log) -> None:
     # The commits 1 and 2 are still in the log, but nothing they could be applied to.
     assert log.table.snapshot(timestamp=iso(1003)).version == 3
     for at in (1001, 1002):
-        with pytest.raises(deltic.TableNotFoundError, match="before the oldest version that can be read") as caught:
+        with pytest.raises(deltic.VersionNotFoundError, match="before the oldest version that can be read") as caught:
             log.table.snapshot(timestamp=iso(at))
         assert "from 1970-01-01T00:00:01.003Z (version 3)" in str(caught.value)
     assert [entry["version"] for entry in log.table.history()] == [5, 4, 3, 2, 1]
@@ -294,7 +304,7 @@ def test_a_time_in_a_gap_is_refused(log: Log) -> None:
     assert log.table.snapshot(timestamp=iso(500)).version == 0
     assert log.table.snapshot(timestamp=iso(4000)).version == 4
     for at in (1000, 3999):
-        with pytest.raises(deltic.TableNotFoundError, match="from version 1 to 4 and lacks the commits in between"):
+        with pytest.raises(deltic.VersionNotFoundError, match="from version 1 to 4 and lacks the commits in between"):
             log.table.snapshot(timestamp=iso(at))
 
 
@@ -327,9 +337,8 @@ def test_in_commit_times_from_the_beginning(log: Log) -> None:
     log.modified(dict.fromkeys(range(6), 77))
     for at, version in {0: 0, 999: 0, 1000: 1, 4999: 4, 5000: 5}.items():
         assert log.table.snapshot(timestamp=iso(at)).version == version, at
-    with pytest.raises(deltic.TableNotFoundError, match=r"to 1970-01-01T00:00:05.000Z"):
-        log.table.snapshot(timestamp=iso(5001))
-    with pytest.raises(deltic.TableNotFoundError, match=r"from 1970-01-01T00:00:00.000Z"):
+    assert log.table.snapshot(timestamp=iso(5001)).version == 5
+    with pytest.raises(deltic.VersionNotFoundError, match=r"from 1970-01-01T00:00:00.000Z"):
         log.table.snapshot(timestamp="1969-12-31")
     assert [entry["timestamp"] for entry in log.table.history()] == [5000, 4000, 3000, 2000, 1000, 0]
 
@@ -342,14 +351,15 @@ def test_in_commit_times_from_a_version_on(log: Log) -> None:
     for at, version in expected.items():
         assert log.table.snapshot(timestamp=iso(at)).version == version, at
     assert [entry["timestamp"] for entry in log.table.history()] == [50_000, 40_000, 30_000, 35_000, 2000, 1000]
+    assert log.table.snapshot(timestamp=iso(50_001)).version == 5
     with pytest.raises(
-        deltic.TableNotFoundError, match=r"from 1970-01-01T00:00:01.000Z .version 0. to 1970-01-01T00:00:50"
+        deltic.VersionNotFoundError, match=r"from 1970-01-01T00:00:01.000Z .version 0. to 1970-01-01T00:00:50"
     ):
-        log.table.snapshot(timestamp=iso(50_001))
+        log.table.snapshot(timestamp=iso(999))
     # Without the commits before the boundary, times before it lead nowhere.
     log.checkpoint(3)
     log.remove(0, 1, 2)
-    with pytest.raises(deltic.TableNotFoundError, match=r"from 1970-01-01T00:00:30.000Z .version 3."):
+    with pytest.raises(deltic.VersionNotFoundError, match=r"from 1970-01-01T00:00:30.000Z .version 3."):
         log.table.snapshot(timestamp=iso(29_999))
     assert log.table.snapshot(timestamp=iso(30_000)).version == 3
 
@@ -367,7 +377,7 @@ def test_in_commit_times_that_are_switched_off_are_not_used(log: Log) -> None:
 def test_a_commit_that_lacks_its_time(log: Log) -> None:
     enable(log, {version: 1000 * version for version in range(5)}, since=None)
     with pytest.raises(deltic.CorruptTableError, match="no inCommitTimestamp") as caught:
-        log.table.snapshot(timestamp=iso(1000))
+        log.table.snapshot(timestamp=iso(4500))
     assert caught.value.version == 5
     assert caught.value.path == f"_delta_log/{5:020}.json"
 

@@ -93,7 +93,7 @@ def test_a_dataframe_is_used_as_any_other(spark: SparkSession, months: str) -> N
     [
         ({"filter": "nope = 1"}, deltic.InvalidInputError),
         ({"columns": ["nope"]}, deltic.InvalidInputError),
-        ({"version": 77}, deltic.TableNotFoundError),
+        ({"version": 77}, deltic.VersionNotFoundError),
         ({"version": 1, "timestamp": "2030-01-01"}, deltic.InvalidInputError),
         ({"partitions": 0}, deltic.InvalidInputError),
         ({"partitions": -1}, deltic.InvalidInputError),

@@ -180,7 +180,7 @@ def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
     [
         ({"versionAsOf": 0}, "unknown option"),
         ({"version": "latest"}, "whole number"),
-        ({"version": 99}, "TableNotFoundError"),
+        ({"version": 99}, "VersionNotFoundError"),
         ({"filter": "nope = 1"}, "nope"),
         ({"timestamp": "soon"}, "ISO 8601"),
         ({"pushdown": "true"}, "no option 'pushdown': give the filter itself, in the option 'filter'"),

@@ -13,10 +13,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, by what a caller does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Kind {
-    /// The table, version or file does not exist: create it, or ask for another.
+    /// The table or file does not exist: create it, or ask for another.
     NotFound,
+    /// The table exists and the version asked for cannot be read: ask for another.
+    VersionNotFound {
+        /// The oldest version that can be read, where it is known.
+        earliest: Option<u64>,
+        /// The newest one, where it is known.
+        latest: Option<u64>,
+    },
+    /// There is a table where one was to be created: use it, or choose another place.
+    TableExists,
     /// The table needs these features (or this operation needs something) that deltic does not have.
     Unsupported {
         /// Names as they stand in the table's protocol, or a short name of the missing ability.
@@ -122,6 +130,16 @@ impl Error {
         Self::new(Kind::NotFound, message)
     }
 
+    /// No such version of a table that exists; with the oldest and the newest one that can be read, if they are known.
+    pub fn version_not_found(message: impl Into<String>, earliest: Option<u64>, latest: Option<u64>) -> Self {
+        Self::new(Kind::VersionNotFound { earliest, latest }, message)
+    }
+
+    /// A table where one was to be created.
+    pub fn table_exists() -> Self {
+        Self::new(Kind::TableExists, "there is a table already; append to it, or choose another place")
+    }
+
     /// Bytes from storage that violate the protocol.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(Kind::Corrupt, message)
@@ -203,6 +221,16 @@ impl Error {
     /// Whether this is [`Kind::NotFound`].
     pub fn is_not_found(&self) -> bool {
         self.0.kind == Kind::NotFound
+    }
+
+    /// Whether this is [`Kind::Corrupt`].
+    pub fn is_corrupt(&self) -> bool {
+        self.0.kind == Kind::Corrupt
+    }
+
+    /// Whether this is [`Kind::VersionNotFound`].
+    pub fn is_version_not_found(&self) -> bool {
+        matches!(self.0.kind, Kind::VersionNotFound { .. })
     }
 }
 

@@ -53,6 +53,8 @@ impl From<Failure> for PyErr {
 pub(crate) fn class_name(kind: &Kind) -> &'static str {
     match kind {
         Kind::NotFound => "TableNotFoundError",
+        Kind::VersionNotFound { .. } => "VersionNotFoundError",
+        Kind::TableExists => "TableExistsError",
         Kind::Unsupported { .. } => "UnsupportedFeatureError",
         Kind::Corrupt => "CorruptTableError",
         Kind::Invalid => "InvalidInputError",
@@ -64,8 +66,6 @@ pub(crate) fn class_name(kind: &Kind) -> &'static str {
         Kind::Conflict(Conflict::ProtocolChanged) => "ProtocolChangedError",
         Kind::Conflict(Conflict::ConcurrentTransaction) => "ConcurrentTransactionError",
         Kind::Internal => "DelticError",
-        // `Kind` is open to other crates: a kind without a class of its own still is a DelticError.
-        _ => "DelticError",
     }
 }
 
@@ -92,9 +92,13 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     match error.kind() {
         Kind::Unsupported { features } => attributes.set_item("features", features)?,
         Kind::Storage { retryable } => attributes.set_item("retryable", retryable)?,
+        Kind::VersionNotFound { earliest, latest } => {
+            attributes.set_item("earliest_version", earliest)?;
+            attributes.set_item("latest_version", latest)?;
+        }
         // A conflict is found while reading the winner, so the version of the error is the winner's.
         Kind::Conflict(_) => attributes.set_item("winning_version", error.version())?,
-        _ => {}
+        Kind::NotFound | Kind::TableExists | Kind::Corrupt | Kind::Invalid | Kind::Internal => {}
     }
     let class = module.bind(py).getattr(class_name(error.kind()))?;
     Ok(PyErr::from_value(class.call((message(error),), Some(&attributes))?))
@@ -119,7 +123,9 @@ pub(crate) fn to_arrow(error: Error) -> ArrowError {
         Kind::Storage { .. } => ArrowError::IoError(text, std::io::Error::other(error)),
         Kind::Unsupported { .. } => ArrowError::NotYetImplemented(text),
         Kind::Invalid => ArrowError::InvalidArgumentError(text),
-        _ => ArrowError::ExternalError(text.into()),
+        Kind::VersionNotFound { .. } | Kind::TableExists | Kind::Corrupt | Kind::Conflict(_) | Kind::Internal => {
+            ArrowError::ExternalError(text.into())
+        }
     }
 }
 
@@ -137,6 +143,12 @@ mod tests {
     fn classes_follow_kinds() {
         let cases = [
             (Error::not_found("x"), "TableNotFoundError", "Io error: TableNotFoundError: x"),
+            (
+                Error::version_not_found("x", Some(1), None),
+                "VersionNotFoundError",
+                "External error: VersionNotFoundError: x",
+            ),
+            (Error::new(Kind::TableExists, "x"), "TableExistsError", "External error: TableExistsError: x"),
             (
                 Error::unsupported("rowTracking", "x"),
                 "UnsupportedFeatureError",

@@ -127,7 +127,7 @@ impl Committer for LogCommitter {
                 match Snapshot::open(&self.storage, Some(at)).await {
                     Ok(snapshot) if snapshot.metadata().id == base.metadata.id => return Ok(false),
                     Ok(_) => break,
-                    Err(e) if e.is_not_found() || *e.kind() == Kind::Corrupt => {}
+                    Err(e) if e.is_not_found() || e.is_version_not_found() || *e.kind() == Kind::Corrupt => {}
                     Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => break,
                     Err(e) => return Err(e),
                 }

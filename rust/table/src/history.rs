@@ -124,7 +124,10 @@ impl Timeline {
     pub async fn load(storage: &Storage) -> Result<Self> {
         let place = |e: Error| e.in_table(storage.location());
         let listing = log_reader::list(storage, 0).await.map_err(place)?;
-        let segment = Segment::choose(&listing, None, true).map_err(place)?;
+        let segment = match Segment::choose(&listing, None, true).map_err(place) {
+            Ok(segment) => segment,
+            Err(error) => return Err(log_reader::explain(storage, error).await),
+        };
         let latest = Snapshot::of_segment(storage, segment).await?;
         let readable = readable_commits(&listing);
         let mut commits = Commit::all(&listing);
@@ -147,18 +150,25 @@ impl Timeline {
     /// The newest version that was committed at or before `time_ms`.
     ///
     /// # Errors
-    /// Those of [`Timeline::until`], and `NotFound` if the time is after the newest commit.
+    /// Those of [`Timeline::until`], and `VersionNotFound` if versions after the newest commit are in checkpoints alone,
+    /// which do not say when they were made.
     pub async fn version_at(&self, time_ms: i64) -> Result<u64> {
-        match self.at(self.commits.len().saturating_sub(1)).await? {
-            Some((_, newest)) if newest < time_ms => Err(self.outside(time_ms, "after the newest commit").await?),
-            Some(_) | None => self.until(time_ms).await,
+        let version = self.until(time_ms).await?;
+        let newest = self.commits.last().filter(|commit| commit.version() == version);
+        if newest.is_some()
+            && version < self.latest.version()
+            && let Some((_, newest_ms)) = self.at(self.commits.len().saturating_sub(1)).await?
+            && newest_ms < time_ms
+        {
+            return Err(self.outside(time_ms, "after the newest commit, and later versions have no time").await?);
         }
+        Ok(version)
     }
 
     /// The newest version that was committed at or before `time_ms`, which may lie in the future.
     ///
     /// # Errors
-    /// `NotFound` if the time is before the oldest version that can still be read, or between two commits that are not
+    /// `VersionNotFound` if the time is before the oldest version that can still be read, or between two commits that are not
     /// neighbours because the log lacks those in between.
     pub async fn until(&self, time_ms: i64) -> Result<u64> {
         let until = self.count_until(time_ms).await?;
@@ -167,11 +177,11 @@ impl Timeline {
         };
         let version = found.version();
         match self.commits.get(until).map(Commit::version) {
-            Some(after) if after.checked_sub(1) != Some(version) => Err(self.place(Error::not_found(format!(
+            Some(after) if after.checked_sub(1) != Some(version) => Err(self.not_found(format!(
                 "the version at {} is not known: the log goes from version {version} to {after} and lacks the commits \
                  in between",
                 iso_instant(time_ms)
-            )))),
+            ))),
             Some(_) | None => Ok(version),
         }
     }
@@ -179,7 +189,7 @@ impl Timeline {
     /// The oldest version that was committed at or after `time_ms`.
     ///
     /// # Errors
-    /// `NotFound` if nothing was committed since, or if the log no longer says what was the first.
+    /// `VersionNotFound` if nothing was committed since, or if the log no longer says what was the first.
     pub async fn since(&self, time_ms: i64) -> Result<u64> {
         let earlier = match time_ms.checked_sub(1) {
             Some(before) => self.count_until(before).await?,
@@ -229,7 +239,7 @@ impl Timeline {
     /// The error for a time at which no version is known.
     async fn outside(&self, time_ms: i64, place: &str) -> Result<Error> {
         let (first, last) = (self.at(0).await?, self.at(self.commits.len().saturating_sub(1)).await?);
-        Ok(self.place(Error::not_found(match (first, last) {
+        Ok(self.not_found(match (first, last) {
             (Some((first, oldest)), Some((last, newest))) => format!(
                 "the time {} is {place}; the table can be read from {} (version {first}) to {} (version {last})",
                 iso_instant(time_ms),
@@ -239,7 +249,13 @@ impl Timeline {
             (_, None) | (None, _) => {
                 "no commit is left in the log, so no version has a time; read by version".to_owned()
             }
-        })))
+        }))
+    }
+
+    /// No such version, with the versions that can be read.
+    fn not_found(&self, message: String) -> Error {
+        let earliest = self.commits.first().map(Commit::version);
+        self.place(Error::version_not_found(message, earliest, Some(self.latest.version())))
     }
 
     fn place(&self, error: Error) -> Error {

@@ -108,8 +108,8 @@ impl WriteJob {
     /// Plans a write of rows with `schema` into the table at `storage`, which is created if it is not there.
     ///
     /// # Errors
-    /// `Invalid` if there is a table and the mode forbids it, or the partitioning is another, or the table is append-only
-    /// and the mode is not; `Unsupported` if the table asks writers for something that deltic does not do.
+    /// `TableExists` if there is a table and the mode forbids it; `Invalid` if the partitioning is another, or the table is
+    /// append-only and the mode is not; `Unsupported` if the table asks writers for something that deltic does not do.
     pub async fn plan(
         storage: &Storage,
         schema: &Schema,
@@ -122,11 +122,9 @@ impl WriteJob {
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
-        match Snapshot::open(storage, None).await {
-            Ok(_) if mode == Mode::Error => {
-                Err(in_table(Error::invalid("there is a table already; append to it, or choose another place")))
-            }
-            Ok(snapshot) => {
+        match Snapshot::find(storage).await? {
+            Some(_) if mode == Mode::Error => Err(in_table(Error::table_exists())),
+            Some(snapshot) => {
                 let state = state_of(&snapshot).await?;
                 check_existing(&state, mode, partition_by, &options).map_err(in_table)?;
                 check_columns(&state, schema).map_err(in_table)?;
@@ -134,7 +132,7 @@ impl WriteJob {
                 let length = snapshot.segment().latest_commit().map(|file| file.size);
                 Ok(Self::new(storage, mode, Some((state, length)), None, spec, (options, ids)))
             }
-            Err(e) if e.is_not_found() => {
+            None => {
                 let table = NewTable {
                     schema: from_arrow_schema(schema).map_err(in_table)?,
                     partition_by: partition_by.unwrap_or_default().to_vec(),
@@ -146,7 +144,6 @@ impl WriteJob {
                 let spec = write_spec(&metadata, &options).map_err(in_table)?;
                 Ok(Self::new(storage, mode, None, Some((protocol, metadata)), spec, (options, ids)))
             }
-            Err(e) => Err(e),
         }
     }
 
@@ -337,11 +334,9 @@ fn check_existing(
 /// No row yet, but what can be said of the columns is said before any file is written.
 pub(crate) fn check_columns(state: &TableState, rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
-    let shape = TableShape {
-        schema: state.metadata.schema()?,
-        partition_columns: state.metadata.partition_columns.clone(),
-        mapping: Properties::of(&state.metadata).column_mapping(&state.protocol)?,
-    };
+    let schema = state.metadata.schema()?;
+    let mapping = Properties::of(&state.metadata).column_mapping(&state.protocol, &schema)?;
+    let shape = TableShape { schema, partition_columns: state.metadata.partition_columns.clone(), mapping };
     let conformer = Conformer::new(&shape.schema, shape.mapping)?;
     conformer.conform(&RecordBatch::new_empty(Arc::new(rows.clone()))).map(drop)
 }
@@ -422,14 +417,11 @@ impl NewTable {
     /// Creates the empty table.
     ///
     /// # Errors
-    /// `Invalid` if the schema cannot be a table's or there is a table already.
+    /// `Invalid` if the schema cannot be a table's; `TableExists` if there is a table already.
     pub async fn create(self, storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace)) -> Result<u64> {
         let in_table = |e: Error| e.in_table(storage.location());
-        let exists = || Error::invalid("there is a table already; append to it, or choose another place");
-        match Snapshot::open(storage, None).await {
-            Ok(_) => return Err(in_table(exists())),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => return Err(e),
+        if Snapshot::find(storage).await?.is_some() {
+            return Err(in_table(Error::table_exists()));
         }
         let partition_by = json!(json!(self.partition_by).to_string());
         let properties = json!(json!(self.properties).to_string());

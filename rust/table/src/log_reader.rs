@@ -5,6 +5,8 @@
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
 
+mod absent;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_pref
 use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::{self, Stream, StreamExt};
 
+pub(crate) use self::absent::explain;
 use crate::error::{Error, Result};
 use crate::parallel::{in_parallel, on_one_thread, parallelism};
 use crate::storage::Storage;

@@ -81,11 +81,47 @@ impl Snapshot {
     /// Opens `version`, or the newest one.
     ///
     /// # Errors
-    /// `NotFound` if there is no table or no such version, `Unsupported` if a reader feature is missing, `Corrupt` if
+    /// `NotFound` if there is no table, `VersionNotFound` if there is no such version, `Unsupported` if a reader feature is missing, `Corrupt` if
     /// the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
-        let segment = log_reader::segment(storage, version).await?;
-        Self::of_segment(storage, segment).await
+        match log_reader::segment(storage, version).await {
+            Ok(segment) => match Self::of_segment(storage, segment.clone()).await {
+                Err(error) if error.is_corrupt() => Self::without_checkpoint(storage, segment, error).await,
+                opened => opened,
+            },
+            Err(error) => Err(log_reader::explain(storage, error).await),
+        }
+    }
+
+    /// The same version from what is older than the checkpoint, which cannot be read, as far as that is there.
+    ///
+    /// # Errors
+    /// The one that reading it had, if nothing leads to the version without it.
+    async fn without_checkpoint(storage: &Storage, segment: Segment, error: Error) -> Result<Self> {
+        let (version, mut damaged) = (segment.version, segment.checkpoint);
+        let Ok(mut listing) = log_reader::list(storage, 0).await else { return Err(error) };
+        while let Some(checkpoint) = damaged {
+            listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
+            let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
+            match Self::of_segment(storage, older.clone()).await {
+                Ok(opened) => return Ok(opened),
+                Err(e) if e.is_corrupt() => damaged = older.checkpoint,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(error)
+    }
+
+    /// Opens the newest version; `None` if there is no table.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn find(storage: &Storage) -> Result<Option<Self>> {
+        match log_reader::segment(storage, None).await {
+            Ok(segment) => Self::of_segment(storage, segment).await.map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the version that a segment defines.
@@ -95,7 +131,17 @@ impl Snapshot {
 
     async fn load_at(storage: &Storage, segment: Segment, files: Option<Files>) -> Result<Self> {
         let at = segment.version;
-        let opened = Self::load(storage, segment, files).await;
+        let plain = segment.has_compactions().then(|| segment.tail_of_commits());
+        let opened = match Self::load(storage, segment.clone(), files.clone()).await {
+            // A compaction that was torn: what it stands for is there.
+            Err(error)
+                if error.is_corrupt()
+                    && let Some(Ok(tail)) = plain =>
+            {
+                Self::load(storage, Segment { tail, ..segment }, files).await.map_err(|_| error)
+            }
+            opened => opened,
+        };
         opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
@@ -330,10 +376,14 @@ impl Snapshot {
     }
 
     async fn load_tail(&self) -> Result<Tail> {
-        match Tail::replay(self.load_commits(&self.0.segment.tail, self.0.take_fetched())).await? {
-            Some(tail) => Ok(tail),
-            // A compacted file that mentions a logical file twice was never reconciled; its commits were.
-            None => {
+        let replayed = Tail::replay(self.load_commits(&self.0.segment.tail, self.0.take_fetched())).await;
+        let is_torn = |e: &Error| e.is_corrupt() && self.0.segment.has_compactions();
+        match replayed {
+            Ok(Some(tail)) => Ok(tail),
+            Err(error) if !is_torn(&error) => Err(error),
+            // A compacted file that mentions a logical file twice was never reconciled, and one that cannot be read was
+            // torn; the commits were not.
+            Ok(None) | Err(_) => {
                 let plain = self.0.segment.tail_of_commits()?;
                 let tail = Tail::replay(self.load_commits(&plain, Vec::new())).await?;
                 tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))
@@ -438,11 +488,9 @@ fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape
         let name = format!("format {}", metadata.format.provider);
         return Err(Error::unsupported(name, "the table's data files are not Parquet"));
     }
-    Ok(TableShape {
-        schema: metadata.schema()?,
-        partition_columns: metadata.partition_columns.clone(),
-        mapping: Properties::of(metadata).column_mapping(protocol)?,
-    })
+    let schema = metadata.schema()?;
+    let mapping = Properties::of(metadata).column_mapping(protocol, &schema)?;
+    Ok(TableShape { schema, partition_columns: metadata.partition_columns.clone(), mapping })
 }
 
 /// What commits say of the table itself.

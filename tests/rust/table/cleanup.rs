@@ -74,7 +74,7 @@ async fn what_a_checkpoint_stands_in_for_goes() {
         let files = live(&sample.open_at(version).await.unwrap()).await.unwrap();
         assert_eq!(files.len() as u64, version, "version {version}");
     }
-    assert_eq!(sample.open_at(2).await.unwrap_err().kind(), &Kind::NotFound);
+    assert!(sample.open_at(2).await.unwrap_err().is_version_not_found());
     assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0);
 }
 

@@ -79,7 +79,8 @@ pub struct Segment {
 impl Segment {
     /// The segment of `target`, or of the newest version, out of files listed in any order.
     ///
-    /// `NotFound` when there is no table, or no such version in it; `Corrupt` when files are missing in between.
+    /// `NotFound` when there is no table, `VersionNotFound` when there is no such version in it; `Corrupt` when files are
+    /// missing in between.
     /// Compactions take the place of commits only with `use_compaction`, and then wherever that means fewer files.
     pub fn choose(listing: &[LogFile], target: Option<u64>, use_compaction: bool) -> Result<Self> {
         let files = distinct(listing);
@@ -99,18 +100,19 @@ impl Segment {
         let version = target.unwrap_or(latest);
         if version > latest {
             let oldest = oldest(&commits, &checkpoints).unwrap_or(latest);
-            return Err(Error::not_found(format!(
-                "the table has no version {version}; it has versions {oldest} to {latest}"
-            )));
+            let message = format!("the table has no version {version}; it has versions {oldest} to {latest}");
+            return Err(Error::version_not_found(message, Some(oldest), Some(latest)));
         }
 
         let checkpoint = checkpoints.range(..=version).next_back().map(|(_, candidate)| candidate.clone());
         let first = checkpoint.as_ref().map_or(0, |c| c.version.saturating_add(1));
         let tail =
             cover(&files, first, version, use_compaction).map_err(|missing| match oldest(&commits, &checkpoints) {
-                Some(oldest) if missing == 0 && oldest > version => Error::not_found(format!(
-                    "version {version} is no longer in the log; the table has versions {oldest} to {latest}"
-                )),
+                Some(oldest) if missing == 0 && oldest > version => Error::version_not_found(
+                    format!("version {version} is no longer in the log; the table has versions {oldest} to {latest}"),
+                    Some(oldest),
+                    Some(latest),
+                ),
                 Some(_) | None => Error::corrupt(format!(
                     "version {version} cannot be rebuilt: the log has no commit for version {missing}{}; \
                      restore that file, or read a version before it",
@@ -168,6 +170,11 @@ impl Segment {
         Some(extended)
     }
 
+    /// Whether a compaction takes the place of commits.
+    pub fn has_compactions(&self) -> bool {
+        self.tail.iter().any(|file| matches!(file.name, LogName::Compacted { .. }))
+    }
+
     /// The tail without compactions.
     ///
     /// # Errors
@@ -220,7 +227,9 @@ pub fn readable_commits(listing: &[LogFile]) -> Vec<LogFile> {
     sources.extend(files.iter().filter_map(|file| match file.name {
         LogName::Commit { version } => Some((version, Some(version))),
         // Replay starts at the newest checkpoint, so a compaction over one is of no use.
-        LogName::Compacted { start, end } if checkpoints.range(start..).next().is_none_or(|(v, _)| *v > end) => {
+        LogName::Compacted { start, end }
+            if file.size > 0 && checkpoints.range(start..).next().is_none_or(|(v, _)| *v > end) =>
+        {
             Some((end, Some(start)))
         }
         LogName::Compacted { .. }
@@ -311,7 +320,8 @@ fn cover(files: &[&LogFile], first: u64, last: u64, use_compaction: bool) -> Res
         .iter()
         .filter_map(|file| match file.name {
             LogName::Commit { version } => Some((version, version, *file)),
-            LogName::Compacted { start, end } if use_compaction => Some((start, end, *file)),
+            // Without a byte it is what a writer that died left behind.
+            LogName::Compacted { start, end } if use_compaction && file.size > 0 => Some((start, end, *file)),
             _ => None,
         })
         .filter(|(start, end, _)| *start >= first && *end <= last)

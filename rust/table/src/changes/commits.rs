@@ -71,10 +71,18 @@ pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last:
         Some(oldest) if oldest < expected => Error::corrupt(format!(
             "{message}the log has no commit for version {expected}; restore that file, or read a range without it"
         )),
-        Some(oldest) => Error::not_found(format!(
-            "{message}the commit of version {expected} is no longer in the log; start at version {oldest} or later"
-        )),
-        None => Error::not_found(format!("{message}the commit of version {expected} is no longer in the log")),
+        Some(oldest) => Error::version_not_found(
+            format!(
+                "{message}the commit of version {expected} is no longer in the log; start at version {oldest} or later"
+            ),
+            Some(oldest),
+            None,
+        ),
+        None => Error::version_not_found(
+            format!("{message}the commit of version {expected} is no longer in the log"),
+            None,
+            None,
+        ),
     }
     .at_version(expected))
 }
@@ -131,11 +139,9 @@ impl Settings {
                  changes were not recorded; read a range without that version"
             ))));
         }
-        let older = TableShape {
-            schema: self.metadata.schema().map_err(place)?,
-            partition_columns: self.metadata.partition_columns.clone(),
-            mapping: properties.column_mapping(&self.protocol).map_err(place)?,
-        };
+        let schema = self.metadata.schema().map_err(place)?;
+        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(place)?;
+        let older = TableShape { schema, partition_columns: self.metadata.partition_columns.clone(), mapping };
         shape::check(&older, version, &self.last.shape, self.last.version)
     }
 

@@ -19,7 +19,6 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use deltic_protocol::predicate::{BoundPredicate, keep, parse};
-use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField, StructType, json};
 use futures::{Stream, StreamExt};
 
@@ -128,16 +127,13 @@ impl ChangeFeed {
 
 /// A file of the range is not there any more.
 fn gone(missing: Error) -> Error {
-    let path = missing.path().map(str::to_owned);
-    let error = Error::not_found(
-        "a file with changes is gone, most likely because VACUUM removed it; start at a later version, whose files \
-         are still there",
-    );
-    match path {
+    let message = "a file with changes is gone, most likely because VACUUM removed it; start at a later version, whose \
+                   files are still there";
+    let error = Error::version_not_found(message, None, None);
+    match missing.path() {
         Some(path) => error.in_file(path),
         None => error,
     }
-    .caused_by(missing)
 }
 
 /// The columns that the feed has beside the table's.
@@ -170,12 +166,7 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) 
     Ok(ReadSpec {
         schema_string: json::print(&schema),
         partition_columns: shape.partition_columns.clone(),
-        column_mapping: match shape.mapping {
-            ColumnMapping::None => "none",
-            ColumnMapping::Name => "name",
-            ColumnMapping::Id => "id",
-        }
-        .to_owned(),
+        column_mapping: shape.mapping.as_str().to_owned(),
         columns: columns.map_or_else(all, <[String]>::to_vec),
         predicate: filter.map(str::to_owned),
         row_tracking: None,

@@ -75,9 +75,14 @@ impl Range {
             Some(end) => Err(Error::invalid(format!(
                 "the range starts at version {start} and ends before it, at version {end}; exchange start and end"
             ))),
-            None => Err(Error::not_found(format!(
-                "the table has no version {start}, so there are no changes from there on; its newest version is {last}"
-            ))),
+            None => Err(Error::version_not_found(
+                format!(
+                    "the table has no version {start}, so there are no changes from there on; its newest version is \
+                     {last}"
+                ),
+                None,
+                Some(last),
+            )),
         }
     }
 }

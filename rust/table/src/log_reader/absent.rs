@@ -1,0 +1,76 @@
+//! What is at a location where there is no table, for the message that says so.
+//!
+//! Looked for only when the error goes to a person: what creates a table asks the log alone.
+
+use deltic_protocol::log::name::LOG_DIR;
+use futures::future::join;
+
+use crate::error::Error;
+use crate::storage::{FileMeta, Storage};
+
+/// Ends of the names of data files.
+const FILES: [&str; 7] = [".parquet", ".json", ".csv", ".orc", ".avro", ".arrow", ".feather"];
+
+/// The error of a log in which there is no version, with what is there in its place. Three LISTs.
+pub(crate) async fn explain(storage: &Storage, error: Error) -> Error {
+    // A log that has files is told of by itself.
+    if !error.is_not_found() || !matches!(storage.list_from(LOG_DIR, "").await, Ok(log) if log.is_empty()) {
+        return error;
+    }
+    let (folder, metadata) = join(storage.list_from("", ""), storage.list_from("metadata", "")).await;
+    // A store that fails now answered a moment ago; the first error stands.
+    let (Ok(folder), Ok(metadata)) = (folder, metadata) else { return error };
+    let reason = reason(storage.location(), &folder, &metadata);
+    Error::not_found(format!("this is not a Delta table: {reason}")).in_table(storage.location())
+}
+
+/// What is wrong and what to do.
+fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String {
+    let name = |file: &FileMeta| file.path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let last = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let is_iceberg = |file: &FileMeta| {
+        let name = name(file);
+        name.ends_with(".metadata.json") || name == "version-hint.text"
+    };
+    if metadata.iter().any(is_iceberg) {
+        return "the folder holds an Apache Iceberg table (`metadata/*.metadata.json`), which deltic does not read; read it \
+             with an Iceberg client, and write its rows to another location with `deltic.write`".to_owned();
+    }
+    let files = folder.iter().filter(|file| name(file).ends_with(".parquet")).count();
+    if last == "_delta_log" {
+        return "the location is the log of a table; name the folder above it".to_owned();
+    }
+    if files > 0 {
+        let partition =
+            if last.contains('=') { "; if it is a partition of a table, open the table and filter" } else { "" };
+        return format!(
+            "the folder has no Delta log (`_delta_log`), only files, {files} of them Parquet; read them with a Parquet \
+             reader, and write their rows to another location with `deltic.write`{partition}"
+        );
+    }
+    if !folder.is_empty() {
+        return format!(
+            "the folder has no Delta log (`_delta_log`), only {} other files; check the location",
+            folder.len()
+        );
+    }
+    if last.contains(['*', '?', '[']) {
+        return "a location is no pattern, and there is nothing of that very name; name one table, and choose its rows with \
+             `filter`".to_owned();
+    }
+    if FILES.iter().any(|end| last.to_ascii_lowercase().ends_with(end)) {
+        return "the location is the name of a file, or there is nothing; a table is a folder with a `_delta_log`"
+            .to_owned();
+    }
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let catalog = match last.split('.').collect::<Vec<_>>()[..] {
+        [a, b, c] if [a, b, c].into_iter().all(is_name) => {
+            "; if this is the name of a table in a catalog, ask the catalog for its location"
+        }
+        _ => "",
+    };
+    format!(
+        "there is no Delta log (`_delta_log`) at the location, nor any file directly in it; check the location, or create the table with \
+         `deltic.write` or `deltic.create`{catalog}"
+    )
+}

@@ -1,0 +1,427 @@
+"""Tables as other writers leave them: features that are not listed, foreign types, torn files, loose JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from log_files import Action, Log
+
+import deltic
+
+VECTOR: Action = {
+    "storageType": "i",
+    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
+
+
+def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> Action:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def struct(*fields: Action) -> Action:
+    return {"type": "struct", "fields": list(fields)}
+
+
+def protocol(reader: int = 1, writer: int = 2, **features: Any) -> Action:
+    return {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
+
+
+def metadata(schema: Any, partition: tuple[str, ...] = (), **properties: Any) -> Action:
+    return {
+        "metaData": {
+            "id": "0b6f6f1c-30d2-4b3e-9d8a-5d6a2f1f7b01",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema) if isinstance(schema, dict) else schema,
+            "partitionColumns": list(partition),
+            "configuration": {f"delta.{key}": value for key, value in properties.items()},
+            "createdTime": 1_700_000_000_000,
+        }
+    }
+
+
+def file(log: Log, name: str, rows: pa.Table, stats: Any = None, **members: Any) -> Action:
+    path = Path(log.uri, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path)
+    stats = {"numRecords": rows.num_rows} if stats is None else stats
+    add = {"path": name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 1, "dataChange": True}
+    return {"add": {**add, "stats": json.dumps(stats), **members}}
+
+
+@pytest.fixture
+def log(uri: str) -> Log:
+    log = Log(uri)
+    log.folder.mkdir(parents=True)
+    return log
+
+
+# --- features in use that the protocol does not list ---
+
+MAPPED = struct(
+    field("k", "string", **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-a"}),
+    field("n", "long", **{"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "col-b"}),
+)
+STATS = {"numRecords": 2, "minValues": {"col-b": 1}, "maxValues": {"col-b": 2}, "nullCount": {"col-a": 0, "col-b": 0}}
+ROWS = [{"k": "x", "n": 1}, {"k": "y", "n": 2}]
+UNLISTED = [
+    protocol(3, 7, readerFeatures=[], writerFeatures=["columnMapping", "icebergCompatV1"]),
+    protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"]),
+    protocol(1, 2),
+]
+
+
+@pytest.mark.parametrize("unlisted", UNLISTED, ids=["writers", "others", "plain"])
+def test_a_mapping_that_the_protocol_does_not_list(log: Log, unlisted: Action) -> None:
+    mapping = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"}
+    rows = pa.table({"col-a": ["x", "y"], "col-b": [1, 2]})
+    log.commit(0, [unlisted, metadata(MAPPED, **mapping), file(log, "a.parquet", rows, STATS)])
+    assert log.table.scan().to_arrow().to_pylist() == ROWS
+    assert log.table.scan(filter="n = 2").to_arrow().to_pylist() == ROWS[1:]
+    assert log.table.snapshot().plan(filter="n > 2").files_kept == 0
+    log.table.checkpoint()
+    log.remove(0)
+    assert log.table.scan().to_arrow().to_pylist() == ROWS
+    with pytest.raises(deltic.UnsupportedFeatureError) as refused:
+        deltic.write(log.uri, pa.table({"k": ["z"], "n": [3]}))
+    assert "columnMapping" in refused.value.features
+
+
+@pytest.mark.parametrize(
+    ("schema", "mode", "rows"),
+    [
+        # Files of a writer that passed over the mapping.
+        (MAPPED, "name", pa.table({"k": ["x", "y"], "n": [1, 2]})),
+        # Files of a writer that followed the names of a mapping that is not on.
+        (MAPPED, "none", pa.table({"col-a": ["x", "y"], "col-b": [1, 2]})),
+        # One column has a physical name, the other has none.
+        (struct(MAPPED["fields"][0], field("n", "long")), "name", pa.table({"col-a": ["x", "y"], "n": [1, 2]})),
+    ],
+    ids=["logical", "physical", "mixed"],
+)
+def test_a_mapping_that_may_or_may_not_hold_is_no_null(log: Log, schema: Any, mode: str, rows: pa.Table) -> None:
+    meta = metadata(schema, **{"columnMapping.mode": mode})
+    log.commit(0, [UNLISTED[0], meta, file(log, "a.parquet", rows)])
+    with pytest.raises(deltic.UnsupportedFeatureError) as refused:
+        log.table.scan().to_arrow()
+    assert refused.value.features == ("columnMapping",)
+    with pytest.raises(deltic.UnsupportedFeatureError):
+        log.table.scan(columns=["k"]).to_arrow()
+
+
+def test_a_mode_without_physical_names_has_no_effect(log: Log) -> None:
+    schema = struct(field("k", "string"), field("n", "long"))
+    rows = pa.table({"k": ["x", "y"], "n": [1, 2]})
+    log.commit(0, [UNLISTED[0], metadata(schema, **{"columnMapping.mode": "name"}), file(log, "a.parquet", rows)])
+    assert log.table.scan().to_arrow().to_pylist() == ROWS
+
+
+def test_a_listed_mapping_reads_a_new_column_as_null(log: Log) -> None:
+    """A column that was dropped, and another of its name: what old files have is not its values."""
+    listed = protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"])
+    schema = struct(
+        field("k", "string", **{"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "col-new"}),
+        field("n", "long", **{"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "n"}),
+    )
+    meta = metadata(schema, **{"columnMapping.mode": "name"})
+    log.commit(0, [listed, meta, file(log, "a.parquet", pa.table({"k": ["old"], "n": [1]}))])
+    assert log.table.scan().to_arrow().to_pylist() == [{"k": None, "n": 1}]
+
+
+def test_an_unlisted_deletion_vector_deletes(log: Log) -> None:
+    rows = pa.table({"v": list(range(30))})
+    log.commit(
+        0, [protocol(), metadata(struct(field("v", "long"))), file(log, "a.parquet", rows, deletionVector=VECTOR)]
+    )
+    assert log.table.scan().to_arrow()["v"].to_pylist() == [v for v in range(30) if v not in (3, 4, 7, 11, 18, 29)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "expected"),
+    [
+        ("long", pa.array([7], pa.int32()), 7),
+        ("double", pa.array([0.5], pa.float32()), 0.5),
+        ("timestamp_ntz", pa.array([0], pa.timestamp("us")), "1970-01-01 00:00:00"),
+        ("variant", pa.array([{"metadata": b"\1\0\0", "value": b"\0"}]), {"metadata": b"\1\0\0", "value": b"\0"}),
+    ],
+)
+def test_unlisted_types_are_read(log: Log, kind: str, column: pa.Array, expected: Any) -> None:
+    change = {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]} if kind == "long" else {}
+    log.commit(
+        0, [protocol(), metadata(struct(field("v", kind, **change))), file(log, "a.parquet", pa.table({"v": column}))]
+    )
+    (value,) = log.table.scan().to_arrow()["v"].to_pylist()
+    assert (str(value) if kind == "timestamp_ntz" else value) == expected
+
+
+def test_unlisted_checkpoints_with_sidecars_are_read(uri: str) -> None:
+    log = Log(uri, commits=4)
+    log.two_level_checkpoint(3)
+    log.remove(0, 1, 2, 3)
+    assert log.rows() == [0, 1, 2, 3]
+
+
+def test_unlisted_times_in_commits_hold(uri: str) -> None:
+    log = Log(uri, commits=3)
+    log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.enableInCommitTimestamps": "true"}))
+    for version in range(2):
+        log.edit(version, "commitInfo", lambda info, at=version: info.update({"inCommitTimestamp": 1000 * (at + 1)}))
+    assert log.rows() == [0, 1, 2]
+    with pytest.raises(deltic.CorruptTableError, match="no inCommitTimestamp"):
+        log.table.snapshot(timestamp="1970-01-01T00:00:02.500Z")
+
+
+def test_unlisted_row_ids_are_refused(uri: str) -> None:
+    log = Log(uri, commits=2)
+    log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.enableRowTracking": "true"}))
+    assert log.rows() == [0, 1]
+    with pytest.raises(deltic.DelticError, match="row tracking"):
+        log.table.scan(columns=["v", "_metadata.row_id"]).to_arrow()
+
+
+# --- types of other engines ---
+
+VECTOR_TYPE: Action = {
+    "type": "udt",
+    "class": "org.apache.spark.ml.linalg.VectorUDT",
+    "pyClass": "pyspark.ml.linalg.VectorUDT",
+    "sqlType": struct(
+        field("type", "byte", False),
+        field("values", {"type": "array", "elementType": "double", "containsNull": False}),
+    ),
+}
+FEATURES = pa.struct([pa.field("type", pa.int8(), False), ("values", pa.list_(pa.float64()))])
+FOREIGN: list[tuple[Any, pa.DataType, Any]] = [
+    (VECTOR_TYPE, FEATURES, {"type": 1, "values": [0.5, 1.5]}),
+    ({"type": "udt", "pyClass": "app.Mood", "serializedClass": "gA==", "sqlType": "double"}, pa.float64(), 0.25),
+    ({"type": "array", "elementType": VECTOR_TYPE, "containsNull": True}, pa.list_(FEATURES), [None]),
+    (struct(field("x", VECTOR_TYPE)), pa.struct([("x", FEATURES)]), {"x": {"type": 0, "values": None}}),
+    ("interval year to month", pa.int32(), 18),
+    ("interval year", pa.int32(), 12),
+    ("interval day to second", pa.int64(), 86_401_000_000),
+    ("INTERVAL HOUR TO MINUTE", pa.int64(), 60_000_000),
+]
+UNKNOWN: list[Any] = [
+    "timestamp(9)",
+    "interval month to day",
+    {"type": "lattice", "of": "long"},
+    {"type": "udt", "class": "a.B"},
+    {"type": "udt", "class": 7, "sqlType": "long"},
+    struct(field("x", {"type": "map", "keyType": "string", "valueType": "float8", "valueContainsNull": True})),
+]
+
+
+@pytest.mark.parametrize(("kind", "arrow", "value"), FOREIGN, ids=lambda value: str(value)[:40])
+def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.DataType, value: Any) -> None:
+    rows = pa.table({"id": [1, 2], "x": pa.array([value, None], arrow)})
+    stats = {"numRecords": 2, "minValues": {"id": 1}, "maxValues": {"id": 2}, "nullCount": {"id": 0, "x": 1}}
+    meta = metadata(struct(field("id", "long"), field("x", kind)))
+    log.commit(0, [protocol(), meta, file(log, "a.parquet", rows, stats)])
+    expected = [{"id": 1, "x": value}, {"id": 2, "x": None}]
+    assert log.table.scan().to_arrow().to_pylist() == expected
+    assert log.table.scan(columns=["id"], filter="id > 1").to_arrow().to_pylist() == [{"id": 2}]
+    assert log.table.files().read_all().num_rows == 1
+    with pytest.raises(deltic.UnsupportedFeatureError, match="`x"):
+        deltic.write(log.uri, pa.table({"id": [3]}))
+    log.table.checkpoint()
+    log.remove(0)
+    assert log.table.scan().to_arrow().to_pylist() == expected
+    checkpointed = pq.read_table(log.path(0, "checkpoint.parquet"))["metaData"].combine_chunks().drop_null()
+    assert checkpointed.to_pylist()[0]["schemaString"] == meta["metaData"]["schemaString"]
+
+
+@pytest.mark.parametrize("kind", UNKNOWN, ids=str)
+def test_an_unknown_type_hides_its_own_column_alone(log: Log, kind: Any) -> None:
+    meta = metadata(struct(field("id", "long"), field("x", kind)))
+    log.commit(0, [protocol(), meta, file(log, "a.parquet", pa.table({"id": [1, 2], "x": [5, 6]}))])
+    assert log.table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [1, 2]
+    assert log.table.files().read_all().num_rows == 1
+    assert log.table.snapshot().schema.names == ["id", "x"]
+    for read in (log.table.scan, lambda: log.table.scan(columns=["x"])):
+        with pytest.raises(deltic.UnsupportedFeatureError, match="column `x`") as refused:
+            read().to_arrow()
+        assert refused.value.features[0].startswith("type ")
+    log.table.checkpoint()
+    log.remove(0)
+    assert log.table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_a_mapping_ends_where_a_foreign_type_begins(log: Log) -> None:
+    kind = {**VECTOR_TYPE, "sqlType": struct(field("a", "long"))}
+    column = field("x", kind, **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-x"})
+    rows = pa.table({"col-x": pa.array([{"a": 5}])})
+    log.commit(
+        0, [protocol(2, 5), metadata(struct(column), **{"columnMapping.mode": "name"}), file(log, "a.parquet", rows)]
+    )
+    assert log.table.scan().to_arrow()["x"].to_pylist() == [{"a": 5}]
+
+
+# --- what writers that died leave behind ---
+
+
+@pytest.mark.parametrize("content", [b"", b'{"add":{"path":"torn', b"PAR1 and not much more"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{0:020}.{2:020}.compacted.json",
+        f"{1:020}.checkpoint.parquet",
+        f"{1:020}.checkpoint.{1:010}.{1:010}.parquet",
+        f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet",
+        f"{2:020}.crc",
+        "_last_checkpoint",
+    ],
+)
+def test_a_torn_file_that_is_optional_is_passed_over(uri: str, name: str, content: bytes) -> None:
+    log = Log(uri, commits=3)
+    (log.folder / name).write_bytes(content)
+    assert log.rows() == [0, 1, 2]
+    assert log.rows(1) == [0, 1]
+    table = log.table
+    assert table.snapshot().num_files == 3
+    deltic.write(table, pa.table({"v": [3]}))
+    assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_a_torn_checkpoint_before_which_the_log_is_cut_off_is_an_error(uri: str) -> None:
+    log = Log(uri, commits=3)
+    log.path(1, "checkpoint.parquet").write_bytes(b"PAR1 and not much more")
+    log.remove(0)
+    with pytest.raises(deltic.CorruptTableError, match=r"checkpoint\.parquet"):
+        log.rows()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_a_commit_without_an_action_is_refused(uri: str, content: bytes) -> None:
+    log = Log(uri, commits=3)
+    log.path(1).write_bytes(content)
+    with pytest.raises(deltic.CorruptTableError, match="the commit is empty"):
+        log.rows()
+
+
+@pytest.mark.parametrize("first", ["absent", None, ""])
+def test_metadata_without_a_schema_that_other_metadata_replaces(log: Log, first: str | None) -> None:
+    schema = struct(field("v", "long"))
+    early = metadata(first)
+    if first == "absent":
+        del early["metaData"]["schemaString"]
+    log.commit(0, [{"commitInfo": {"operation": "CREATE TABLE"}}, protocol(), early])
+    log.commit(1, [{"commitInfo": {"operation": "SETUP"}}, metadata(schema)])
+    log.commit(2, [{"commitInfo": {"operation": "WRITE"}}, file(log, "a.parquet", pa.table({"v": [7]}))])
+    assert log.rows() == [7]
+    assert log.table.snapshot(1).num_files == 0
+    assert [entry["version"] for entry in log.table.history()] == [2, 1, 0]
+    with pytest.raises(deltic.CorruptTableError, match="no schema yet"):
+        log.table.snapshot(0)
+    deltic.write(log.uri, pa.table({"v": [8]}))
+    log.table.checkpoint()
+    assert log.rows() == [7, 8]
+
+
+# --- loose JSON ---
+
+LOOSE: dict[str, Action] = {
+    "size": {"size": lambda size: str(size)},
+    "padded size": {"size": lambda size: f" {size} "},
+    "size as float": {"size": float},
+    "time": {"modificationTime": lambda time: str(time)},
+    "time as float": {"modificationTime": lambda _: 1.7e12},
+    "time with a fraction": {"modificationTime": lambda _: 1.5},
+    "empty time": {"modificationTime": lambda _: ""},
+    "change": {"dataChange": lambda _: "true"},
+    "change as number": {"dataChange": lambda _: 1},
+    "row id": {"baseRowId": lambda _: "7"},
+    "partition value": {"partitionValues": lambda _: {"p": 1}},
+    "provider": {"clusteringProvider": lambda _: 5},
+}
+
+
+@pytest.mark.parametrize("change", LOOSE.values(), ids=LOOSE)
+def test_scalars_of_files_that_are_written_as_others(log: Log, change: Action) -> None:
+    schema = struct(field("v", "long"), field("p", "integer"))
+    adds = [file(log, f"{v}.parquet", pa.table({"v": [v]}), partitionValues={"p": "1"}) for v in (1, 2)]
+    for add in adds:
+        for member, loosen in change.items():
+            add["add"][member] = loosen(add["add"].get(member))
+    log.commit(0, [protocol(), metadata(schema, ("p",)), *adds])
+    rows = [{"v": 1, "p": 1}, {"v": 2, "p": 1}]
+    for _ in range(2):
+        assert sorted(log.table.scan(filter="p = 1").to_arrow().to_pylist(), key=lambda row: row["v"]) == rows
+        assert log.table.snapshot().num_files == 2
+        log.table.checkpoint()
+        log.path(0).unlink(missing_ok=True)
+
+
+def test_scalars_of_other_actions_that_are_written_as_others(log: Log) -> None:
+    schema = struct(field("v", "long"))
+    loose = {"minReaderVersion": "1", "minWriterVersion": 2.0, "readerFeatures": None, "writerFeatures": None}
+    meta = metadata(schema)
+    meta["metaData"].update(createdTime=1.7e12, name=5, configuration={"delta.appendOnly": False, "x": 1, "y": None})
+    meta["metaData"]["format"] = {}
+    add, gone = (file(log, f"{v}.parquet", pa.table({"v": [v]})) for v in (1, 2))
+    log.commit(0, [{"protocol": loose}, meta, add, gone])
+    log.commit(
+        1,
+        [
+            {"txn": {"appId": "a", "version": "7", "lastUpdated": 1.0}},
+            {"txn": {"appId": 5, "version": 8.0}},
+            {"domainMetadata": {"domain": "d", "configuration": 5, "removed": "false"}},
+            {"remove": {"path": "2.parquet", "dataChange": "true", "deletionTimestamp": "1700000000000"}},
+        ],
+    )
+    for _ in range(2):
+        snapshot = log.table.snapshot()
+        assert log.rows() == [1]
+        assert (snapshot.transaction_version("a"), snapshot.transaction_version("5")) == (7, 8)
+        assert snapshot.properties == {"delta.appendOnly": "false", "x": "1"}
+        assert snapshot.metadata["name"] == "5"
+        log.table.checkpoint()
+        for version in (0, 1):
+            log.path(version).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("size", ["4x", "1.5", "9223372036854775808", 1e19, True, {"n": 1}, [1]])
+def test_what_is_no_number_is_refused(log: Log, size: Any) -> None:
+    add = file(log, "a.parquet", pa.table({"v": [1]}), size=size)
+    log.commit(0, [protocol(), metadata(struct(field("v", "long"))), add])
+    with pytest.raises(deltic.CorruptTableError, match="line 3"):
+        log.rows()
+
+
+# --- checkpoints ---
+
+
+@pytest.mark.parametrize("codec", ["brotli", "lzo", ""])
+def test_a_codec_that_deltic_does_not_write_does_not_keep_checkpoints_away(uri: str, codec: str) -> None:
+    log = Log(uri, commits=2)
+    log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.parquet.compression.codec": codec}))
+    assert log.table.checkpoint() == 1
+    log.remove(0, 1)
+    assert log.rows() == [0, 1]
+
+
+def test_a_size_that_is_missing_is_no_zero(log: Log) -> None:
+    add = file(log, "a.parquet", pa.table({"v": [1]}))
+    del add["add"]["size"]
+    log.commit(0, [protocol(), metadata(struct(field("v", "long"))), add])
+    log.commit(1, [{"txn": {"appId": "a", "version": 1}}])
+    for write in (log.table.checkpoint, log.table.compact_log):
+        with pytest.raises(deltic.CorruptTableError, match="does not say the size") as refused:
+            write()
+        assert refused.value.path == "a.parquet"
+    assert [path.suffix for path in log.folder.glob("*.c*")] == []
+
+
+def test_a_compaction_keeps_the_tags_of_removed_files(uri: str) -> None:
+    log = Log(uri, commits=2)
+    path = next(action["add"]["path"] for action in log.read(1) if "add" in action)
+    log.append([{"remove": {"path": path, "dataChange": True, "deletionTimestamp": 5, "tags": {"a": "b", "c": None}}}])
+    compacted = Path(uri, log.table.compact_log())
+    removes = [
+        json.loads(line)["remove"] for line in compacted.read_text().splitlines() if "remove" in json.loads(line)
+    ]
+    assert [remove["tags"] for remove in removes] == [{"a": "b", "c": None}]
