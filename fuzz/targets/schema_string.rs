@@ -41,7 +41,7 @@ fn shown(schema: &StructType) -> String {
 fn leaves(schema: &StructType) -> usize {
     fn of(data_type: &DataType) -> usize {
         match data_type {
-            DataType::Primitive(_) | DataType::Variant => 1,
+            DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => 1,
             DataType::Struct(inner) => leaves(inner),
             DataType::Array(array) => of(&array.element),
             DataType::Map(map) => of(&map.key) + of(&map.value),

@@ -23,6 +23,7 @@ from deltic.errors import (
     ProtocolChangedError,
     TableNotFoundError,
     UnsupportedFeatureError,
+    VersionNotFoundError,
 )
 from deltic.table import Table, place
 from deltic.transaction import Commit
@@ -201,7 +202,7 @@ def write(
             try:
                 with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
                     transaction.append(rows)
-            except (MetadataChangedError, ProtocolChangedError, TableNotFoundError):
+            except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
                 # The table is not what was remembered of it. A stream is read once.
                 if not remembers or not isinstance(rows, pa.Table):
                     raise

@@ -283,6 +283,7 @@ def test_a_torn_file_that_is_optional_is_passed_over(uri: str, name: str, conten
     assert log.rows(1) == [0, 1]
     table = log.table
     assert table.snapshot().num_files == 3
+    assert table.snapshot(timestamp="9999-12-31").version == 2
     deltic.write(table, pa.table({"v": [3]}))
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [0, 1, 2, 3]
 

@@ -150,7 +150,7 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
 
 /// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
 const CHECKPOINTED: &[&str] =
-    &["clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking"];
+    &["clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
 
 /// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
 ///

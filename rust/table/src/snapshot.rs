@@ -85,11 +85,16 @@ impl Snapshot {
     /// the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         match log_reader::segment(storage, version).await {
-            Ok(segment) => match Self::of_segment(storage, segment.clone()).await {
-                Err(error) if error.is_corrupt() => Self::without_checkpoint(storage, segment, error).await,
-                opened => opened,
-            },
+            Ok(segment) => Self::of_sound(storage, segment).await,
             Err(error) => Err(log_reader::explain(storage, error).await),
+        }
+    }
+
+    /// Opens the version that a segment defines, without its checkpoint if that cannot be read.
+    pub async fn of_sound(storage: &Storage, segment: Segment) -> Result<Self> {
+        match Self::of_segment(storage, segment.clone()).await {
+            Err(error) if error.is_corrupt() => Self::without_checkpoint(storage, segment, error).await,
+            opened => opened,
         }
     }
 
@@ -118,7 +123,7 @@ impl Snapshot {
     /// Those of [`Snapshot::open`].
     pub async fn find(storage: &Storage) -> Result<Option<Self>> {
         match log_reader::segment(storage, None).await {
-            Ok(segment) => Self::of_segment(storage, segment).await.map(Some),
+            Ok(segment) => Self::of_sound(storage, segment).await.map(Some),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -238,7 +243,7 @@ impl Snapshot {
         let listing = log_reader::list(storage, base).await.map_err(|e| e.in_table(storage.location()))?;
         let known = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
-            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_segment(storage, segment).await,
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_sound(storage, segment).await,
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
                 Ok(self.clone())
             }

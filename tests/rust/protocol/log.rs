@@ -553,7 +553,7 @@ mod properties {
                 }
                 Err(error) => {
                     prop_assert_eq!(best, None, "{}", &error);
-                    prop_assert!(matches!(error.kind(), Kind::Corrupt | Kind::NotFound | Kind::VersionNotFound { .. }));
+                    prop_assert!(error.is_corrupt() || error.is_not_found() || error.is_version_not_found());
                 }
             }
         }
