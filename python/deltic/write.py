@@ -104,8 +104,8 @@ def create(
         storage_options: The store's settings, as for `Table`.
 
     Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold; `TableExistsError` when
-    there is a table already; `UnsupportedFeatureError` for types and properties that ask for features deltic does not write;
-    `StorageError` when the store fails.
+    there is a table already; `UnsupportedFeatureError` for types and properties that ask for features deltic does not
+    write; `StorageError` when the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
