@@ -256,14 +256,14 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
 /// constraints, generated columns and more of every other writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
-    let protocol = lowest(schema, properties)?;
+    let protocol = lowest("create", schema, properties)?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
     Ok(protocol)
 }
 
-/// As [`protocol_for`], of a table that may have more already.
-fn lowest(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
+/// As [`protocol_for`], of a table that may have more already; `what` is done to it, for the message.
+fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
     property::check_settable(properties)?;
     let view = Properties::new(properties);
     let mut refusal = Refusal::default();
@@ -312,7 +312,7 @@ fn lowest(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<
     }
     // A new table may have variant columns, although filling them is for others.
     refusal.0.remove("variantType");
-    refusal.verdict("create")?;
+    refusal.verdict(what)?;
     let reader = requested(view, "delta.minReaderVersion", READER_VERSION)?;
     let writer = requested(view, "delta.minWriterVersion", WRITER_VERSION)?;
     Ok(protocol_with(names, reader, writer))
@@ -328,7 +328,7 @@ pub fn upgraded(
     schema: &StructType,
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&lowest(schema, properties)?);
+    let needed = supported(&lowest("change", schema, properties)?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
     let only_appends = Properties::new(properties).append_only()?;
     // What new tables have anyway was not asked for, unless it was.

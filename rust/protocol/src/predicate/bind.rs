@@ -8,7 +8,7 @@ use super::ast::{Name, Op, Operand, Predicate};
 use super::bound::{BoundPredicate, Column, one_of};
 use super::fit::{Fit, advice, fit};
 use super::like::Pattern;
-use super::resolve::resolve;
+use super::{hint, resolve};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
@@ -64,11 +64,12 @@ impl Binder<'_> {
             (Predicate::Or(list), false) | (Predicate::And(list), true) => BoundPredicate::any_of(terms(list)?),
             (Predicate::Not(inner), _) => self.bind(inner, !negate),
             (Predicate::Compare { left, op, right }, _) => {
-                let (left, right) = (self.side(left)?, self.side(right)?);
+                let (left, right) = self.sides(left, right)?;
                 compare(left, if negate { op.negate() } else { *op }, right)
             }
             (Predicate::NullSafeEqual { left, right }, _) => {
-                null_safe(self.side(left)?, self.side(right)?).map(|bound| negated(bound, negate))
+                let (left, right) = self.sides(left, right)?;
+                null_safe(left, right).map(|bound| negated(bound, negate))
             }
             (Predicate::IsNull { operand, negated: not }, _) => {
                 Ok(negated(is_null(self.side(operand)?), negate != *not))
@@ -79,10 +80,11 @@ impl Binder<'_> {
             (Predicate::Between { operand, low, high, negated: not }, _) => {
                 let outside = negate != *not;
                 let (from, to) = if outside { (Op::Lt, Op::Gt) } else { (Op::Ge, Op::Le) };
-                let terms = vec![
-                    compare(self.side(operand)?, from, self.side(low)?)?,
-                    compare(self.side(operand)?, to, self.side(high)?)?,
-                ];
+                let limit = |op, limit| {
+                    let (operand, limit) = self.sides(operand, limit)?;
+                    compare(operand, op, limit)
+                };
+                let terms = vec![limit(from, low)?, limit(to, high)?];
                 if outside { BoundPredicate::any_of(terms) } else { Ok(BoundPredicate::all_of(terms)) }
             }
             (Predicate::Like { operand, pattern, escape, negated: not }, _) => {
@@ -106,10 +108,42 @@ impl Binder<'_> {
         }
     }
 
+    /// Both sides of a comparison. An unknown name beside a column may be a value without its quotes.
+    fn sides(&self, left: &Operand, right: &Operand) -> Result<(Side, Side)> {
+        match (self.side(left), self.side(right)) {
+            (Ok(left), Ok(right)) => Ok((left, right)),
+            (Ok(Side::Column(column)), Err(error)) => Err(self.meant_value(&column, right).unwrap_or(error)),
+            (Err(error), Ok(Side::Column(column))) => Err(self.meant_value(&column, left).unwrap_or(error)),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    }
+
+    fn meant_value(&self, column: &Column, operand: &Operand) -> Option<Error> {
+        let Operand::Column(Name(path)) = operand else { return None };
+        let word = path.join(".");
+        let advice = match (hint::value(&word), &column.data_type) {
+            (Some(advice), DataType::Primitive(target)) if *target != PrimitiveType::String => advice.to_owned(),
+            (_, DataType::Primitive(PrimitiveType::String)) => {
+                format!("if a string is meant, put it in single quotes: '{}'", word.replace('\'', "''"))
+            }
+            (
+                _,
+                DataType::Primitive(
+                    target @ (PrimitiveType::Date
+                    | PrimitiveType::Timestamp
+                    | PrimitiveType::TimestampNtz
+                    | PrimitiveType::Boolean),
+                ),
+            ) => format!("if a value is meant, {}", advice(&Scalar::Null, target)),
+            _ => return None,
+        };
+        resolve::unknown_value(self.schema, path, &advice)
+    }
+
     fn side(&self, operand: &Operand) -> Result<Side> {
         match operand {
             Operand::Literal(value) => Ok(Side::Literal(value.clone())),
-            Operand::Column(Name(path)) => resolve(self.schema, path).map(Side::Column),
+            Operand::Column(Name(path)) => resolve::resolve(self.schema, path).map(Side::Column),
         }
     }
 }
@@ -156,7 +190,7 @@ fn fit_to(column: &Column, value: &Scalar) -> Result<Fit> {
         let literal = Operand::Literal(value.clone());
         Error::invalid(format!(
             "column {column} of type {target} cannot be compared with {literal}; {}",
-            advice(target)
+            advice(value, target)
         ))
     })
 }
@@ -289,13 +323,13 @@ fn like(side: Side, pattern: Pattern) -> Result<BoundPredicate> {
     let column = match side {
         Side::Literal(Scalar::Null) => return Ok(BoundPredicate::Constant(None)),
         Side::Literal(Scalar::String(text)) => return Ok(BoundPredicate::Constant(Some(pattern.matches(&text)))),
-        Side::Literal(value) => return Err(Error::invalid(format!("LIKE matches text, and {value} is none"))),
+        Side::Literal(value) => return Err(Error::invalid(format!("LIKE matches strings, and {value} is none"))),
         Side::Column(column) => column,
     };
     match &column.data_type {
         DataType::Primitive(PrimitiveType::Void) => return Ok(BoundPredicate::Constant(None)),
         DataType::Primitive(PrimitiveType::String) => {}
-        other => return Err(Error::invalid(format!("LIKE matches text, and column {column} is of type {other}"))),
+        other => return Err(Error::invalid(format!("LIKE matches strings, and column {column} is of type {other}"))),
     }
     if let Some(text) = pattern.exact() {
         return Ok(BoundPredicate::Compare { value: Scalar::String(text.to_owned()), column, op: Op::Eq });

@@ -5,6 +5,7 @@
 //! exactly. A double column compares with the nearest double of the literal, and a float column is compared as double,
 //! both as Spark does it.
 
+use super::ast::Operand;
 use crate::scalar::{MICROS_PER_DAY, Scalar, parse_timestamp, parse_timestamp_ntz};
 use crate::schema::PrimitiveType;
 
@@ -66,20 +67,48 @@ pub(super) fn fit(literal: &Scalar, target: &PrimitiveType) -> Option<Fit> {
     })
 }
 
-/// What to write instead of a literal that does not compare with `target`.
-pub(super) fn advice(target: &PrimitiveType) -> &'static str {
+/// What to write instead of `literal`, which does not compare with `target`.
+pub(super) fn advice(literal: &Scalar, target: &PrimitiveType) -> String {
     use PrimitiveType as P;
-    match target {
-        P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. } => {
+    let fixed = match (target, literal) {
+        (P::Float | P::Double, Scalar::String(text)) if special(text).is_some() => {
+            return format!("write DOUBLE '{}'", special(text).unwrap_or_default());
+        }
+        (P::Byte | P::Short | P::Integer | P::Long | P::Decimal { .. }, Scalar::String(text))
+            if special(text).is_some() =>
+        {
+            "no value of the type is NaN or infinite"
+        }
+        (
+            P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. },
+            Scalar::String(text),
+        ) if Scalar::parse(text.trim(), &P::Double).is_some() => {
+            return format!("write the number without quotes: {}", text.trim());
+        }
+        (P::String, Scalar::Long(_) | Scalar::Decimal { .. } | Scalar::Boolean(_)) => {
+            return format!("write a string in single quotes: '{}'", Operand::Literal(literal.clone()));
+        }
+        (P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. }, _) => {
             "write a number, without quotes"
         }
-        P::String => "write a text in single quotes",
-        P::Binary => "write bytes as X'0aff'",
-        P::Boolean => "write TRUE or FALSE",
-        P::Date => "write DATE '2020-12-31'",
-        P::Timestamp => "write TIMESTAMP '2020-12-31 23:59:59' (in UTC, or with an offset such as +01:00)",
-        P::TimestampNtz => "write TIMESTAMP_NTZ '2020-12-31 23:59:59'",
-        P::Void | P::Geometry { .. } | P::Geography { .. } => "only IS NULL and IS NOT NULL work on it",
+        (P::String, _) => "write a string in single quotes",
+        (P::Binary, _) => "write bytes as X'0aff'",
+        (P::Boolean, _) => "write TRUE or FALSE",
+        (P::Date, _) => "write DATE '2020-12-31'",
+        (P::Timestamp, _) => "write TIMESTAMP '2020-12-31 23:59:59' (in UTC, or with an offset such as +01:00)",
+        (P::TimestampNtz, _) => "write TIMESTAMP_NTZ '2020-12-31 23:59:59'",
+        (P::Void | P::Geometry { .. } | P::Geography { .. }, _) => "only IS NULL and IS NOT NULL work on it",
+    };
+    fixed.to_owned()
+}
+
+/// What is no digits and yet a float.
+fn special(text: &str) -> Option<&'static str> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "nan" | "+nan" | "-nan" => Some("NaN"),
+        "inf" | "+inf" | "infinity" | "+infinity" => Some("Infinity"),
+        "-inf" | "-infinity" => Some("-Infinity"),
+        _ => None,
     }
 }
 

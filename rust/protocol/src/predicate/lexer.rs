@@ -1,8 +1,9 @@
-//! Splits predicate text into tokens, one at a time, without storing them.
+//! Splits a filter's text into tokens, one at a time, without storing them.
 //!
 //! Knows nothing of grammar. Positions are byte offsets at character boundaries; [`error_at`] turns one into a message
 //! with the surrounding text and a caret.
 
+use super::hint;
 use crate::error::{Error, Result};
 
 /// What a token is.
@@ -12,7 +13,7 @@ pub(super) enum Token<'a> {
     Word(&'a str),
     /// A back-ticked name part, without its quotes.
     Quoted(String),
-    /// A text literal, without its quotes.
+    /// A string literal, without its quotes.
     Text(String),
     /// An unsigned number as spelled.
     Number(&'a str),
@@ -48,14 +49,14 @@ impl<'a> Lexer<'a> {
         let Some(first) = rest.chars().next() else { return Ok((Token::End, start, start)) };
         let second = rest.chars().nth(1);
         let token = match first {
-            '\'' => Token::Text(self.quoted('\'', "a text")?),
+            '\'' => Token::Text(self.quoted('\'', "a string")?),
             '`' => Token::Quoted(self.quoted('`', "a name")?),
             '"' => {
-                return Err(self.error(
-                    start,
-                    "double quotes mean text in some SQL dialects and a name in others; \
-                     write 'text' in single quotes or `name` in back-ticks",
-                ));
+                let inside = rest.get(1..).and_then(|rest| rest.split_once('"')).map(|(inside, _)| inside);
+                let shown = inside.filter(|inside| inside.len() <= WINDOW && !inside.contains(['\'', '`']));
+                let (text, name) = shown.map_or(("text", "name"), |shown| (shown, shown));
+                let message = "double quotes mean a string in some SQL dialects and a name in others";
+                return Err(self.error(start, format!("{message}; write the string '{text}' or the column `{name}`")));
             }
             c if c.is_ascii_digit() || (c == '.' && second.is_some_and(|d| d.is_ascii_digit())) => {
                 Token::Number(self.number()?)
@@ -74,7 +75,7 @@ impl<'a> Lexer<'a> {
                     self.at += symbol.len();
                     Token::Symbol(symbol)
                 }
-                None => return Err(self.error(start, unexpected(c))),
+                None => return Err(self.error(start, hint::character(c))),
             },
         };
         Ok((token, start, self.at))
@@ -97,7 +98,8 @@ impl<'a> Lexer<'a> {
         let mut content = String::new();
         loop {
             let Some(length) = self.rest().find(quote) else {
-                return Err(self.error(start, format!("the quote that begins {what} here is never closed")));
+                let doubled = if quote == '\'' { format!("; {}", hint::DOUBLED) } else { String::new() };
+                return Err(self.error(start, format!("the quote that begins {what} here is never closed{doubled}")));
             };
             content.push_str(self.take(length));
             self.at += quote.len_utf8();
@@ -142,17 +144,6 @@ impl<'a> Lexer<'a> {
     }
 }
 
-fn unexpected(c: char) -> String {
-    match c {
-        '*' | '/' | '%' | '|' | '&' | '^' | '~' => {
-            format!("`{c}` is not supported: a predicate compares columns with values, joined by AND, OR and NOT")
-        }
-        '[' | ']' | '{' | '}' | ':' => format!("`{c}` is not supported: fields of structs are written a.b"),
-        ';' => "one predicate, without `;`, is expected".to_owned(),
-        c => format!("{c:?} is not part of the predicate language"),
-    }
-}
-
 /// An error that shows where in the text it is.
 pub(super) fn error_at(text: &str, at: usize, message: &str) -> Error {
     let before = text.get(..at).unwrap_or(text);
@@ -169,5 +160,5 @@ pub(super) fn error_at(text: &str, at: usize, message: &str) -> Error {
         .collect();
     let caret = " ".repeat(lead.chars().count() + shown.chars().count());
     let position = before.chars().count() + 1;
-    Error::invalid(format!("predicate, character {position}: {message}\n  {line}\n  {caret}^"))
+    Error::invalid(format!("filter, character {position}: {message}\n  {line}\n  {caret}^"))
 }

@@ -9,6 +9,7 @@ mod bound;
 mod compare;
 mod eval;
 mod fit;
+mod hint;
 mod lexer;
 mod like;
 mod parse;

@@ -1,4 +1,4 @@
-//! Reads predicate text into a [`Predicate`].
+//! Reads a filter's text into a [`Predicate`].
 //!
 //! Recursive descent; text length and nesting are limited, and chains of AND and OR are read in a loop, so no text
 //! exhausts the stack. Grammar, loosest first: OR, AND, NOT, then one comparison, IS NULL, IN, BETWEEN, LIKE, or a
@@ -6,6 +6,7 @@
 //! (`tests/data/text/predicate_parse.txt`).
 
 use super::ast::{Name, Op, Operand, Predicate, RESERVED};
+use super::hint;
 use super::lexer::{Lexer, Token, error_at};
 use super::like::Pattern;
 use crate::error::Result;
@@ -26,7 +27,7 @@ const MAX_DIGITS: usize = 38;
 pub fn parse(text: &str) -> Result<Predicate> {
     if text.len() > MAX_LENGTH {
         return Err(crate::error::Error::invalid(format!(
-            "the predicate has {} bytes and at most {MAX_LENGTH} are read; filter on fewer values, or join with a table of them",
+            "the filter has {} bytes and at most {MAX_LENGTH} are read; filter on fewer values, or join with a table of them",
             text.len()
         )));
     }
@@ -56,17 +57,20 @@ struct Parser<'a> {
     at: usize,
     /// Where it ends.
     end: usize,
+    /// Where the token before it begins and ends, if that was a string.
+    string: Option<(usize, usize)>,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Result<Self> {
         let mut lexer = Lexer::new(text);
         let (token, at, end) = lexer.token()?;
-        Ok(Self { text, lexer, token, at, end })
+        Ok(Self { text, lexer, token, at, end, string: None })
     }
 
     fn advance(&mut self) -> Result<Token<'a>> {
         let (token, at, end) = self.lexer.token()?;
+        self.string = matches!(self.token, Token::Text(_)).then_some((self.at, self.end));
         self.at = at;
         self.end = end;
         Ok(std::mem::replace(&mut self.token, token))
@@ -101,7 +105,20 @@ impl<'a> Parser<'a> {
         error_at(self.text, self.at, message)
     }
 
+    /// What stands after the end of a string without a space between, as in `'O'Hare'`.
+    fn after_quote(&self) -> Option<String> {
+        let (start, end) = self.string.filter(|(_, end)| *end == self.at)?;
+        if !matches!(self.token, Token::Word(_) | Token::Number(_)) {
+            return None;
+        }
+        let (head, rest) = (self.text.get(start..end)?.strip_suffix('\'')?, self.text.get(self.at..self.end)?);
+        (head.len() + rest.len() <= 40).then(|| format!("a quote inside a string is doubled: {head}''{rest}'"))
+    }
+
     fn expected(&self, what: &str) -> crate::error::Error {
+        if let Some(message) = self.after_quote() {
+            return self.error(&message);
+        }
         let found = match &self.token {
             Token::End => "the end".to_owned(),
             _ => {
@@ -187,8 +204,8 @@ impl<'a> Parser<'a> {
                 ">" => Some(Op::Gt),
                 ">=" => Some(Op::Ge),
                 "<=>" => None,
-                "+" | "-" => return Err(self.error("arithmetic is not supported; compute the value beforehand")),
-                "(" => return Err(self.error("functions are not supported; compare plain columns")),
+                "+" | "-" => return Err(self.error(&hint::arithmetic())),
+                "(" => return Err(self.error(&called(&left))),
                 _ => return self.bare(left),
             };
             self.advance()?;
@@ -201,6 +218,11 @@ impl<'a> Parser<'a> {
         if self.take_word("IS")? {
             let negated = self.take_word("NOT")?;
             if !self.take_word("NULL")? {
+                if let Token::Word(word) = self.token
+                    && let Some(message) = hint::is(word, &left.to_string(), negated)
+                {
+                    return Err(self.error(&message));
+                }
                 return Err(self.expected(if negated { "NULL" } else { "NULL or NOT NULL" }));
             }
             return Ok(Predicate::IsNull { operand: left, negated });
@@ -220,8 +242,19 @@ impl<'a> Parser<'a> {
             let (pattern, escape) = self.pattern()?;
             return Ok(Predicate::Like { operand: left, pattern, escape, negated });
         }
+        if let Token::Word(word) = self.token
+            && let Some(message) = hint::operator(word)
+        {
+            return Err(self.error(&message));
+        }
         if negated {
             return Err(self.expected("IN, BETWEEN or LIKE"));
+        }
+        if let (Operand::Column(Name(path)), Token::Word(_) | Token::Text(_) | Token::Number(_)) = (&left, &self.token)
+            && let [name] = path.as_slice()
+            && let Some(message) = hint::beginning(name)
+        {
+            return Err(self.error(&message));
         }
         self.bare(left)
     }
@@ -241,12 +274,16 @@ impl<'a> Parser<'a> {
             open = self.deeper(open)?;
             self.advance()?;
         }
+        let at = self.at;
         let operand = self.operand()?;
         if self.token == Token::Symbol("(") {
-            return Err(self.error("functions are not supported; compare with a plain value"));
+            return Err(self.error(&called(&operand)));
         }
         if matches!(self.token, Token::Symbol("+" | "-")) {
-            return Err(self.error("arithmetic is not supported; compute the value beforehand"));
+            return Err(match self.text.get(at..).and_then(hint::date) {
+                Some(date) => error_at(self.text, at, &format!("a date is written DATE '{date}'")),
+                None => self.error(&hint::arithmetic()),
+            });
         }
         for _ in 0..open {
             if !self.take_symbol(")")? {
@@ -265,8 +302,17 @@ impl<'a> Parser<'a> {
             let at = self.at;
             match self.operand()? {
                 Operand::Literal(value) => values.push(value),
-                Operand::Column(_) => {
-                    return Err(error_at(self.text, at, "IN takes values only; compare columns with = and OR"));
+                Operand::Column(Name(path)) => {
+                    let name = path.join(".");
+                    let message = match hint::beginning(&name) {
+                        Some(message) => message,
+                        None if self.token == Token::Symbol("(") => hint::function(&name),
+                        None => format!(
+                            "IN takes values only; write '{}' if a string is meant, and compare columns with = and OR",
+                            name.replace('\'', "''")
+                        ),
+                    };
+                    return Err(error_at(self.text, at, &message));
                 }
             }
             if self.take_symbol(")")? {
@@ -365,7 +411,7 @@ impl<'a> Parser<'a> {
     /// A text with its type in front of it.
     fn typed_literal(&mut self, word: &str, at: usize) -> Result<Scalar> {
         self.advance()?;
-        let Token::Text(text) = self.advance()? else { return Err(self.expected("a text")) };
+        let Token::Text(text) = self.advance()? else { return Err(self.expected("a string")) };
         let (data_type, form) = match word.to_ascii_uppercase().as_str() {
             "X" => {
                 let advice = format!("X'{text}' is not an even number of hexadecimal digits");
@@ -380,12 +426,20 @@ impl<'a> Parser<'a> {
             "FLOAT" => (PrimitiveType::Float, "'1.5', 'NaN' or 'Infinity'"),
             "INTERVAL" => return Err(error_at(self.text, at, "intervals are not supported; write the resulting time")),
             _ => {
-                let message = "a text follows a word that is no type; types are DATE, TIMESTAMP, TIMESTAMP_NTZ, X, FLOAT and DOUBLE";
+                let message = "a string follows a word that is no type; types are DATE, TIMESTAMP, TIMESTAMP_NTZ, X, FLOAT and DOUBLE";
                 return Err(error_at(self.text, at, message));
             }
         };
         let value = Scalar::parse(text.trim(), &data_type);
         value.ok_or_else(|| error_at(self.text, at, &format!("'{text}' is no {data_type}; write it like {form}")))
+    }
+}
+
+/// What to write instead of a function's call.
+fn called(operand: &Operand) -> String {
+    match operand {
+        Operand::Column(Name(path)) => hint::function(path.last().map_or("", String::as_str)),
+        Operand::Literal(_) => "functions are not supported; compare with a plain value".to_owned(),
     }
 }
 

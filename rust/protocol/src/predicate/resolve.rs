@@ -9,6 +9,8 @@ use crate::schema::{DataType, StructType};
 const SUGGESTIONS: usize = 3;
 /// Longest name compared letter by letter for a suggestion.
 const COMPARED: usize = 64;
+/// Most columns that are all named where none is similar.
+const LISTED: usize = 8;
 /// Most names looked at for a suggestion.
 const CANDIDATES: usize = 2000;
 
@@ -23,7 +25,7 @@ pub(super) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
             let parent = Name(resolved);
             return Err(Error::invalid(match data_type {
                 DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {
-                    format!("a predicate cannot look inside column {parent} of type {data_type}")
+                    format!("a filter cannot look inside column {parent} of type {data_type}")
                 }
                 DataType::Primitive(_) | DataType::Struct(_) => {
                     let whole = Name(vec![path.join(".")]);
@@ -57,18 +59,53 @@ fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
     if alike > 1 {
         return Error::invalid(format!("{what}, and {alike} differ from it in case only; spell it exactly"));
     }
-    let mut nearest: Vec<(usize, &str)> = schema
+    match (nearest(schema, name), schema.fields.len()) {
+        (Some(names), _) => Error::invalid(format!("{what}; {names}")),
+        (None, 0) => Error::invalid(format!("{what}, there are none at all")),
+        (None, 1..=LISTED) => {
+            let names: Vec<String> = schema.fields.iter().map(|f| Name(vec![f.name.clone()]).to_string()).collect();
+            Error::invalid(format!("{what}; there are {}", names.join(", ")))
+        }
+        (None, count) => Error::invalid(format!("{what}, and none of the {count} is spelled like it")),
+    }
+}
+
+/// That a name is no column's, when a value may be meant: what to write is said after it.
+pub(super) fn unknown_value(schema: &StructType, path: &[String], hint: &str) -> Option<Error> {
+    let first = path.first()?;
+    if schema.index_of(first).is_some() {
+        return None;
+    }
+    let near = nearest(schema, first).map(|names| format!(" ({names})")).unwrap_or_default();
+    Some(Error::invalid(format!("there is no column `{first}`{near}; {hint}")))
+}
+
+/// The names that differ in few letters, or begin with the name.
+fn nearest(schema: &StructType, name: &str) -> Option<String> {
+    let lower = name.to_lowercase();
+    let length = lower.chars().count();
+    let is_near = |candidate: &str, distance: usize| {
+        let longer = length.max(candidate.chars().count());
+        (distance <= length.div_ceil(3) && distance < longer)
+            || (length >= 3 && (candidate.starts_with(&lower) || candidate.ends_with(&lower)))
+    };
+    let mut found: Vec<(usize, &str)> = schema
         .fields
         .iter()
         .take(CANDIDATES)
-        .map(|f| (distance(&f.name.to_lowercase(), &lower), f.name.as_str()))
+        .filter_map(|field| {
+            let candidate = field.name.to_lowercase();
+            let distance = distance(&candidate, &lower);
+            is_near(&candidate, distance).then_some((distance, field.name.as_str()))
+        })
         .collect();
-    nearest.sort_by_key(|(distance, _)| *distance);
+    found.sort_by_key(|(distance, _)| *distance);
     let names: Vec<String> =
-        nearest.iter().take(SUGGESTIONS).map(|(_, name)| Name(vec![(*name).to_owned()]).to_string()).collect();
+        found.iter().take(SUGGESTIONS).map(|(_, name)| Name(vec![(*name).to_owned()]).to_string()).collect();
     match names.as_slice() {
-        [] => Error::invalid(format!("{what}, there are none at all")),
-        names => Error::invalid(format!("{what}; the nearest are {}", names.join(", "))),
+        [] => None,
+        [one] => Some(format!("the nearest is {one}")),
+        several => Some(format!("the nearest are {}", several.join(", "))),
     }
 }
 
