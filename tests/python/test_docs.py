@@ -5,10 +5,12 @@ import importlib
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from conftest import ROOT
 
@@ -66,6 +68,48 @@ def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     assert "files=1/2" in result.stdout
     assert "AA" in result.stdout
+
+
+def printing(source: str) -> tuple[str, list[str]]:
+    """The source, and what its lines say that they print."""
+    expected = [match.group(1) for match in re.finditer(r"^ *print\(.*\)  # (.*)$", source, re.MULTILINE)]
+    assert len(expected) == len(re.findall(r"^ *print\(", source, re.MULTILINE)), "say behind each print what it prints"
+    return source, expected
+
+
+def test_the_howto_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(re.findall(r"^### ", page, re.MULTILINE)) >= 25
+    source, expected = printing("\n".join(blocks))
+    (tmp_path / "page.py").write_text(source)
+    result = run(["page.py"], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.splitlines() == expected
+
+
+def test_the_commands_of_the_howto_run(tmp_path: Path) -> None:
+    flights = pa.table({"month": [7, 7, 8], "carrier": ["UA", "B6", "UA"], "distance": [2475, 1074, 2565]})
+    deltic.write(tmp_path / "flights", flights, partition_by=["month"])
+    (block,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(), re.DOTALL)
+    for line in block.splitlines():
+        command, *arguments = shlex.split(line)
+        assert command == "deltic"
+        result = run(["-m", "deltic", *arguments], tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout
+
+
+def anchors(page: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_within_a_page_have_their_heading(root: Path) -> None:
+    for path in [root / "README.md", *(root / "docs").rglob("*.md")]:
+        page = path.read_text()
+        for anchor in re.findall(r"\]\(#([^)]+)\)", page):
+            assert anchor in anchors(page), f"{path.name}: #{anchor}"
 
 
 def test_the_readme_names_files_that_exist(root: Path) -> None:
