@@ -188,7 +188,7 @@ def test_anything_with_a_stream_may_be_written(uri: str, data: Any) -> None:
 
 @pytest.mark.parametrize("data", [[{"a": 1}], {"a": [1]}, "a", None, 7])
 def test_what_is_no_arrow_data_is_refused(uri: str, data: Any) -> None:
-    with pytest.raises(deltic.InvalidInputError, match="^cannot write"):
+    with pytest.raises(deltic.InvalidInputError, match=r"^cannot write"):
         deltic.write(uri, data)
     assert not deltic.Table(uri).exists()
 
