@@ -1,9 +1,12 @@
 //! Where a data file goes, and how the log spells that.
 //!
 //! A partitioned table's files stand in Hive-style directories, `column=value/…`, with the characters escaped that
-//! Hive and Spark escape. Readers must not rely on them, so tables that ask for random prefixes, and values too long
-//! for a directory's name, go without. The log holds the percent-encoded URI of the storage key: a `%` in a directory
-//! is `%25` there. Decoding the log's path gives the key (`write::log_path_decodes_to_key`).
+//! Hive and Spark escape, and every byte beyond ASCII. Readers must not rely on them, so tables that ask for random
+//! prefixes, and values too long for a directory's name, go without. The log holds the percent-encoded URI of the
+//! storage key: a `%` in a directory is `%25` there. Decoding the log's path gives the key.
+//!
+//! Invariant: the key is ASCII, and the log spells it as `java.net.URI` does (`write::paths`). delta-spark's VACUUM
+//! compares spellings: a live file that is spelled otherwise would be deleted.
 //!
 //! PROTOCOL.md: "Data Files", "Add File and Remove File".
 
@@ -23,7 +26,7 @@ const LONGEST_NAME: usize = 255;
 /// Object stores end a key at 1024 bytes; the rest is for the table's own location and the file's name.
 const LONGEST_DIRECTORIES: usize = 512;
 
-/// What a URI's path cannot hold as it is. Everything beyond ASCII is encoded as well.
+/// What `java.net.URI` quotes in a path. Keys hold nothing beyond ASCII, where spellings differ between clients.
 const NOT_IN_URI: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -69,9 +72,18 @@ pub fn file_name(number: usize, id: Uuid, codec: &str) -> String {
     format!("part-{number:05}-{id}.c000{codec}.parquet")
 }
 
-/// `length` characters that spread files over an object store's key space.
-pub fn random_prefix(id: Uuid, length: u8) -> String {
-    id.simple().to_string().chars().take(usize::from(length)).collect()
+/// `length` characters that spread files over an object store's key space, from as many ids as that takes.
+pub fn random_prefix(ids: impl Iterator<Item = Uuid>, length: u8) -> String {
+    let length = usize::from(length);
+    let mut prefix = String::with_capacity(length);
+    for id in ids {
+        if prefix.len() >= length {
+            break;
+        }
+        prefix.push_str(&id.simple().to_string());
+    }
+    prefix.truncate(length);
+    prefix
 }
 
 /// `column=value/` for each partition column; `None` if a store would refuse the length.
@@ -93,30 +105,30 @@ fn partition_directories(partition: &PartitionKey) -> Option<String> {
     (directories.len() <= LONGEST_DIRECTORIES).then_some(directories)
 }
 
-/// Escapes what Hive and Spark do not allow in a partition directory's name.
-fn escape(text: &str, out: &mut String) {
-    for character in text.chars() {
-        match character {
-            '\0'..='\u{1F}'
-            | '\u{7F}'
-            | '"'
-            | '#'
-            | '%'
-            | '\''
-            | '*'
-            | '/'
-            | ':'
-            | '='
-            | '?'
-            | '\\'
-            | '{'
-            | '['
-            | ']'
-            | '^' => {
+/// Escapes what Hive and Spark do not allow in a partition directory's name, and each byte beyond ASCII.
+fn escape(string: &str, out: &mut String) {
+    for byte in string.bytes() {
+        match byte {
+            0..=0x1F
+            | 0x7F..
+            | b'"'
+            | b'#'
+            | b'%'
+            | b'\''
+            | b'*'
+            | b'/'
+            | b':'
+            | b'='
+            | b'?'
+            | b'\\'
+            | b'{'
+            | b'['
+            | b']'
+            | b'^' => {
                 // Writing to a String does not fail.
-                let _ = write!(out, "%{:02X}", u32::from(character));
+                let _ = write!(out, "%{byte:02X}");
             }
-            plain => out.push(plain),
+            plain => out.push(char::from(plain)),
         }
     }
 }
