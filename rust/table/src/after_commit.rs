@@ -2,7 +2,7 @@
 //! a look for log files that have expired.
 //!
 //! The commit stands whatever happens here: failures are reported, never raised. Only that the version which it builds on
-//! is still there is found out, too, without which it does not stand.
+//! is still there is found out, too, without which nobody knows whether it counts.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 
@@ -26,7 +26,7 @@ use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
 use crate::trail::Trail;
-use crate::transaction::{Committed, Failed, state_of, unknown_outcome};
+use crate::transaction::{Committed, Failed, in_the_log_but, state_of, unknown_outcome};
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;
@@ -87,19 +87,19 @@ impl AfterCommit {
         Self::follow(storage, committed, (known, checksum), now_ms).await
     }
 
-    /// As [`AfterCommit::run`], of a commit that may not stand, which is found out while its checksum is written.
+    /// As [`AfterCommit::run`], of a commit whose base is looked for while its checksum is written.
     ///
     /// # Errors
-    /// That of `stands`. The checksum is taken back then, for it may say of a version what is not so, and readers can do
+    /// That of `verified`. The checksum is deleted then, for it may say of a version what is not so, and readers can do
     /// without it.
     pub(crate) async fn run_if<E>(
         storage: &Storage,
         committed: &Committed,
-        (known, stands): (Option<&Base>, impl Future<Output = Result<(), E>>),
+        (known, verified): (Option<&Base>, impl Future<Output = Result<(), E>>),
         now_ms: i64,
     ) -> Result<Self, E> {
-        let (stands, checksum) = futures::join!(stands, increment(storage, committed, known));
-        if let Err(error) = stands {
+        let (verified, checksum) = futures::join!(verified, increment(storage, committed, known));
+        if let Err(error) = verified {
             if !matches!(checksum, Ok(None)) {
                 let _deleted = storage.delete(&log_path(&checksum_name(committed.version))).await;
             }
@@ -271,28 +271,49 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     Ok(checksum)
 }
 
-/// Whether a commit stands: the table may have been deleted, or made anew, since the version that it builds on was looked
-/// for, when its commit had `length`. Where no length is given, the log did not have that commit any more.
-pub(crate) async fn stands(
+/// Refuses to commit to a table that was deleted, or made anew, since the version that a commit builds on was read, when
+/// that version's commit had `length`. Where no length is given, the log did not have that commit any more.
+///
+/// # Errors
+/// `Conflict` if the table is another, and those of reading the log. Nothing was put then.
+pub(crate) async fn check_base(
+    committer: &dyn Committer,
+    (base, length): (&TableState, Option<u64>),
+) -> Result<(), Failed> {
+    let Some(length) = length else { return Ok(()) };
+    if committer.is_same_table((base, length), &[base.version]).await.map_err(Failed::Certainly)? {
+        return Ok(());
+    }
+    let message = format!(
+        "the table was deleted or made anew since its version {} was made or read, so nothing was committed; begin again",
+        base.version
+    );
+    Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
+}
+
+/// The same, once a commit is put: the table may have become another just before. The commit stays, for others may have
+/// built on it already; that it counts is not said.
+///
+/// # Errors
+/// `Storage`, saying that the outcome is unknown.
+pub(crate) async fn verify_base(
     committer: &dyn Committer,
     committed: &Committed,
     (base, length): (&TableState, Option<u64>),
 ) -> Result<(), Failed> {
     let Some(length) = length else { return Ok(()) };
-    match committer.withdraw_if_astray(committed.version, (base, length)).await {
-        Ok(false) => Ok(()),
-        Ok(true) => {
-            let message = format!(
-                "the table was deleted or made anew since its version {} was made or read, so nothing was committed; \
-                 begin again",
-                base.version
-            );
-            Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
+    let version = committed.version;
+    // The version before tells, for the checksum of this one says what its writer remembered; but a commit that was found
+    // in the log may be the first that cleaning left, behind a checkpoint of its version.
+    let versions = [version.saturating_sub(1), version];
+    let txn_id = txn_id(committed).unwrap_or_default();
+    match committer.is_same_table((base, length), &versions).await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let why = format!("the table was deleted or made anew since its version {} was made or read", base.version);
+            Err(Failed::Perhaps(in_the_log_but(version, txn_id, &why)))
         }
         // It is in the log, and nobody knows whether it counts.
-        Err(error) => {
-            let txn_id = txn_id(committed).unwrap_or_default();
-            Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error)))
-        }
+        Err(error) => Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error))),
     }
 }

@@ -3,6 +3,9 @@
 //! A [`Committer`] makes one version exist, once. What to do when it already exists, or when nobody knows, is the
 //! transaction's business. Catalogs that decide commits themselves will come in through this door.
 //!
+//! Invariant: a version that exists is never deleted here, whatever is found out about it afterwards: another writer may
+//! have built on it. There is no method that could (`simulation::a_commit_that_is_taken_back_is_noticed`).
+//!
 //! PROTOCOL.md: "Delta Log Entries": a version must never be overwritten.
 
 use std::collections::BTreeMap;
@@ -14,7 +17,7 @@ use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::{Body, Put, Storage, Syncing};
@@ -30,21 +33,20 @@ pub trait Committer: Send + Sync {
     /// Makes sure that `version`, which was found where nobody knew whether it would be, stays there.
     fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
 
-    /// Takes `version`, just written, back if there are later ones that are older: the log was cleaned where it stands.
-    /// Whether it did.
-    fn withdraw_if_late(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
+    /// Whether the log has gone on past `version`: there are later files, which are older than its commit if that is there.
+    /// Then the log was cleaned, and no reader looks at `version`.
+    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
 
-    /// Takes `version`, just written, back if it does not follow the table that its writer remembered: the commit of
-    /// `base` is not there any more, or has another length, and no table of the same id leads to `version` either.
-    /// Whether it did.
+    /// Whether the table that a writer remembers is still there: the commit of `base` has `length`, or a log of the same
+    /// table leads to one of `versions`.
     ///
     /// Where tables are not deleted there is nothing to look for.
-    fn withdraw_if_astray<'a>(
+    fn is_same_table<'a>(
         &'a self,
-        _version: u64,
         (_base, _length): (&'a TableState, u64),
+        _versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
+        Box::pin(std::future::ready(Ok(true)))
     }
 }
 
@@ -93,53 +95,39 @@ impl Committer for LogCommitter {
         Box::pin(async move { self.storage.settle(&log_path(&commit_name(version))).await })
     }
 
-    fn withdraw_if_late(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
             let listing = log_reader::list(&self.storage, version).await?;
             let own = listing.iter().find(|file| file.name == LogName::Commit { version });
-            let Some(written) = own.map(|file| file.modified_ms) else { return Ok(false) };
-            // Who follows a commit has seen it, and is no older.
             let is_later = |name: &LogName| name.version() > version || name.is_checkpoint();
-            let is_late = listing.iter().any(|file| is_later(&file.name) && file.modified_ms < written);
-            if is_late {
-                self.storage.delete(&log_path(&commit_name(version))).await?;
-            }
-            Ok(is_late)
+            // Who follows a commit has seen it, and is no older.
+            let is_older = |modified_ms: i64| own.is_none_or(|own| modified_ms < own.modified_ms);
+            Ok(listing.iter().any(|file| is_later(&file.name) && is_older(file.modified_ms)))
         })
     }
 
-    fn withdraw_if_astray<'a>(
+    fn is_same_table<'a>(
         &'a self,
-        version: u64,
         (base, length): (&'a TableState, u64),
+        versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             match self.storage.head(&log_path(&commit_name(base.version))).await {
-                Ok(file) if file.size == length => return Ok(false),
+                Ok(file) if file.size == length => return Ok(true),
                 Ok(_) => {}
                 Err(e) if e.is_not_found() => {}
                 Err(e) => return Err(e),
             }
-            // The log of the same table may have been cleaned meanwhile. The version before tells, for the checksum of this
-            // one says what its writer remembered; but a commit that was found in the log may be the first that cleaning
-            // left, behind a checkpoint of its version.
-            for at in [version.saturating_sub(1), version] {
-                match Snapshot::open(&self.storage, Some(at)).await {
-                    Ok(snapshot) if snapshot.metadata().id == base.metadata.id => return Ok(false),
-                    Ok(_) => break,
+            // The log of the same table may have been cleaned meanwhile.
+            for at in versions {
+                match Snapshot::open(&self.storage, Some(*at)).await {
+                    Ok(snapshot) => return Ok(snapshot.metadata().id == base.metadata.id),
                     Err(e) if e.is_not_found() || e.is_version_not_found() || *e.kind() == Kind::Corrupt => {}
-                    Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => break,
+                    Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => return Ok(false),
                     Err(e) => return Err(e),
                 }
             }
-            // Only the end of a log may go.
-            let listing = log_reader::list(&self.storage, version).await?;
-            if listing.iter().any(|file| file.name.version() > version) {
-                let message = "the table was cleaned or made anew meanwhile, and others have built on this commit";
-                return Err(Error::storage(false, message).at_version(version));
-            }
-            self.storage.delete(&log_path(&commit_name(version))).await?;
-            Ok(true)
+            Ok(false)
         })
     }
 }
@@ -183,7 +171,7 @@ impl Committer for MemoryCommitter {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
 }

@@ -21,7 +21,7 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::after_commit::{AfterCommit, Base, stands};
+use crate::after_commit::{AfterCommit, Base, check_base, verify_base};
 use crate::commit::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_spec};
@@ -485,8 +485,8 @@ impl Draft {
     async fn commit_once(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>, Failed> {
         let (storage, known) = (self.storage.clone(), self.base.clone());
         let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
-        let stands = stands(committer, &committed, (&known.state, known.commit_length()));
-        let after = AfterCommit::run_if(&storage, &committed, (Some(&known), stands), pace.now_ms()).await?;
+        let verified = verify_base(committer, &committed, (&known.state, known.commit_length()));
+        let after = AfterCommit::run_if(&storage, &committed, (Some(&known), verified), pace.now_ms()).await?;
         Ok(Some(Outcome { committed, metrics, after }))
     }
 
@@ -496,8 +496,10 @@ impl Draft {
         committer: &dyn Committer,
         pace: &dyn Pace,
     ) -> Result<Option<(Committed, Map<String, Value>)>, Failed> {
-        let prepared = self.take_syncing().wait().await.and_then(|()| self.finish(pace.now_ms()));
+        let (syncing, base) = (self.take_syncing(), self.base.clone());
+        let prepared = syncing.wait().await.and_then(|()| self.finish(pace.now_ms()));
         let Some(transaction) = prepared.map_err(Failed::Certainly)? else { return Ok(None) };
+        check_base(committer, (&base.state, base.commit_length())).await?;
         let metrics = transaction.metrics.clone();
         Ok(Some((transaction.try_commit(committer, pace).await?, metrics)))
     }

@@ -22,7 +22,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::after_commit::{AfterCommit, stands};
+use crate::after_commit::{AfterCommit, check_base, verify_base};
 use crate::checkpoint::read::AddColumns;
 use crate::commit::LogCommitter;
 use crate::error::{Error, Result};
@@ -251,15 +251,18 @@ impl WriteJob {
             txn_id: self.txn_id.clone(),
         };
         let committer = LogCommitter::new(storage.clone());
+        if let Some(base) = &self.base {
+            check_base(&committer, (base, self.base_length)).await.map_err(|failed| in_table(failed.into()))?;
+        }
         let committed = transaction.commit(&committer, pace).await.map_err(in_table)?;
         let (version, attempts) = (committed.version, committed.attempts);
-        let stands = async {
+        let verified = async {
             match &self.base {
-                Some(base) => stands(&committer, &committed, (base, self.base_length)).await,
+                Some(base) => verify_base(&committer, &committed, (base, self.base_length)).await,
                 None => Ok(()),
             }
         };
-        let after = AfterCommit::run_if(storage, &committed, (None, stands), pace.now_ms()).await;
+        let after = AfterCommit::run_if(storage, &committed, (None, verified), pace.now_ms()).await;
         let AfterCommit { failed, .. } = after.map_err(|failed| in_table(failed.into()))?;
         metrics.extend(failed.into_iter().map(|(what, error)| (what.to_owned(), json!(error.to_string()))));
         Ok(WriteOutcome { version, attempts, num_added_files, metrics })

@@ -121,6 +121,7 @@ impl Transaction {
         let prepared = self.pending.check_duplicates().and_then(|()| self.tracks_rows());
         let tracked = prepared.map_err(Failed::Certainly)?;
         pace.begins();
+        self.check_not_passed(committer, pace.now_ms()).await?;
         let mut attempts = 0;
         // Why it is not known whether a put of `version` landed, or still will.
         let mut unknown = None;
@@ -170,30 +171,53 @@ impl Transaction {
         }
     }
 
-    /// Refuses a commit that was given a free version only because the one that had it was cleaned away: no reader looks
-    /// there any more, and nobody judged what was committed since.
-    async fn check_not_late(&self, committer: &dyn Committer, attempts: u32, now_ms: i64) -> Result<(), Failed> {
-        let Some(state) = &self.pending.state else { return Ok(()) };
+    /// The version that this builds on, if that is so old that the log may have been cleaned of it.
+    fn old_base(&self, now_ms: i64) -> Option<u64> {
+        let state = self.pending.state.as_ref()?;
         let kept = Properties::of(&state.metadata).log_retention().unwrap_or(DAY_MS).min(DAY_MS);
-        if state.timestamp.is_some_and(|timestamp| now_ms.saturating_sub(timestamp) < kept) {
-            return Ok(());
-        }
-        // Logs are cleaned from the oldest version on.
+        let is_young = state.timestamp.is_some_and(|timestamp| now_ms.saturating_sub(timestamp) < kept);
+        (!is_young).then_some(state.version)
+    }
+
+    /// Refuses to put a version that is free only because the commit that had it was cleaned away: no reader looks there
+    /// any more, and nobody judged what was committed since.
+    async fn check_not_passed(&self, committer: &dyn Committer, now_ms: i64) -> Result<(), Failed> {
+        let Some(base) = self.old_base(now_ms) else { return Ok(()) };
         let version = self.pending.version();
-        let is_late = match committer.read(state.version).await {
+        let is_passed = async {
+            // A version that is there is read and judged, whatever became of the one before it.
+            for needed in [base, version] {
+                if committer.read(needed).await?.is_some() {
+                    return Ok(false);
+                }
+            }
+            committer.is_passed(version).await
+        };
+        if is_passed.await.map_err(Failed::Certainly)? {
+            let message = format!(
+                "the log was cleaned while this was prepared on version {base}, which is gone, so nothing was \
+                 committed; begin again on the newest version"
+            );
+            return Err(Failed::Certainly(Error::storage(false, message).at_version(version)));
+        }
+        Ok(())
+    }
+
+    /// The same, once a version is put: the log may have been cleaned just before. The commit stays, for others may have
+    /// built on it already; that it counts is not said.
+    async fn check_not_late(&self, committer: &dyn Committer, attempts: u32, now_ms: i64) -> Result<(), Failed> {
+        let Some(base) = self.old_base(now_ms) else { return Ok(()) };
+        let version = self.pending.version();
+        let is_late = match committer.read(base).await {
             Ok(Some(_)) => Ok(false),
-            Ok(None) => committer.withdraw_if_late(version).await,
+            Ok(None) => committer.is_passed(version).await,
             Err(error) => Err(error),
         };
         match is_late {
             Ok(false) => Ok(()),
             Ok(true) => {
-                let message = format!(
-                    "the log was cleaned while this was prepared on version {}, which is gone, so nothing was \
-                     committed; begin again on the newest version",
-                    state.version
-                );
-                Err(Failed::Certainly(Error::storage(false, message).at_version(version)))
+                let why = format!("the log was cleaned of version {base}, which it was prepared on, and goes on later");
+                Err(Failed::Perhaps(in_the_log_but(version, &self.txn_id, &why)))
             }
             // It is in the log, and nobody knows whether it counts.
             Err(error) => Err(Failed::Perhaps(self.unknown_outcome(attempts, error))),
@@ -387,6 +411,15 @@ pub(crate) fn unknown_outcome(txn_id: &str, attempts: u32, lost: Error) -> Error
          look for the txnId {txn_id} in the log before writing again"
     );
     Error::storage(false, message).caused_by(lost)
+}
+
+/// That a commit is in the log, and that readers may not see it there, for the reason that is given.
+pub(crate) fn in_the_log_but(version: u64, txn_id: &str, why: &str) -> Error {
+    let message = format!(
+        "the outcome of the commit is unknown: it is in the log at version {version}, but {why}, so readers may not see \
+         its rows; look at the table, and for the txnId {txn_id} in its log, before writing again"
+    );
+    Error::storage(false, message).at_version(version)
 }
 
 fn unread(version: u64) -> Error {

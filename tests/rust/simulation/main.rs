@@ -2,7 +2,8 @@
 //! commit loop over a store that delays, reorders, loses and lies, and are killed between any two steps.
 //!
 //! After every step: what was read at a version is what the commits up to it leave, done one after the other; what was
-//! acknowledged is in the log once, and what was refused is not; nobody tries a version before reading the one below it.
+//! acknowledged is in the log once, and what was refused is not; nobody tries a version before reading the one below it;
+//! no commit that was visible is ever removed.
 //! At the end every writer has ended, and every transaction of which nobody knew stands or does not.
 //!
 //! One thread, one virtual clock, no runtime: the same seed does the same thing. A seed that fails prints its steps.
@@ -54,6 +55,8 @@ pub(crate) enum Fault {
     UnknownIsCreated,
     /// A lost answer counts as failure.
     UnknownIsRefused,
+    /// A writer deletes a commit that it has just made.
+    CommitIsTakenBack,
 }
 
 impl Fault {
@@ -71,7 +74,11 @@ impl Fault {
             Self::OwnCommitIsForeign => {
                 Bytes::from(std::str::from_utf8(&lines).unwrap().replace("\"txnId\"", "\"nobodys\""))
             }
-            Self::None | Self::StoreOverwrites | Self::UnknownIsCreated | Self::UnknownIsRefused => lines,
+            Self::None
+            | Self::StoreOverwrites
+            | Self::UnknownIsCreated
+            | Self::UnknownIsRefused
+            | Self::CommitIsTakenBack => lines,
         }
     }
 }
@@ -198,6 +205,10 @@ impl Simulation {
             match world.store.step(&mut world.random) {
                 Event::Landed { version, born, lines } => {
                     world.referee.landed(version, born, &lines);
+                    None
+                }
+                Event::Removed(version) => {
+                    world.referee.removed(version);
                     None
                 }
                 Event::Heard(process) => Some(process),
@@ -365,4 +376,9 @@ fn a_writer_that_misreads_answers_is_noticed() {
     is_noticed(Fault::OwnCommitIsForeign, &["it stands at"], &["was said not to be made and stands"]);
     is_noticed(Fault::UnknownIsCreated, &["was acknowledged as version"], &["tries"]);
     is_noticed(Fault::UnknownIsRefused, &["was said not to be made and stands"], &["it was said not to be made"]);
+}
+
+#[test]
+fn a_commit_that_is_taken_back_is_noticed() {
+    is_noticed(Fault::CommitIsTakenBack, &["was visible and is removed"], &[]);
 }

@@ -144,6 +144,10 @@ impl Committer for Client {
                 self.world().known.entry(self.process).or_default().insert(version);
             }
             match (self.fault, put) {
+                (Fault::CommitIsTakenBack, Ok(Put::Created)) => {
+                    self.ask(Request::Delete { version }).await;
+                    Err(Error::storage(true, "the commit was taken back"))
+                }
                 (Fault::UnknownIsCreated, Ok(Put::Unknown(_))) => Ok(Put::Created),
                 (Fault::UnknownIsRefused, Ok(Put::Unknown(lost))) => Err(lost),
                 (_, put) => put,
@@ -161,7 +165,7 @@ impl Committer for Client {
     }
 
     /// Nobody cleans the log.
-    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
 }

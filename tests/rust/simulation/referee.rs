@@ -124,6 +124,11 @@ impl Referee {
         }
     }
 
+    /// A version was deleted. Whoever was to make it, others may have read it and built on it.
+    pub(crate) fn removed(&mut self, version: u64) {
+        self.object(format!("version {version} was visible and is removed"));
+    }
+
     fn judge(&mut self, version: u64, born: usize, lines: &Bytes) -> Result<(), String> {
         let known = &self.known[born];
         match known.told {

@@ -21,6 +21,8 @@ pub(crate) enum Request {
     Put { version: u64, born: usize, lines: Bytes },
     Read { version: u64 },
     List,
+    /// No committer may ask for it.
+    Delete { version: u64 },
 }
 
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub(crate) enum Answer {
     Put(Result<Put>),
     Read(Result<Option<Bytes>>),
     List(Result<Vec<LogFile>>),
+    Deleted,
 }
 
 /// A request on its way, or its answer.
@@ -50,6 +53,8 @@ pub(crate) enum Event {
         born: usize,
         lines: Bytes,
     },
+    /// A commit that was visible is gone.
+    Removed(u64),
     /// A process has its answer.
     Heard(usize),
     Nothing,
@@ -158,6 +163,11 @@ impl Store {
             }
             Request::Read { version } => (self.read(version, fault, random), Event::Nothing),
             Request::List => (Answer::List(self.list(fault, random)), Event::Nothing),
+            Request::Delete { version } => {
+                self.say(|| format!("{version} is deleted"));
+                let removed = self.log.remove(&version).map_or(Event::Nothing, |_| Event::Removed(version));
+                (Answer::Deleted, removed)
+            }
         };
         flight.answer = Some(answer);
         self.flights.push(flight);
@@ -269,6 +279,7 @@ fn told(request: &Request) -> String {
         Request::Put { version, born, .. } => format!("put {version} (transaction {born})"),
         Request::Read { version } => format!("read {version}"),
         Request::List => "list".to_owned(),
+        Request::Delete { version } => format!("delete {version}"),
     }
 }
 
@@ -279,6 +290,7 @@ fn heard(answer: &Answer) -> String {
         Answer::Put(Ok(Put::Unknown(_))) => "unknown".to_owned(),
         Answer::Read(Ok(found)) => if found.is_some() { "found" } else { "not there" }.to_owned(),
         Answer::List(Ok(found)) => format!("{} files", found.len()),
+        Answer::Deleted => "deleted".to_owned(),
         Answer::Put(Err(e)) | Answer::Read(Err(e)) | Answer::List(Err(e)) => format!("error: {e}"),
     }
 }

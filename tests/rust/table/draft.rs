@@ -351,7 +351,7 @@ impl Committer for Lossy {
         Box::pin(async { Ok(()) })
     }
 
-    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { Ok(false) })
     }
 }

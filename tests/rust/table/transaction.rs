@@ -156,7 +156,7 @@ impl Committer for Faulty {
         })
     }
 
-    fn withdraw_if_late(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { unreachable!("what is young was not cleaned away") })
     }
 }
@@ -307,6 +307,47 @@ async fn a_version_that_was_cleaned_away_is_not_free() {
     // A log that nobody has cleaned, and one whose newest commit is behind its checkpoint.
     assert_eq!(late(&[4]).await.0.unwrap().version, 5);
     assert_eq!(late(&[]).await.0.unwrap().version, 5);
+}
+
+/// A log that is cleaned just before a put: of version 4, and it goes on at 8.
+struct CleanedBeforePut(LogCommitter, Storage);
+
+impl Committer for CleanedBeforePut {
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        Box::pin(async move {
+            self.1.delete(&log_path(&commit_name(4))).await?;
+            self.1.put(&log_path(&commit_name(8)), Bytes::from_static(APPEND.as_bytes())).await?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.0.commit(version, lines).await
+        })
+    }
+
+    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.0.read(version)
+    }
+
+    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        self.0.settle(version)
+    }
+
+    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        self.0.is_passed(version)
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
+    let storage = Storage::open("memory://cleaned-before-put", &HashMap::new()).unwrap();
+    storage.put(&log_path(&commit_name(4)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
+    let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
+    let mut transaction = append("mine");
+    transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
+    let failed = transaction.try_commit(&committer, &Attempts(9)).await.unwrap_err();
+    let Failed::Perhaps(error) = failed else { panic!("{failed:?}") };
+    assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
+    assert_eq!(error.version(), Some(5));
+    assert!(error.message().contains("it is in the log at version 5, but the log was cleaned"), "{error}");
+    assert!(storage.get(&log_path(&commit_name(5))).await.is_ok());
 }
 
 #[tokio::test]

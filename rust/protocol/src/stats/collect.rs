@@ -4,9 +4,9 @@
 //! `add.stats`. Not here: reading statistics, and which columns a table wants indexed.
 //!
 //! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
-//! (the properties `stats::collect::bounds_hold_every_…`). A bound that JSON or other readers could misread is left out:
-//! infinities, columns with a NaN, years outside 0 to 9999, text that cannot be rounded up. Null counts include the
-//! rows whose enclosing struct is null.
+//! (the properties `stats::collect::bounds_hold_every_…`). A bound that JSON or other readers could misread is left out,
+//! and the other one with it, since readers take a single bound for both: infinities, columns with a NaN, years outside
+//! 0 to 9999, strings that cannot be rounded up. Null counts include the rows whose enclosing struct is null.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
@@ -341,40 +341,36 @@ impl Bounds {
         Some(())
     }
 
-    /// The JSON text of the lower or the upper bound, if there is one.
-    fn print(&self, upper: bool, prefix_length: usize) -> Option<String> {
+    /// The JSON of the lower and the upper bound: both, or neither. delta-rs takes a bound that is missing for null, and
+    /// loses the rows of a file that has the other one only.
+    fn print(&self, prefix_length: usize) -> Option<(String, String)> {
         match self {
             Self::None => None,
             Self::Whole { range, form } => {
                 let (min, max) = (*range)?;
-                let value = if upper { max } else { min };
                 match form {
-                    Form::Number => Some(value.to_string()),
-                    Form::Date => print_date(value),
-                    Form::Instant(zone) => print_instant(value, upper, zone),
+                    Form::Number => Some((min.to_string(), max.to_string())),
+                    Form::Date => Some((print_date(min)?, print_date(max)?)),
+                    Form::Instant(zone) => Some((print_instant(min, false, zone)?, print_instant(max, true, zone)?)),
                 }
             }
             Self::Decimal { range, precision, scale } => {
                 let (min, max) = (*range)?;
-                let value = if upper { max } else { min };
-                Some(Scalar::Decimal { value, precision: *precision, scale: *scale }.to_string())
+                let print = |value| Scalar::Decimal { value, precision: *precision, scale: *scale }.to_string();
+                Some((print(min), print(max)))
             }
             // Readers disagree on where NaN sorts, so a column that holds one has no bounds.
             Self::Float { has_nan: true, .. } => None,
             Self::Float { range, has_nan: false } => {
                 let (min, max) = (*range)?;
                 // Readers that tell the zeros apart must find both inside.
-                let value = match (upper, if upper { max } else { min }) {
-                    (true, 0.0) => 0.0,
-                    (false, 0.0) => -0.0,
-                    (_, other) => other,
-                };
-                Number::from_f64(value).map(|number| number.to_string())
+                let (min, max) = (if min == 0.0 { -0.0 } else { min }, if max == 0.0 { 0.0 } else { max });
+                Some((Number::from_f64(min)?.to_string(), Number::from_f64(max)?.to_string()))
             }
             Self::Text { range } => {
                 let (min, max) = range.as_ref()?;
-                let text = if upper { round_up(max, prefix_length)? } else { min.clone() };
-                Some(Value::String(text).to_string())
+                let max = round_up(max, prefix_length)?;
+                Some((Value::String(min.clone()).to_string(), Value::String(max).to_string()))
             }
         }
     }
@@ -466,8 +462,8 @@ fn print_columns(columns: &[Column], part: Part, prefix_length: usize, out: &mut
             ColumnKind::Struct(columns) => print_columns(columns, part, prefix_length, out),
             ColumnKind::Leaf { nulls, bounds } => {
                 let text = match part {
-                    Part::Min => bounds.print(false, prefix_length),
-                    Part::Max => bounds.print(true, prefix_length),
+                    Part::Min => bounds.print(prefix_length).map(|(min, _)| min),
+                    Part::Max => bounds.print(prefix_length).map(|(_, max)| max),
                     Part::Nulls => Some(nulls.to_string()),
                 };
                 out.push_str(text.as_deref().unwrap_or_default());

@@ -1,8 +1,8 @@
 //! Statistics as JSON text, from the columns of a checkpoint that has no text.
 //!
 //! All columns are printed, also such as the table no longer has. What JSON or other readers could misread is left
-//! out, as when statistics are collected: infinities, NaN, years outside 0 to 9999, bounds of binary columns. Instants
-//! have milliseconds in JSON; finer ones are rounded outwards.
+//! out, as when statistics are collected: infinities, NaN, years outside 0 to 9999, bounds of binary columns; and with
+//! one bound the other. Instants have milliseconds in JSON; finer ones are rounded outwards.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
@@ -11,7 +11,7 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringArray, StructArray};
 use arrow_cast::cast;
-use arrow_schema::{DataType as ArrowType, TimeUnit};
+use arrow_schema::{DataType as ArrowType, FieldRef, TimeUnit};
 
 use super::collect::{print_date, print_instant};
 use crate::error::Result;
@@ -42,46 +42,38 @@ pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &Struc
 /// A struct that prints as an object, or a column of values.
 enum Printer {
     Object(StructArray, Vec<(String, Self)>),
-    Value { array: ArrayRef, upper: bool },
+    /// `other` has the bounds on the other side, if these are bounds.
+    Value { array: ArrayRef, upper: bool, other: Option<ArrayRef> },
 }
 
 impl Printer {
     fn of_statistics(typed: &StructArray) -> Self {
         let mut members = Vec::new();
         for name in ["numRecords", "minValues", "maxValues", "nullCount", "tightBounds"] {
+            let other = match name {
+                "minValues" => typed.column_by_name("maxValues"),
+                "maxValues" => typed.column_by_name("minValues"),
+                _ => None,
+            };
             let column = typed.column_by_name(name);
-            members.extend(column.and_then(|c| Self::of(c, name == "maxValues")).map(|p| (key(name), p)));
+            members.extend(column.and_then(|c| Self::of(c, name == "maxValues", other)).map(|p| (key(name), p)));
         }
         Self::Object(typed.clone(), members)
     }
 
     /// `None` for what has no place in statistics.
-    fn of(column: &ArrayRef, upper: bool) -> Option<Self> {
-        let array = match column.data_type() {
-            ArrowType::Struct(fields) => {
-                let columns = column.as_struct();
-                let members = fields.iter().zip(columns.columns());
-                let members = members.filter_map(|(f, c)| Some((key(f.name()), Self::of(c, upper)?)));
-                return Some(Self::Object(columns.clone(), members.collect()));
-            }
-            ArrowType::Timestamp(TimeUnit::Microsecond, _)
-            | ArrowType::Boolean
-            | ArrowType::Int8
-            | ArrowType::Int16
-            | ArrowType::Int32
-            | ArrowType::Int64
-            | ArrowType::Float32
-            | ArrowType::Float64
-            | ArrowType::Decimal128(..)
-            | ArrowType::Utf8
-            | ArrowType::Date32 => column.clone(),
-            ArrowType::Timestamp(_, zone) => {
-                cast(column, &ArrowType::Timestamp(TimeUnit::Microsecond, zone.clone())).ok()?
-            }
-            ArrowType::LargeUtf8 | ArrowType::Utf8View => cast(column, &ArrowType::Utf8).ok()?,
-            _ => return None,
-        };
-        Some(Self::Value { array, upper })
+    fn of(column: &ArrayRef, upper: bool, other: Option<&ArrayRef>) -> Option<Self> {
+        if let ArrowType::Struct(fields) = column.data_type() {
+            let columns = column.as_struct();
+            let others = other.and_then(|other| other.as_struct_opt());
+            let member = |(f, c): (&FieldRef, _)| {
+                let other = others.and_then(|others| others.column_by_name(f.name()));
+                Some((key(f.name()), Self::of(c, upper, other)?))
+            };
+            let members = fields.iter().zip(columns.columns()).filter_map(member).collect();
+            return Some(Self::Object(columns.clone(), members));
+        }
+        Some(Self::Value { array: printable(column)?, upper, other: other.and_then(printable) })
     }
 
     /// Whether there was anything to print.
@@ -106,13 +98,39 @@ impl Printer {
                 out.push('}');
                 Ok(any)
             }
-            Self::Value { array, upper } => {
-                let text = value(Scalar::from_array(array, row)?, *upper);
+            Self::Value { array, upper, other } => {
+                let other = other.as_ref().filter(|other| other.is_valid(row));
+                let other = other.map(|other| Scalar::from_array(other, row)).transpose()?;
+                // Readers take a single bound for both, so that printing may not lose one of two.
+                let is_alone = other.is_some_and(|other| value(other, !upper).is_none());
+                let text = value(Scalar::from_array(array, row)?, *upper).filter(|_| !is_alone);
                 out.push_str(text.as_deref().unwrap_or_default());
                 Ok(text.is_some())
             }
         }
     }
+}
+
+/// The values in a type that is printed.
+fn printable(column: &ArrayRef) -> Option<ArrayRef> {
+    Some(match column.data_type() {
+        ArrowType::Timestamp(TimeUnit::Microsecond, _)
+        | ArrowType::Boolean
+        | ArrowType::Int8
+        | ArrowType::Int16
+        | ArrowType::Int32
+        | ArrowType::Int64
+        | ArrowType::Float32
+        | ArrowType::Float64
+        | ArrowType::Decimal128(..)
+        | ArrowType::Utf8
+        | ArrowType::Date32 => column.clone(),
+        ArrowType::Timestamp(_, zone) => {
+            cast(column, &ArrowType::Timestamp(TimeUnit::Microsecond, zone.clone())).ok()?
+        }
+        ArrowType::LargeUtf8 | ArrowType::Utf8View => cast(column, &ArrowType::Utf8).ok()?,
+        _ => return None,
+    })
 }
 
 fn key(name: &str) -> String {

@@ -1,8 +1,8 @@
 //! A draft on what a handle remembers of its last commit, and what becomes of it if the table is another by now.
 //!
-//! Such a draft asks the store for nothing before its commit is put. So a commit counts only if the one that it builds on
-//! is still there, what the remembered table does not allow is asked of the table as it is, and rows that were only added
-//! go to that one, too, where their files fit it.
+//! Before its commit is put, such a draft asks the store no more than whether the commit that it builds on is still there.
+//! What the remembered table does not allow is asked of the table as it is, and rows that were only added go to that one,
+//! too, where their files fit it.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Schema Evolution".
 

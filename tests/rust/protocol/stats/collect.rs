@@ -67,6 +67,7 @@ fn bounds(data_type: &str, values: &[&str]) -> (Option<String>, Option<String>, 
 
 fn check(data_type: &str, values: &[&str], expected: &str) {
     let (min, max, nulls) = bounds(data_type, values);
+    assert_eq!(min.is_some(), max.is_some(), "{data_type} {values:?}: one bound without the other");
     let shown = format!("{} {} {nulls}", min.as_deref().unwrap_or("-"), max.as_deref().unwrap_or("-"));
     assert_eq!(shown, expected, "{data_type} {values:?}");
 }
@@ -95,8 +96,9 @@ fn floats() {
     check("double", &["1e300", "5e-324"], "5e-324 1e+300 0");
     check("double", &["0", "1"], "-0.0 1.0 0");
     check("double", &["-0.0", "-1"], "-1.0 0.0 0");
-    check("double", &["1", "inf"], "1.0 - 0");
-    check("double", &["1", "-inf"], "- 1.0 0");
+    check("double", &["1", "inf"], "- - 0");
+    check("double", &["1", "-inf"], "- - 0");
+    check("float", &["1", "inf"], "- - 0");
     check("double", &["1", "NaN", "null"], "- - 1");
     check("double", &["1", "-NaN"], "- - 0");
     // A reader may read a float's bound as a double: the text must be exact as either.
@@ -115,7 +117,11 @@ fn dates_and_times() {
     check("timestamp", &["2020-01-01T00:00:00.123001Z"], up);
     let before = r#""1969-12-31T23:59:59.999Z" "1970-01-01T00:00:00.000Z" 0"#;
     check("timestamp", &["1969-12-31T23:59:59.999999Z"], before);
-    check("timestamp", &["9999-12-31T23:59:59.999999Z"], r#""9999-12-31T23:59:59.999Z" - 0"#);
+    check("timestamp", &["9999-12-31T23:59:59.999999Z"], "- - 0");
+    check("timestamp", &["2020-01-01T00:00:00Z", "9999-12-31T23:59:59.999001Z"], "- - 0");
+    check("timestamp_ntz", &["2020-01-01 00:00:00", "9999-12-31 23:59:59.999999"], "- - 0");
+    check("date", &["2020-01-01", "10000-01-01"], "- - 0");
+    check("date", &["-0001-12-31", "2020-01-01"], "- - 0");
     check("timestamp_ntz", &["2020-01-01 00:00:00"], r#""2020-01-01T00:00:00.000" "2020-01-01T00:00:00.000" 0"#);
 }
 
@@ -132,7 +138,7 @@ fn text() {
     check("string", &["abcd\u{10FFFF}"], "\"abcd\" \"abcd\u{10FFFF}\" 0");
     check("string", &["abcd\u{10FFFF}ab"], "\"abcd\" \"abcd\u{10FFFF}\u{10FFFF}\" 0");
     let endless = format!("abcd{}", "\u{FFFD}".repeat(99));
-    check("string", &[&endless], "\"abcd\" - 0");
+    check("string", &[&endless], "- - 0");
     check("string", &["\"\\\n\u{1}"], r#""\"\\\n\u0001" "\"\\\n\u0001" 0"#);
 }
 
@@ -188,6 +194,52 @@ fn values_below_a_null_struct_are_none() {
     }
 }
 
+/// The paths of all members that are no objects.
+fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(name, value)| leaves(value, &format!("{path}/{name}"), found));
+        }
+        _ => found.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn bounds_come_in_pairs_at_every_level() {
+    let schema = schema(
+        r#"a double;s {"type":"struct","fields":[{"name":"d","type":"double","nullable":true,"metadata":{}},{"name":"t","type":"timestamp","nullable":true,"metadata":{}},{"name":"n","type":{"type":"struct","fields":[{"name":"x","type":"string","nullable":true,"metadata":{}},{"name":"y","type":"date","nullable":true,"metadata":{}}]},"nullable":true,"metadata":{}}]}"#,
+    );
+    let arrow = Arc::new(to_arrow_schema(&schema));
+    let structure = |data_type: &arrow_schema::DataType, columns: Vec<ArrayRef>| -> ArrayRef {
+        let arrow_schema::DataType::Struct(fields) = data_type else { unreachable!() };
+        Arc::new(StructArray::new(fields.clone(), columns, None))
+    };
+    let endless = format!("abcd{}", "\u{FFFD}".repeat(99));
+    let (doubles, times) = (["1", "inf", "-inf", "NaN"], ["2020-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"]);
+    let mut pairs = 0;
+    for (double, time) in doubles.iter().flat_map(|d| times.map(|t| (d, t))) {
+        for (string, date) in [("x", "2020-01-01"), (endless.as_str(), "2020-01-01"), ("x", "10000-01-01")] {
+            let one = |data_type: &PrimitiveType, value: &str| array(data_type, &[value]);
+            let arrow_schema::DataType::Struct(outer) = arrow.field(1).data_type() else { unreachable!() };
+            let inner = structure(outer[2].data_type(), vec![one(&PrimitiveType::String, string), one(&PrimitiveType::Date, date)]);
+            let columns = vec![one(&PrimitiveType::Double, double), one(&PrimitiveType::Timestamp, time), inner];
+            let outer = structure(arrow.field(1).data_type(), columns);
+            let batch = RecordBatch::try_new(arrow.clone(), vec![one(&PrimitiveType::Double, double), outer]).unwrap();
+            let mut collector = StatsCollector::new(&schema, &IndexedColumns::default()).with_prefix_length(4);
+            collector.update(&batch).unwrap();
+            let stats: Value = serde_json::from_str(&collector.finish()).unwrap();
+            let [min, max] = ["minValues", "maxValues"].map(|part| {
+                let mut found = Vec::new();
+                leaves(&stats[part], "", &mut found);
+                found
+            });
+            assert_eq!(min, max, "{stats}");
+            pairs += min.len();
+        }
+    }
+    assert!(pairs > 10, "{pairs}");
+}
+
 #[test]
 fn names_are_escaped_and_empty_parts_stay_objects() {
     let name = "a \"b\"\n";
@@ -212,7 +264,9 @@ fn collect(data_type: DataType, batches: Vec<ArrayRef>, prefix_length: usize) ->
         let bounds: HashMap<String, Box<RawValue>> = serde_json::from_str(stats[name].get()).unwrap();
         bounds.get("c").map(|bound| bound.get().to_owned())
     };
-    (bound("minValues"), bound("maxValues"))
+    let (min, max) = (bound("minValues"), bound("maxValues"));
+    assert_eq!(min.is_some(), max.is_some(), "one bound without the other: {min:?} {max:?}");
+    (min, max)
 }
 
 fn unquoted(bound: Option<String>) -> Option<String> {
@@ -236,10 +290,10 @@ proptest! {
     fn bounds_hold_every_text(batches in prop::collection::vec(prop::collection::vec(prop_oneof![bordering_text(), any::<String>()], 1..5), 1..4), prefix in 0_usize..6) {
         let arrays = batches.iter().map(|b| Arc::new(StringArray::from(b.clone())) as ArrayRef).collect();
         let (min, max) = collect(DataType::STRING, arrays, prefix);
-        let (min, max) = (unquoted(min).unwrap(), unquoted(max));
+        let (min, max) = (unquoted(min), unquoted(max));
         for value in batches.iter().flatten() {
-            prop_assert!(min.as_str() <= value.as_str());
-            if let Some(max) = &max {
+            if let (Some(min), Some(max)) = (&min, &max) {
+                prop_assert!(min.as_str() <= value.as_str());
                 prop_assert!(max.as_str() >= value.as_str());
                 prop_assert!(max.chars().count() <= 2 * prefix + 2);
             }

@@ -10,6 +10,7 @@ use arrow_array::{
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::json;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_json, from_struct};
+use deltic_protocol::stats::text::complete;
 
 fn leaf(data_type: &str, was_float: bool) -> Leaf {
     let schema = format!(r#"{{"type":"struct","fields":[{{"name":"c","type":"{data_type}"}}]}}"#);
@@ -111,4 +112,22 @@ fn bounds_of_geometries_and_void_are_unknown_and_null_counts_are_not() {
         assert_eq!(columns.leaves[0].null_count.value(0), 1, "{data_type}");
         assert!(columns.leaves[0].max.as_string_opt::<i32>().is_none());
     }
+}
+
+#[test]
+fn typed_bounds_are_printed_in_pairs() {
+    let stats = |min: ArrayRef, max: Option<ArrayRef>| {
+        let mut members = vec![("numRecords", Arc::new(Int64Array::from(vec![1])) as ArrayRef)];
+        members.push(("minValues", one_struct("c", min)));
+        members.extend(max.map(|max| ("maxValues", one_struct("c", max))));
+        let stats = StructArray::try_from(members).unwrap();
+        complete(None::<&StringArray>, &stats).unwrap().value(0).to_owned()
+    };
+    let day = |day: i32| Arc::new(Date32Array::from(vec![day])) as ArrayRef;
+    let both = r#"{"numRecords":1,"minValues":{"c":"1970-01-02"},"maxValues":{"c":"1970-01-03"}}"#;
+    assert_eq!(stats(day(1), Some(day(2))), both);
+    let none = r#"{"numRecords":1,"minValues":{},"maxValues":{}}"#;
+    assert_eq!(stats(day(1), Some(day(4_000_000))), none);
+    // What was alone before stays.
+    assert_eq!(stats(day(1), None), r#"{"numRecords":1,"minValues":{"c":"1970-01-02"}}"#);
 }

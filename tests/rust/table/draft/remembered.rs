@@ -1,5 +1,6 @@
 //! What becomes of a handle's memory of a table that is another by now.
 
+use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::name::commit_name;
 use deltic_table::storage::Storage;
 use deltic_table::transaction::Committed;
@@ -52,13 +53,13 @@ async fn paths(sample: &Sample) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn who_remembers_looks_once_whether_it_is_still_there() {
+async fn who_remembers_looks_before_the_put_and_after_it_whether_it_is_still_there() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let before = sample.storage.counts();
     append(&sample, Some(base), "c2").await;
     let counts = sample.storage.counts().since(&before);
-    assert_eq!((counts.puts, counts.heads, counts.lists, counts.gets, counts.deletes), (2, 1, 0, 0, 0));
+    assert_eq!((counts.puts, counts.heads, counts.lists, counts.gets, counts.deletes), (2, 2, 0, 0, 0));
 }
 
 #[tokio::test]
@@ -190,6 +191,53 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
     }
 }
 
+/// The table is made anew between the look and the put.
+struct MadeAnewBeforePut<'a>(LogCommitter, &'a Sample);
+
+impl Committer for MadeAnewBeforePut<'_> {
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        replace_log(self.1, &[vec![protocol(1, 2), anew(COLUMNS, json!({}))]]);
+        self.0.commit(version, lines)
+    }
+
+    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.0.read(version)
+    }
+
+    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        self.0.settle(version)
+    }
+
+    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        self.0.is_passed(version)
+    }
+
+    fn is_same_table<'a>(&'a self, base: (&'a TableState, u64), versions: &'a [u64]) -> BoxFuture<'a, Result<bool>> {
+        self.0.is_same_table(base, versions)
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_landed_in_another_table_stays_and_is_not_acknowledged() {
+    for is_remembered in [true, false] {
+        let sample = sample();
+        let known = Some(append(&sample, None, "c1").await).filter(|_| is_remembered);
+        let begun = Draft::begin(&sample.storage, (known, None), DraftOptions::default(), &World).await;
+        let mut draft = begun.unwrap();
+        std::fs::write(sample.log("../c2"), b"rows").unwrap();
+        draft.append(vec![file("c2")]);
+        let committer = MadeAnewBeforePut(LogCommitter::new(sample.storage.clone()), &sample);
+        let error = draft.commit(&committer, &World).await.unwrap_err();
+        assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
+        assert_eq!(error.version(), Some(2));
+        let expected = "it is in the log at version 2, but the table was deleted or made anew";
+        assert!(error.message().contains(expected), "{error}");
+        // Others may have built on the commit, so that neither it nor its files may go; its checksum may be wrong.
+        assert_eq!(log_files(&sample), [commit_name(0), commit_name(2)]);
+        assert!(sample.log("../c2").exists());
+    }
+}
+
 #[tokio::test]
 async fn a_bucket_is_looked_at_the_same_way() {
     let storage = Storage::open("memory://remembered", &HashMap::new()).unwrap();
@@ -203,7 +251,7 @@ async fn a_bucket_is_looked_at_the_same_way() {
         let mut draft = begin(base).await.unwrap();
         draft.append(vec![file(name)]);
         base = Some(commit(draft).await.unwrap().unwrap().after.base);
-        assert_eq!(storage.counts().since(&before).heads, 1);
+        assert_eq!(storage.counts().since(&before).heads, 2);
     }
     for file in storage.list_from("_delta_log", "").await.unwrap() {
         storage.delete(&file.path).await.unwrap();
