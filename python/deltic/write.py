@@ -145,7 +145,7 @@ def write(
     Arguments:
         uri: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same `Table`
             again within a minute, with no option but `user_metadata`, reads nothing first: the commit is one request,
-            followed by a look whether the one before it is still there.
+            with a look before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
             memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
             before the others. Row numbers without a name are left out; another index without a name is refused.

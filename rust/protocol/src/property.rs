@@ -86,7 +86,8 @@ pub enum Compression {
 }
 
 /// Data pages of the Parquet files a writer makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PageVersion {
     /// `1.0.0`
     #[default]
@@ -294,6 +295,17 @@ impl<'a> Properties<'a> {
         self.read("delta.parquet.format.version", page_version).map(Option::unwrap_or_default)
     }
 
+    /// `delta.randomizeFilePrefixes` and `delta.randomPrefixLength` (2): how many random characters data files go below,
+    /// instead of into partition directories; `None` for none. Tables that map columns always have their files so: a
+    /// physical name says nothing to anybody.
+    pub fn random_prefix_length(self) -> Result<Option<u8>> {
+        let is_mapped = self.column_mapping_mode()? != ColumnMapping::None;
+        if !self.flag("delta.randomizeFilePrefixes", false)? && !is_mapped {
+            return Ok(None);
+        }
+        self.read("delta.randomPrefixLength", prefix_length).map(|length| Some(length.unwrap_or(2)))
+    }
+
     /// Whether a property is set to true; false when absent.
     pub fn is_true(self, key: &str) -> Result<bool> {
         self.flag(key, false)
@@ -342,6 +354,11 @@ fn not_negative(text: &str) -> Result<u64, String> {
 
 fn positive(text: &str) -> Result<u64, String> {
     not_negative(text).and_then(|n| if n > 0 { Ok(n) } else { Err("it must be at least 1".to_owned()) })
+}
+
+fn prefix_length(text: &str) -> Result<u8, String> {
+    let length = positive(text)?;
+    u8::try_from(length).map_err(|_| "it may be 1 to 255, as long as a folder's name".to_owned())
 }
 
 fn indexed_columns(text: &str) -> Result<Option<usize>, String> {

@@ -221,7 +221,7 @@ impl Draft {
     pub fn write_spec(&self, schema: &Schema) -> Result<WriteSpec> {
         let state = self.state_after();
         crate::job::check_columns(&state, schema).map_err(|e| self.placed(e))?;
-        write_spec(&state.metadata, &WriteOptions::default()).map_err(|e| self.placed(e))
+        write_spec((&state.protocol, &state.metadata), &WriteOptions::default()).map_err(|e| self.placed(e))
     }
 
     /// Adds files that were written by [`Draft::write_spec`].

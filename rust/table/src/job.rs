@@ -33,7 +33,7 @@ use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
 /// Layout of the byte form; another one is refused.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 
 /// What happens to the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ impl WriteJob {
                 let state = state_of(&snapshot).await?;
                 check_existing(&state, mode, partition_by, &options).map_err(in_table)?;
                 check_columns(&state, schema).map_err(in_table)?;
-                let spec = write_spec(&state.metadata, &options).map_err(in_table)?;
+                let spec = write_spec((&state.protocol, &state.metadata), &options).map_err(in_table)?;
                 let length = snapshot.segment().latest_commit().map(|file| file.size);
                 Ok(Self::new(storage, mode, Some((state, length)), None, spec, (options, ids)))
             }
@@ -141,7 +141,7 @@ impl WriteJob {
                     description: options.description.clone(),
                 };
                 let (protocol, metadata) = table.actions(ids, pace).map_err(in_table)?;
-                let spec = write_spec(&metadata, &options).map_err(in_table)?;
+                let spec = write_spec((&protocol, &metadata), &options).map_err(in_table)?;
                 Ok(Self::new(storage, mode, None, Some((protocol, metadata)), spec, (options, ids)))
             }
         }
@@ -344,16 +344,14 @@ pub(crate) fn check_columns(state: &TableState, rows: &Schema) -> Result<()> {
     conformer.conform(&RecordBatch::new_empty(Arc::new(rows.clone()))).map(drop)
 }
 
-/// How files are written for a table with this metadata.
+/// How files are written for a table with this protocol and metadata.
 ///
 /// # Errors
 /// `Invalid` for an option, `Corrupt` for a property that cannot be read.
-pub fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSpec> {
+pub fn write_spec((protocol, metadata): (&Protocol, &Metadata), options: &WriteOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(metadata.schema_string.clone(), metadata.partition_columns.clone());
-    if let Some(mode) = properties.get("delta.columnMapping.mode") {
-        spec.column_mapping = mode.to_owned();
-    }
+    properties.column_mapping(protocol)?.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
     spec.compression = match &options.compression {
@@ -363,6 +361,8 @@ pub fn write_spec(metadata: &Metadata, options: &WriteOptions) -> Result<WriteSp
             None => Compression::default(),
         },
     };
+    spec.page_version = properties.page_version()?;
+    spec.random_prefix_length = properties.random_prefix_length()?;
     if let Some(size) = options.target_file_size.or(properties.target_file_size()?) {
         spec.target_file_size = size;
     }

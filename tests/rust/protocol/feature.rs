@@ -449,7 +449,8 @@ fn read_all(map: &BTreeMap<String, String>) -> Vec<(&'static str, String)> {
         in_commit_timestamps,
         target_file_size,
         compression,
-        page_version
+        page_version,
+        random_prefix_length
     )
 }
 
@@ -505,6 +506,13 @@ compression | delta.parquet.compression.codec=lzo                           = it
 page_version | delta.parquet.format.version=1.0.0                           = One
 page_version | delta.parquet.format.version=2.12.0                          = Two
 page_version | delta.parquet.format.version=2                               = 2.<minor>.<patch>
+random_prefix_length |                                                      = None
+random_prefix_length | delta.randomPrefixLength=4                           = None
+random_prefix_length | delta.randomizeFilePrefixes=true                     = Some(2)
+random_prefix_length | delta.columnMapping.mode=name                        = Some(2)
+random_prefix_length | delta.randomizeFilePrefixes=true; delta.randomPrefixLength=255 = Some(255)
+random_prefix_length | delta.randomizeFilePrefixes=true; delta.randomPrefixLength=256 = 1 to 255
+random_prefix_length | delta.randomizeFilePrefixes=true; delta.randomPrefixLength=0 = at least 1
 data_skipping_stats_columns |                                               = None
 data_skipping_stats_columns | delta.dataSkippingStatsColumns=a              = Some([[\"a\"]])
 data_skipping_stats_columns | delta.dataSkippingStatsColumns=a, b.c ,`d.e`.`f``g` , h i = Some([[\"a\"], [\"b\", \"c\"], [\"d.e\", \"f`g\"], [\"h i\"]])

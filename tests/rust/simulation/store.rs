@@ -18,11 +18,19 @@ use crate::random::Random;
 /// What a process asks of the store.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
-    Put { version: u64, born: usize, lines: Bytes },
-    Read { version: u64 },
+    Put {
+        version: u64,
+        born: usize,
+        lines: Bytes,
+    },
+    Read {
+        version: u64,
+    },
     List,
     /// No committer may ask for it.
-    Delete { version: u64 },
+    Delete {
+        version: u64,
+    },
 }
 
 #[derive(Debug)]

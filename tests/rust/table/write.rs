@@ -1,3 +1,4 @@
+mod char_lengths;
 mod conform;
 mod partition;
 mod writer;

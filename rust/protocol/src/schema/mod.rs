@@ -1,6 +1,7 @@
 //! Table schemas: the types, their JSON form, their Arrow form and their physical names.
 
 pub mod arrow;
+pub mod char_length;
 pub mod json;
 pub mod mapping;
 mod types;

@@ -43,7 +43,11 @@ pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &Struc
 enum Printer {
     Object(StructArray, Vec<(String, Self)>),
     /// `other` has the bounds on the other side, if these are bounds.
-    Value { array: ArrayRef, upper: bool, other: Option<ArrayRef> },
+    Value {
+        array: ArrayRef,
+        upper: bool,
+        other: Option<ArrayRef>,
+    },
 }
 
 impl Printer {

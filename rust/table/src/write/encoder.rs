@@ -2,8 +2,9 @@
 //!
 //! Columns are independent until their row group ends: where no other file is encoded, several processors share them.
 //!
-//! Files are what Spark reads without settings: version 1 pages, `INT64` microseconds, lists and maps in the standard
-//! three levels, no embedded Arrow schema, statistics for row groups and pages.
+//! Files are what Spark reads without settings: version 1 pages unless the table asks for version 2, `INT64`
+//! microseconds, lists and maps in the standard three levels, no embedded Arrow schema, statistics for row groups and
+//! pages.
 //!
 //! PROTOCOL.md: "Data Files", "Column Mapping" (field ids).
 
@@ -15,13 +16,14 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use deltic_protocol::error::{Error, Result};
+use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{self, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 
 use super::spec::{Compression, WriteSpec};
@@ -58,8 +60,13 @@ impl FileFormat {
             Compression::Lz4 => basic::Compression::LZ4_RAW,
             Compression::Uncompressed => basic::Compression::UNCOMPRESSED,
         };
+        let version = match spec.page_version {
+            PageVersion::One => WriterVersion::PARQUET_1_0,
+            PageVersion::Two => WriterVersion::PARQUET_2_0,
+        };
         let properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())
+            .set_writer_version(version)
             .set_compression(compression)
             .set_statistics_enabled(EnabledStatistics::Page)
             .build();

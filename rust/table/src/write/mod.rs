@@ -1,5 +1,6 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
+mod char_lengths;
 pub mod conform;
 mod conversion;
 mod encoder;

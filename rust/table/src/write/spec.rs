@@ -7,13 +7,16 @@ use std::fmt;
 
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
+use deltic_protocol::property::PageVersion;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, StructType};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// The form of [`WriteSpec`] and [`DataFile`]; another one for every change of what they mean.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// How the pages of a data file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -87,6 +90,8 @@ pub struct WriteSpec {
     pub string_prefix_length: usize,
     /// How pages are compressed.
     pub compression: Compression,
+    /// Which data pages and encodings files have.
+    pub page_version: PageVersion,
     /// Bytes after which a file ends and another begins.
     pub target_file_size: u64,
     /// Rows after which a row group ends and another begins.
@@ -106,6 +111,7 @@ impl WriteSpec {
             indexed_columns: IndexedColumns::default(),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
+            page_version: PageVersion::default(),
             target_file_size: 128 * 1024 * 1024,
             max_rows_per_group: 1024 * 1024,
             random_prefix_length: None,
@@ -173,4 +179,28 @@ fn unpack<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
         )));
     }
     serde_json::from_str(unpacked.body.get()).map_err(foreign)
+}
+
+/// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and
+/// the property that names them may lag behind.
+pub(super) fn physical_indexed(
+    indexed: &IndexedColumns,
+    schema: &StructType,
+    mapping: ColumnMapping,
+) -> Result<IndexedColumns> {
+    let IndexedColumns::Named(paths) = indexed else { return Ok(indexed.clone()) };
+    let mut physical = Vec::with_capacity(paths.len());
+    for path in paths {
+        let mut level = Some(schema);
+        let mut names = Vec::with_capacity(path.len());
+        for name in path {
+            let Some(field) = level.and_then(|schema| schema.field(name)) else { break };
+            names.push(mapping.physical_name(field)?.to_owned());
+            level = if let DataType::Struct(inner) = &field.data_type { Some(inner) } else { None };
+        }
+        if names.len() == path.len() {
+            physical.push(names);
+        }
+    }
+    Ok(IndexedColumns::Named(physical))
 }

@@ -21,16 +21,17 @@ use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType, json};
-use deltic_protocol::stats::collect::IndexedColumns;
+use deltic_protocol::schema::{StructType, json};
 use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
 
+use super::char_lengths::CharLengths;
 use super::conform::{Conformer, stored_schema};
 use super::encoder::{Encoded, Encoder, FileFormat};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
+use super::spec::physical_indexed;
 pub use super::spec::{Compression, DataFile, WriteSpec};
 use super::unclaimed::Unclaimed;
 use crate::parallel::working;
@@ -91,6 +92,8 @@ pub struct DataWriter {
     limits: Limits,
     /// Counts pieces, to know which partition has rested longest.
     now: u64,
+    /// Rows taken in, by which a row is named.
+    rows: u64,
     /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
     broken: bool,
 }
@@ -98,6 +101,7 @@ pub struct DataWriter {
 /// What does not change while writing.
 struct Shared {
     conformer: Conformer,
+    lengths: CharLengths,
     splitter: PartitionSplitter,
     format: FileFormat,
     compression: Compression,
@@ -135,6 +139,7 @@ impl DataWriter {
         let schema = json::parse(&spec.schema_string)?;
         let conformer = Conformer::new(&schema, mapping)?;
         let logical = stored_schema(&schema);
+        let lengths = CharLengths::of(&logical)?;
         let physical = mapping.physical_schema(&logical)?;
         let is_partition = partition_positions(&logical, &spec.partition_columns)?;
         let partition_columns: Vec<String> =
@@ -157,7 +162,8 @@ impl DataWriter {
             (length, _) => length,
         };
         let (compression, target_file_size) = (spec.compression, spec.target_file_size.max(1));
-        let shared = Shared { conformer, splitter, format, compression, target_file_size, random_prefix_length, clock };
+        let shared =
+            Shared { conformer, lengths, splitter, format, compression, target_file_size, random_prefix_length, clock };
         Ok(Self {
             stored: Unclaimed::new(storage.clone()),
             storage,
@@ -167,6 +173,7 @@ impl DataWriter {
             files_named: 0,
             limits: Limits::default(),
             now: 0,
+            rows: 0,
             broken: false,
         })
     }
@@ -294,7 +301,12 @@ impl DataWriter {
     async fn write_piece(&mut self, piece: RecordBatch) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let is_small = memory(&piece) < WORTH_A_THREAD;
-        let split = move || shared.splitter.split(&shared.conformer.conform(&piece)?);
+        let first = self.rows;
+        self.rows += piece.num_rows() as u64;
+        let split = move || {
+            let rows = shared.lengths.fit(shared.conformer.conform(&piece)?, first)?;
+            shared.splitter.split(&rows)
+        };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
         self.now += 1;
         let worth_encoding = usize::try_from(self.shared.target_file_size).unwrap_or(usize::MAX).min(WORTH_ENCODING);
@@ -421,7 +433,7 @@ impl Ended {
 }
 
 fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
-    let prefix = shared.random_prefix_length.map(|length| random_prefix(Uuid::new_v4(), length));
+    let prefix = shared.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
     let name = file_name(*files_named, Uuid::new_v4(), shared.compression.extension());
     *files_named += 1;
     DataPath::new(key, prefix.as_deref(), &name)
@@ -571,24 +583,4 @@ fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usiz
         })
     };
     names.iter().map(position).collect()
-}
-
-/// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and
-/// the property that names them may lag behind.
-fn physical_indexed(indexed: &IndexedColumns, schema: &StructType, mapping: ColumnMapping) -> Result<IndexedColumns> {
-    let IndexedColumns::Named(paths) = indexed else { return Ok(indexed.clone()) };
-    let mut physical = Vec::with_capacity(paths.len());
-    for path in paths {
-        let mut level = Some(schema);
-        let mut names = Vec::with_capacity(path.len());
-        for name in path {
-            let Some(field) = level.and_then(|schema| schema.field(name)) else { break };
-            names.push(mapping.physical_name(field)?.to_owned());
-            level = if let DataType::Struct(inner) = &field.data_type { Some(inner) } else { None };
-        }
-        if names.len() == path.len() {
-            physical.push(names);
-        }
-    }
-    Ok(IndexedColumns::Named(physical))
 }

@@ -221,7 +221,10 @@ fn bounds_come_in_pairs_at_every_level() {
         for (string, date) in [("x", "2020-01-01"), (endless.as_str(), "2020-01-01"), ("x", "10000-01-01")] {
             let one = |data_type: &PrimitiveType, value: &str| array(data_type, &[value]);
             let arrow_schema::DataType::Struct(outer) = arrow.field(1).data_type() else { unreachable!() };
-            let inner = structure(outer[2].data_type(), vec![one(&PrimitiveType::String, string), one(&PrimitiveType::Date, date)]);
+            let inner = structure(
+                outer[2].data_type(),
+                vec![one(&PrimitiveType::String, string), one(&PrimitiveType::Date, date)],
+            );
             let columns = vec![one(&PrimitiveType::Double, double), one(&PrimitiveType::Timestamp, time), inner];
             let outer = structure(arrow.field(1).data_type(), columns);
             let batch = RecordBatch::try_new(arrow.clone(), vec![one(&PrimitiveType::Double, double), outer]).unwrap();

@@ -11,6 +11,7 @@ use arrow_schema::{DataType as A, Field, Schema};
 use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::Kind;
+use deltic_protocol::property::PageVersion;
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_table::storage::{Storage, decode_path};
 use deltic_table::write::writer::{Compression, DataFile, DataWriter, Limits, WriteSpec};
@@ -160,6 +161,36 @@ fn every_compression() {
         assert_eq!(numbers_by_partition(&table, &files)[&None], (0..1000).collect::<Vec<_>>());
     }
     assert_eq!(Compression::parse("lzo").unwrap_err().kind(), &Kind::Invalid);
+}
+
+#[test]
+fn page_versions() {
+    for (page_version, number) in [(PageVersion::One, 1), (PageVersion::Two, 2)] {
+        let table = Table::new();
+        let spec = WriteSpec { page_version, ..spec(&[field("n", "long"), field("t", "string")], &[]) };
+        let strings: ArrayRef = Arc::new(StringArray::from_iter_values((0..1000).map(|n| format!("value {n}"))));
+        let files = table.write(&spec, &[batch(vec![("n", longs(0..1000)), ("t", strings)])]);
+        assert_eq!(numbers_by_partition(&table, &files)[&None], (0..1000).collect::<Vec<_>>());
+        assert_eq!(table.metadata(&files[0]).file_metadata().version(), number);
+    }
+}
+
+#[test]
+fn random_prefixes_stand_instead_of_partition_directories() {
+    for length in [1, 4, 255] {
+        let table = Table::new();
+        let fields = [field("p", "string"), field("n", "long")];
+        let spec = WriteSpec { random_prefix_length: Some(length), ..spec(&fields, &["p"]) };
+        let p: ArrayRef = Arc::new(StringArray::from(vec!["a", "é"]));
+        let files = table.write(&spec, &[batch(vec![("p", p), ("n", longs([1, 2]))])]);
+        assert_eq!(files.len(), 2);
+        for file in files {
+            let (prefix, name) = file.add.path.split_once('/').unwrap();
+            assert_eq!(prefix.len(), usize::from(length));
+            assert!(prefix.bytes().all(|byte| byte.is_ascii_alphanumeric()) && name.starts_with("part-"), "{prefix}");
+            assert_eq!(table.rows(&file).len(), 1);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,51 @@
+"""Where files of odd partitions go, and that older spellings of their paths in a log stay readable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import deltic
+
+
+@pytest.mark.parametrize("spelled", ["p=%C3%A9", "p=é", "p=%25C3%25A9"])
+def test_every_spelling_of_a_path_is_read(tmp_path: Path, spelled: str) -> None:
+    uri = tmp_path / "table"
+    deltic.write(str(uri), pa.table({"p": ["é"], "id": [1]}), partition_by=["p"])
+    (folder,) = (path for path in uri.iterdir() if path.name != "_delta_log")
+    assert folder.name == "p=%C3%A9"
+    if spelled != "p=%25C3%25A9":
+        folder.rename(uri / "p=é")
+    log = uri / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if "add" in line:
+            written, name = line["add"]["path"].split("/")
+            assert written == "p=%25C3%25A9"
+            line["add"]["path"] = f"{spelled}/{name}"
+    log.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    table = deltic.Table(str(uri))
+    assert table.check(files=True).ok
+    assert table.scan().to_arrow().to_pylist() == [{"p": "é", "id": 1}]
+    deltic.write(table, pa.table({"p": ["é"], "id": [2]}))
+    assert sorted(deltic.Table(str(uri)).scan().to_arrow()["id"].to_pylist()) == [1, 2]
+    assert table.check(files=True).ok
+
+
+def test_random_prefixes_are_followed_by_every_write(tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    properties = {"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "4"}
+    rows = pa.table({"p": [1, 2], "x": [1, 2]})
+    deltic.write(uri, rows, partition_by=["p"], properties=properties)
+    deltic.write(uri, rows)
+    deltic.write(deltic.Table(uri), rows)
+    with deltic.Table(uri).transaction() as tx:
+        tx.append(rows)
+    paths = deltic.Table(uri).files().read_all()["path"].to_pylist()
+    assert len(paths) == 8
+    assert {len(path.split("/")[0]) for path in paths} == {4}
+    with pytest.raises(deltic.InvalidInputError, match=r"delta.randomPrefixLength.*1 to 255"):
+        deltic.create(str(tmp_path / "other"), rows.schema, properties={"delta.randomPrefixLength": "256"})
