@@ -351,7 +351,8 @@ pub(crate) fn check_columns(state: &TableState, rows: &Schema) -> Result<()> {
 pub fn write_spec((protocol, metadata): (&Protocol, &Metadata), options: &WriteOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(metadata.schema_string.clone(), metadata.partition_columns.clone());
-    properties.column_mapping(protocol)?.as_str().clone_into(&mut spec.column_mapping);
+    let mapping = properties.column_mapping(protocol, &metadata.schema()?)?;
+    mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
     spec.compression = match &options.compression {
