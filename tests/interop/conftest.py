@@ -16,6 +16,7 @@ from sample import every_type, log_actions
 import deltic
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import SparkSession
 
 
@@ -86,3 +87,18 @@ def with_reused_sidecars(uri: str, flights: pa.Table) -> pa.Table:
             file.unlink()
     month = int(add["partitionValues"]["month"])
     return flights.filter([not (40 <= i < 80 and i % 3 == month) for i in range(120)])
+
+
+@pytest.fixture(scope="session")
+def connection() -> duckdb.DuckDBPyConnection:
+    """DuckDB with its delta extension, which comes as a wheel."""
+    duckdb = pytest.importorskip("duckdb")
+    wheel = pytest.importorskip("duckdb_extension_delta", reason="the wheel duckdb-extension-delta is not installed")
+    extensions = sorted(Path(wheel.__file__).parent.rglob("delta.duckdb_extension"))
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    try:
+        connection.execute(f"LOAD '{extensions[0]}'")
+    except (IndexError, duckdb.Error) as error:
+        pytest.skip(f"the delta extension does not load: {error}")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection

@@ -1,7 +1,5 @@
 """DuckDB's delta extension reads what deltic wrote. It comes as a wheel; where it is absent these tests are skipped."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from conftest import FILTERS, with_reused_sidecars
@@ -10,19 +8,6 @@ from sample import rows
 import deltic
 
 duckdb = pytest.importorskip("duckdb")
-wheel = pytest.importorskip("duckdb_extension_delta", reason="the wheel duckdb-extension-delta is not installed")
-
-
-@pytest.fixture(scope="module")
-def connection() -> "duckdb.DuckDBPyConnection":
-    extensions = sorted(Path(wheel.__file__).parent.rglob("delta.duckdb_extension"))
-    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    try:
-        connection.execute(f"LOAD '{extensions[0]}'")
-    except (IndexError, duckdb.Error) as error:
-        pytest.skip(f"the delta extension does not load: {error}")
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
 
 
 @pytest.mark.parametrize("partition_by", [None, ["month"]])
