@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import Plan, Rows
 
-__all__ = ["refuse_variants", "stream"]
+__all__ = ["refuse_names", "refuse_variants", "stream"]
 
 
 def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
@@ -32,6 +32,7 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"cannot write this {type(data).__name__}: {error}") from error
     _refuse_no_columns(rows.schema, rows.num_rows if isinstance(rows, pa.Table) else None)
+    refuse_names(rows.schema)
     refuse_variants(rows.schema)
     return rows
 
@@ -46,8 +47,11 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
         raise InvalidInputError("cannot write a pandas Series: make it a frame, with series.to_frame('name')")
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(data, polars.DataFrame):
-        # Their Arrow form is addresses in this process, and says nothing of it.
         for name, dtype in data.schema.items():
+            # polars aborts the process when it exports such a name.
+            if any("\0" in found for found in _names_in_polars(name, dtype)):
+                raise InvalidInputError(f"column {name!r} has a NUL character in its name, or inside; rename it")
+            # Their Arrow form is addresses in this process, and says nothing of it.
             if dtype == polars.Object:
                 raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
     if type(data).__module__.startswith("pyspark.sql."):
@@ -150,6 +154,25 @@ def _refuse(data: Any) -> NoReturn:
         f"{told}: pass Arrow data (anything with __arrow_c_stream__), such as a pyarrow Table or RecordBatchReader, or "
         "a polars or pandas DataFrame"
     )
+
+
+def _names_in_polars(name: str, dtype: Any) -> Iterator[str]:
+    """The name of a column, and those of the fields inside it."""
+    yield name
+    for field in getattr(dtype, "fields", ()):
+        yield from _names_in_polars(field.name, field.dtype)
+    if (inner := getattr(dtype, "inner", None)) is not None:
+        yield from _names_in_polars("", inner)
+
+
+def refuse_names(fields: Iterable[pa.Field], inside: str = "") -> None:
+    """Raise `InvalidInputError` for names with a NUL: where Arrow passes them on, they would end there."""
+    for child in fields:
+        path = f"{inside}.{child.name}" if inside else child.name
+        if "\0" in child.name:
+            raise InvalidInputError(f"the column name {path!r} has a NUL character; rename it")
+        if pa.types.is_nested(child.type):
+            refuse_names([child.type.field(at) for at in range(child.type.num_fields)], path)
 
 
 def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:

@@ -201,7 +201,10 @@ class Rows:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of the rows: the requested columns, in the requested order."""
+        """Schema of the rows: the requested columns, in the requested order.
+
+        Of the columns' metadata it has what describes values, such as comments. `Snapshot.schema` has all.
+        """
         return pa.schema(self._core.schema())
 
     def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import condition, names, optional_string, properties_of, string
-from deltic.data import refuse_variants, stream
+from deltic.data import refuse_names, refuse_variants, stream
 from deltic.display import some
 from deltic.errors import InvalidInputError
 from deltic.scan import Rows
@@ -180,6 +180,7 @@ class Transaction:
         core = self._core()
         if not self.replayed:
             if isinstance(schema, pa.Schema):
+                refuse_names(schema)
                 refuse_variants(schema)
             named, described = optional_string(name, "name"), optional_string(description, "description")
             given = {} if properties is None else properties_of(properties)

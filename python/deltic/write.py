@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import LEAST, Compression, Mode, json_or_string, names, properties_of, string, whole
-from deltic.data import refuse_variants, stream
+from deltic.data import refuse_names, refuse_variants, stream
 from deltic.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -95,7 +95,8 @@ def create(
 
     Arguments:
         uri: A path or URL, as for `Table`.
-        schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`.
+        schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`. Its fields' metadata becomes the columns',
+            such as `comment` and keys of your own.
         partition_by: Columns of the schema, of primitive types, in the order of the folders; none by default.
         properties: Strings by name, such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties");
             names that do not begin with `delta.` are free.
@@ -104,8 +105,8 @@ def create(
         storage_options: The store's settings, as for `Table`.
 
     Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold; `TableExistsError` when
-    there is a table already; `UnsupportedFeatureError` for types and properties that ask for features deltic does not
-    write; `StorageError` when the store fails.
+    there is a table already; `UnsupportedFeatureError` for types, properties and column metadata that ask for
+    features deltic does not write, as `CURRENT_DEFAULT` and all of `delta.*` do; `StorageError` when the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -115,6 +116,7 @@ def create(
     (['day'], 0)
     """
     if isinstance(schema, pa.Schema):
+        refuse_names(schema)
         refuse_variants(schema)
     chosen = checked({"properties": properties, "name": name, "description": description})
     partition_columns = names(partition_by, "partition_by")
@@ -149,9 +151,12 @@ def write(
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
             memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
             before the others. Row numbers without a name are left out; another index without a name is refused.
-            Columns are found by name; a nullable one that is missing becomes null. Extension types of Arrow are
-            refused, but for those whose values are what is stored: JSON, UUIDs, variants, and geometries of GeoArrow
-            as well-known binary or text.
+            Columns are found by name; a nullable one that is missing becomes null, unless the table is partitioned by
+            it. Values become those of the column's type where each is exact in it, as int64 in double, whole floats in
+            long or `2024-02-29` in date; otherwise the first row that is not is named. Extension types of Arrow are
+            refused at every depth, but for those whose values are what is stored: JSON, UUIDs, and geometries of
+            GeoArrow as well-known binary or text. A new table gets the comments of the columns and no other metadata:
+            rows do not carry the definition of the table that they come from.
         mode: `"append"`; `"overwrite"`, which replaces all rows; or `"error"`, a `TableExistsError` where there is one.
         partition_by: Columns that divide a new table into folders; on an existing one it must agree.
         storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.

@@ -253,6 +253,218 @@ def test_private_types_are_not_stored_as_what_they_are_made_of(uri: str, data: A
         deltic.write(uri, data())
 
 
+def of(outer: str, inner: pa.Array) -> pa.Array:
+    """An array of one value that holds the values of another."""
+    field = pa.field("x", inner.type)
+    if outer == "list":
+        return pa.ListArray.from_arrays(pa.array([0, len(inner)], pa.int32()), inner, type=pa.list_(field))
+    if outer == "struct":
+        return pa.StructArray.from_arrays([inner.slice(0, 1)], fields=[field])
+    if outer == "map":
+        return pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["k"]), inner.slice(0, 1))
+    return pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), inner)
+
+
+@pytest.mark.parametrize("outers", [["list"], ["struct"], ["map"], ["dictionary"], ["dictionary", "struct", "list"]])
+def test_private_types_are_found_at_every_depth(uri: str, outers: list[str]) -> None:
+    inner = pa.array([1, 0], pa.bool8())
+    for outer in outers:
+        inner = of(outer, inner)
+    for _ in range(2):
+        with pytest.raises(deltic.InvalidInputError, match=r"column `v.*arrow\.bool8.*cast it"):
+            deltic.write(uri, pa.table({"v": inner}))
+        deltic.write(uri, pa.table({"v": [1]}))
+
+
+def test_categories_of_pandas_are_written_unless_their_values_are_private(uri: str) -> None:
+    periods = pandas.Series(pandas.period_range("2026-01", periods=2, freq="M"))
+    for private_values in (periods.astype("category"), pandas.Series(pandas.cut([1, 2], [0, 1, 2]))):
+        with pytest.raises(deltic.InvalidInputError, match=r"column `v` .*pandas\."):
+            deltic.write(uri, pandas.DataFrame({"v": private_values}))
+    deltic.write(uri, pandas.DataFrame({"v": pandas.Series(["a", "b", "a"]).astype("category")}))
+    assert deltic.Table(uri).scan().to_arrow()["v"].to_pylist() == ["a", "b", "a"]
+
+
+DECIMALS = [
+    ("99999999999.99", (13, 2), (5, 2)),
+    ("1000.00", (6, 2), (5, 2)),
+    ("-" + "9" * 22 + ".99", (24, 2), (18, 2)),
+    ("9" * 30 + ".99", (38, 2), (25, 2)),
+]
+
+
+@pytest.mark.parametrize(("digits", "wide", "narrow"), DECIMALS)
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_decimals_with_more_digits_than_their_type_are_refused(
+    uri: str, digits: str, wide: tuple[int, int], narrow: tuple[int, int], partitioned: bool
+) -> None:
+    values = pa.array([None, Decimal(digits)], pa.decimal128(*wide)).cast(pa.decimal128(*narrow), safe=False)
+    columns = {"id": pa.array([1, 2]), "d": values}
+    with pytest.raises(deltic.InvalidInputError, match=r"`d` is decimal.* row 1 \(the first is 0\).*" + digits):
+        deltic.write(uri, pa.table(columns), partition_by=["d"] if partitioned else None)
+    assert not deltic.Table(uri).exists()
+    inner = pa.ListArray.from_arrays(pa.array([0, 0, 2], pa.int32()), values)
+    with pytest.raises(deltic.InvalidInputError, match=r"`l\.element` is decimal.* row 1 \(the first is 0\)"):
+        deltic.write(uri, pa.table({"l": inner}))
+
+
+EXACT = [
+    (pa.int64(), pa.float64(), [2**53, None, -1], [2.0**53, None, -1.0]),
+    (pa.float64(), pa.int64(), [1.0, None, -0.0], [1, None, 0]),
+    (pa.float64(), pa.float32(), [0.5, None, float("inf")], [0.5, None, float("inf")]),
+    (pa.float64(), pa.decimal128(10, 2), [0.25, None], [Decimal("0.25"), None]),
+    (pa.decimal128(10, 2), pa.decimal128(5, 1), [Decimal("1.50")], [Decimal("1.5")]),
+    (pa.decimal128(10, 2), pa.int32(), [Decimal("7.00")], [7]),
+    (pa.uint64(), pa.int64(), [2**63 - 1], [2**63 - 1]),
+    (pa.string(), pa.date32(), ["2024-02-29", None], [date(2024, 2, 29), None]),
+    (
+        pa.string_view(),
+        pa.timestamp("us", "UTC"),
+        ["1970-01-01T01:00:00+01:00"],
+        [datetime(1970, 1, 1, tzinfo=timezone.utc)],
+    ),
+    (pa.timestamp("ns"), pa.date32(), [datetime(1970, 1, 2)], [date(1970, 1, 2)]),
+    (pa.dictionary(pa.int8(), pa.int64()), pa.int8(), [7, 7, None], [7, 7, None]),
+]
+INEXACT = [
+    (pa.int64(), pa.float64(), 2**53 + 1, "digits would be lost"),
+    (pa.float64(), pa.int64(), float("nan"), "has NaN"),
+    (pa.float64(), pa.int64(), 0.5, "only whole numbers"),
+    (pa.float64(), pa.float32(), 0.1, "digits would be lost"),
+    (pa.float64(), pa.decimal128(10, 2), 0.1, "no more digits"),
+    (pa.decimal128(10, 2), pa.decimal128(5, 1), Decimal("1.25"), "no more digits"),
+    (pa.int64(), pa.int8(), 128, "only whole numbers"),
+    (pa.string(), pa.date32(), "2023-02-29", "only strings like"),
+    (pa.timestamp("ns"), pa.timestamp("us"), pa.scalar(1, pa.timestamp("ns")), "only whole microseconds"),
+]
+
+
+@pytest.mark.parametrize(("given", "kept", "values", "expected"), EXACT)
+def test_values_that_are_exact_in_the_columns_type_are_stored(
+    uri: str, given: pa.DataType, kept: pa.DataType, values: list[Any], expected: list[Any]
+) -> None:
+    deltic.create(uri, pa.schema([("v", kept)]))
+    deltic.write(uri, pa.table({"v": pa.array(values, given)}))
+    assert deltic.Table(uri).scan().to_arrow()["v"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(("given", "kept", "value", "told"), INEXACT)
+def test_values_that_are_not_exact_are_refused_by_their_row(
+    uri: str, given: pa.DataType, kept: pa.DataType, value: Any, told: str
+) -> None:
+    deltic.create(uri, pa.schema([("v", kept)]))
+    column = pa.array([None] * 70_000 + [value], given)
+    with pytest.raises(deltic.InvalidInputError, match=r"`v` is .* row 70000 \(the first is 0\) of the data.*" + told):
+        deltic.write(uri, pa.table({"v": column}))
+    assert data_files(uri) == []
+
+
+def test_a_missing_partition_column_is_refused(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1], "p": ["x"]}), partition_by=["p"])
+    with pytest.raises(deltic.InvalidInputError, match="no column `p`, by which the table is partitioned"):
+        deltic.write(uri, pa.table({"id": [2]}))
+    with pytest.raises(deltic.InvalidInputError, match="no column `p`"):
+        deltic.write(deltic.Table(uri), pa.table({"id": [2]}), mode="overwrite")
+    deltic.write(uri, pa.table({"id": [2], "p": pa.array([None], pa.string())}))
+    assert deltic.Table(uri).scan(filter="p IS NULL").to_arrow()["id"].to_pylist() == [2]
+
+
+DEFINES = ["delta.columnMapping.id", "delta.typeChanges", "delta.generationExpression", "CURRENT_DEFAULT", "delta.new"]
+
+
+@pytest.mark.parametrize("key", DEFINES)
+def test_rows_do_not_define_a_table_and_a_schema_does(uri: str, key: str) -> None:
+    told = {"comment": "counts", "__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+    inner = pa.field("x", pa.int64(), metadata={key: "1", "mine": "2", **told})
+    field = pa.field("s", pa.struct([inner]), metadata={key: "1", "mine": "2", **told})
+    schema = pa.schema([field])
+    deltic.write(uri, pa.table({"s": [{"x": 1}]}, schema=schema))
+    stored = json.loads(deltic.Table(uri).snapshot().metadata["schemaString"])["fields"][0]
+    assert [stored["metadata"], stored["type"]["fields"][0]["metadata"]] == [told, told]
+    with pytest.raises(deltic.UnsupportedFeatureError, match="column `s"):
+        deltic.create(uri + "2", schema)
+    with deltic.Table(uri).transaction() as tx, pytest.raises(deltic.UnsupportedFeatureError, match="column `s"):
+        tx.set_metadata(schema=schema)
+
+
+def test_a_scan_says_what_describes_its_rows_and_a_snapshot_all(uri: str) -> None:
+    field = pa.field("a", pa.int64(), metadata={"comment": "counts", "mine": "2"})
+    deltic.create(uri, pa.schema([field]))
+    table = deltic.Table(uri)
+    assert table.snapshot().schema.field("a").metadata == {b"comment": b"counts", b"mine": b"2"}
+    assert table.scan().schema.field("a").metadata == {b"comment": b"counts"}
+    assert table.scan().to_arrow().schema.field("a").metadata == {b"comment": b"counts"}
+    deltic.write(uri + "2", table.scan())
+    assert deltic.Table(uri + "2").snapshot().schema.field("a").metadata == {b"comment": b"counts"}
+
+
+NUL = [
+    pa.table({"a\0b": [1]}),
+    pa.table({"s": [[{"a\0b": 1}]]}),
+    polars.DataFrame({"a\0b": [1]}),
+    polars.DataFrame({"s": [[{"a\0b": 1}]]}),
+    pandas.DataFrame({"a\0b": [1]}),
+]
+
+
+@pytest.mark.parametrize("data", NUL, ids=["pyarrow", "inside", "polars", "inside polars", "pandas"])
+def test_names_with_a_nul_are_refused(uri: str, data: Any) -> None:
+    with pytest.raises(deltic.InvalidInputError, match=r"a\\x00b.* NUL character|NUL character.*rename it"):
+        deltic.write(uri, data)
+    with pytest.raises(deltic.InvalidInputError, match="NUL"):
+        deltic.create(uri, pa.schema([("a\0b", pa.int64())]))
+    assert not deltic.Table(uri).exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [(["a", "A"], "rename one"), (["", "a"], "no name"), (["x y", "a"], "has the character ' '")]
+)
+def test_names_that_no_table_has_are_refused_at_every_depth(uri: str, names: list[str], told: str) -> None:
+    flat = pa.schema([(name, pa.int64()) for name in names])
+    nested = pa.schema([("l", pa.list_(pa.struct(list(flat))))])
+    for schema in (flat, nested):
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            deltic.create(uri, schema)
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            deltic.write(uri, schema.empty_table())
+    assert not deltic.Table(uri).exists()
+
+
+@pytest.mark.parametrize("day", [-719_163, 2_932_897, 2**31 - 1])
+def test_years_that_calendars_do_not_have_are_stored_but_no_partition_values(uri: str, day: int) -> None:
+    days = pa.array([day, 0], pa.int32()).cast(pa.date32())
+    deltic.write(uri, pa.table({"d": days}))
+    assert sorted(deltic.Table(uri).scan().to_arrow()["d"].cast(pa.int32()).to_pylist()) == sorted([day, 0])
+    for column in (days, days.cast(pa.timestamp("s"))):
+        with pytest.raises(deltic.InvalidInputError, match=r"partition column `p`: .*years from 1 to 9999"):
+            deltic.write(uri + "2", pa.table({"id": [1, 2], "p": column}), partition_by=["p"])
+
+
+def test_partition_columns_may_have_dots(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2], "a.b": ["x", "y"]}), partition_by=["a.b"])
+    table = deltic.Table(uri)
+    assert table.scan(filter="`a.b` = 'y'").to_arrow().to_pylist() == [{"id": 2, "a.b": "y"}]
+    assert table.plan(filter="`a.b` = 'y'").files_kept == 1
+
+
+def test_a_table_keeps_names_that_no_new_one_may_have(uri: str) -> None:
+    deltic.write(uri, pa.table({"Order_ID": [1], "a_b": ["x"]}))
+    log = Path(uri, "_delta_log", f"{0:020}.json")
+    log.write_text(log.read_text().replace("Order_ID", "Order ID").replace("a_b", "a,b;(c)="))
+    log.with_suffix(".crc").unlink(missing_ok=True)
+    table = deltic.Table(uri)
+    with table.transaction() as tx:
+        tx.set_metadata(name="orders", properties={"delta.checkpointInterval": "20"})
+    assert table.snapshot().metadata["name"] == "orders"
+    deltic.write(table, pa.table({"Order ID": [2], "a,b;(c)=": ["y"]}))
+    assert table.scan(filter="`Order ID` = 2").to_arrow().to_pylist() == [{"Order ID": 2, "a,b;(c)=": "y"}]
+    schema = table.snapshot().schema
+    with table.transaction() as tx:
+        tx.set_metadata(schema=schema.append(pa.field("plain", pa.int64())))
+    with table.transaction() as tx, pytest.raises(deltic.InvalidInputError, match="`new one` has the character ' '"):
+        tx.set_metadata(schema=schema.append(pa.field("new one", pa.int64())))
+
+
 def test_extension_types_that_are_what_is_stored_are_written(uri: str) -> None:
     one = uuid.uuid4()
     given = pa.table({"u": pa.array([one.bytes], pa.uuid()), "j": pa.array(['{"a":1}'], pa.json_())})

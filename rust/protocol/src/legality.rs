@@ -33,15 +33,36 @@ pub fn check_new(
     partition_by: &mut [String],
     configuration: &BTreeMap<String, String>,
 ) -> Result<()> {
-    let properties = Properties::new(configuration);
-    if schema.fields.is_empty() {
+    check_schema(None, schema, Properties::new(configuration))?;
+    check_exclusive(configuration)?;
+    check_partitioning(schema, partition_by)?;
+    if partition_by.len() == schema.fields.len() {
+        return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
+    }
+    Ok(())
+}
+
+/// What a table has already, whoever made it, it may keep.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    schema: &'a StructType,
+    properties: Properties<'a>,
+}
+
+fn check_schema(known: Option<Known<'_>>, schema: &StructType, properties: Properties<'_>) -> Result<()> {
+    let before = known.map(|known| known.schema);
+    if schema.fields.is_empty() && before.is_none_or(|before| !before.fields.is_empty()) {
         return Err(Error::invalid("a table needs at least one column"));
     }
-    check_exclusive(configuration)?;
     let mapping = properties.column_mapping_mode()?;
-    check_names(schema, "", mapping == ColumnMapping::None)?;
-    check_partitioning(schema, partition_by)?;
-    let taken = |f: &&StructField| CHANGE_COLUMNS.iter().any(|taken| f.name.eq_ignore_ascii_case(taken));
+    check_fields(before, schema, "", mapping)?;
+    let recorded_before = match known {
+        Some(known) => known.properties.change_data_feed()?,
+        None => false,
+    };
+    let is_kept =
+        |f: &StructField| recorded_before && before.is_some_and(|known| known.fields.iter().any(|k| k.name == f.name));
+    let taken = |f: &&StructField| CHANGE_COLUMNS.iter().any(|taken| f.name.eq_ignore_ascii_case(taken)) && !is_kept(f);
     if properties.change_data_feed()?
         && let Some(field) = schema.fields.iter().find(taken)
     {
@@ -59,7 +80,10 @@ pub fn check_new(
 /// `Invalid`, saying what and where.
 pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let schema = after.schema().map_err(|e| Error::invalid(e.message().to_owned()))?;
-    check_new(&schema, &mut after.partition_columns.clone(), &after.configuration)?;
+    let known = before.schema()?;
+    check_schema(Some(Known { schema: &known, properties: Properties::of(before) }), &schema, Properties::of(after))?;
+    check_exclusive(&after.configuration)?;
+    check_partitioning(&schema, &mut after.partition_columns.clone())?;
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
     }
@@ -88,7 +112,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    if modes.0 == ColumnMapping::None { keep_columns(&before.schema()?, &schema, "") } else { Ok(()) }
+    if modes.0 == ColumnMapping::None { keep_columns(&known, &schema, "") } else { Ok(()) }
 }
 
 /// A new schema with what the old one says of the columns that stay, comments and type changes among it, where the new
@@ -127,38 +151,91 @@ fn inside(before: &DataType, after: &DataType) -> DataType {
     }
 }
 
-/// Names at any depth. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
-fn check_names(schema: &StructType, above: &str, plain: bool) -> Result<()> {
-    let mut seen = HashSet::new();
+/// Names and column metadata at any depth. What `before` has at the same place is not judged: files and other clients
+/// know it already. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
+fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, mapping: ColumnMapping) -> Result<()> {
+    let mut seen = HashMap::new();
     for field in &schema.fields {
         let path = path_of(above, &field.name);
-        if !seen.insert(field.name.to_lowercase()) {
+        let known = before.and_then(|before| before.fields.iter().find(|known| known.name == field.name));
+        let twice = seen.insert(field.name.to_lowercase(), known.is_some());
+        if twice.is_some_and(|both_known| !both_known || known.is_none()) {
             return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
         }
-        if field.name.is_empty() {
-            return Err(Error::invalid(format!("a column has no name (`{path}`); give it one")));
+        if known.is_none() {
+            check_name(&field.name, &path, mapping)?;
         }
-        if let Some(bad) = field.name.chars().find(|c| plain && " ,;{}()\n\t=".contains(*c)) {
-            return Err(Error::invalid(format!(
-                "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; \
-                 rename it"
-            )));
-        }
-        each_struct(&field.data_type, &mut |inner| check_names(inner, &path, plain))?;
+        check_keys(known, field, &path, mapping)?;
+        each_struct(&field.data_type, known.map(|known| &known.data_type), &mut |inner, known| {
+            check_fields(known, inner, &path, mapping)
+        })?;
     }
     Ok(())
 }
 
-/// Visits the structs right inside a type.
-fn each_struct(data_type: &DataType, visit: &mut dyn FnMut(&StructType) -> Result<()>) -> Result<()> {
-    match data_type {
-        DataType::Struct(inner) => visit(inner),
-        DataType::Array(array) => each_struct(&array.element, visit),
-        DataType::Map(map) => {
-            each_struct(&map.key, visit)?;
-            each_struct(&map.value, visit)
+fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::invalid(format!("a column has no name (`{path}`); give it one")));
+    }
+    if name.contains('\0') {
+        let path = path.replace('\0', "\\0");
+        return Err(Error::invalid(format!("the column name `{path}` has a NUL character (\\0); rename it")));
+    }
+    let forbidden = |c: &char| mapping == ColumnMapping::None && " ,;{}()\n\t=".contains(*c);
+    match name.chars().find(forbidden) {
+        Some(bad) => Err(Error::invalid(format!(
+            "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; rename it"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses new column metadata that means something to Delta and would not be followed. What generated columns,
+/// identities, defaults and invariants ask is refused by `feature`.
+fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
+    const JUDGED_AS_FEATURES: [&str; 3] = ["delta.generationExpression", "delta.identity.", "delta.invariants"];
+    let is_new = |key: &&String| known.is_none_or(|known| !known.metadata.contains_key(*key));
+    for key in field.metadata.keys().filter(|key| key.starts_with("delta.")).filter(is_new) {
+        let is_mapping = key.starts_with("delta.columnMapping.");
+        if (is_mapping && mapping != ColumnMapping::None) || JUDGED_AS_FEATURES.iter().any(|k| key.starts_with(k)) {
+            continue;
         }
-        DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => Ok(()),
+        let feature = match key.as_str() {
+            _ if is_mapping => "columnMapping",
+            "delta.typeChanges" => "typeWidening",
+            other => other,
+        };
+        return Err(Error::unsupported(
+            feature,
+            format!(
+                "the column `{path}` has the metadata `{key}`, which deltic cannot give to a column (`{feature}`); take \
+                 it out of the schema"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+type VisitStruct<'a> = &'a mut dyn FnMut(&StructType, Option<&StructType>) -> Result<()>;
+
+/// Visits the structs right inside a type, each with what `before` has in its place.
+fn each_struct(data_type: &DataType, before: Option<&DataType>, visit: VisitStruct<'_>) -> Result<()> {
+    match (data_type, before) {
+        (DataType::Struct(inner), Some(DataType::Struct(before))) => visit(inner, Some(before)),
+        (DataType::Struct(inner), _) => visit(inner, None),
+        (DataType::Array(array), Some(DataType::Array(before))) => {
+            each_struct(&array.element, Some(&before.element), visit)
+        }
+        (DataType::Array(array), _) => each_struct(&array.element, None, visit),
+        (DataType::Map(map), Some(DataType::Map(before))) => {
+            each_struct(&map.key, Some(&before.key), visit)?;
+            each_struct(&map.value, Some(&before.value), visit)
+        }
+        (DataType::Map(map), _) => {
+            each_struct(&map.key, None, visit)?;
+            each_struct(&map.value, None, visit)
+        }
+        (DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_), _) => Ok(()),
     }
 }
 
@@ -182,9 +259,6 @@ fn check_partitioning(schema: &StructType, partition_by: &mut [String]) -> Resul
             return Err(Error::invalid(format!("the partition column `{name}` is there twice")));
         }
         name.clone_from(&field.name);
-    }
-    if chosen.len() == schema.fields.len() {
-        return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
     }
     Ok(())
 }
@@ -226,7 +300,7 @@ fn check_ids(
         if let Some(other) = names.insert(path_of(above, physical), path.clone()) {
             return Err(Error::invalid(format!("the columns `{other}` and `{path}` have one physical name")));
         }
-        each_struct(&field.data_type, &mut |inner| check_ids(inner, &path, largest, (ids, names)))?;
+        each_struct(&field.data_type, None, &mut |inner, _| check_ids(inner, &path, largest, (ids, names)))?;
     }
     Ok(())
 }

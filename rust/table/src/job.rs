@@ -14,7 +14,7 @@ use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
 use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties, stored};
-use deltic_protocol::schema::arrow::{check_extensions, from_arrow_schema};
+use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_protocol::{feature, legality};
@@ -134,13 +134,16 @@ impl WriteJob {
             }
             None => {
                 let table = NewTable {
-                    schema: from_arrow_schema(schema).map_err(in_table)?,
+                    schema: from_rows_schema(schema).map_err(in_table)?,
                     partition_by: partition_by.unwrap_or_default().to_vec(),
                     properties: options.properties.clone(),
                     name: options.name.clone(),
                     description: options.description.clone(),
                 };
+                let new_schema = table.schema.clone();
                 let (protocol, metadata) = table.actions(ids, pace).map_err(in_table)?;
+                // Some tables can be created and not filled.
+                feature::check_writable(&protocol, &metadata, &new_schema).map_err(in_table)?;
                 let spec = write_spec((&protocol, &metadata), &options).map_err(in_table)?;
                 Ok(Self::new(storage, mode, None, Some((protocol, metadata)), spec, (options, ids)))
             }
@@ -340,7 +343,7 @@ pub(crate) fn check_columns(state: &TableState, rows: &Schema) -> Result<()> {
     let schema = state.metadata.schema()?;
     let mapping = Properties::of(&state.metadata).column_mapping(&state.protocol, &schema)?;
     let shape = TableShape { schema, partition_columns: state.metadata.partition_columns.clone(), mapping };
-    let conformer = Conformer::new(&shape.schema, shape.mapping)?;
+    let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
     conformer.conform(&RecordBatch::new_empty(Arc::new(rows.clone()))).map(drop)
 }
 

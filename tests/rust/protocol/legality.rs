@@ -84,6 +84,69 @@ fn new_metadata() {
     }
 }
 
+#[test]
+fn names_with_a_nul_are_refused_even_where_columns_are_mapped() {
+    for (mode, id) in [("", ""), (MAPPED, " 1 x")] {
+        let schema = schema_of(&format!("a\0b long{id}"));
+        let error = check_new(&json::parse(&schema).unwrap(), &mut [], &configuration(mode)).unwrap_err();
+        assert_eq!(error.kind(), &Kind::Invalid);
+        assert!(error.message().contains(r"`a\0b` has a NUL character"), "{error}");
+    }
+}
+
+#[test]
+fn column_metadata_that_needs_what_is_not_written() {
+    for (key, feature) in [
+        ("delta.columnMapping.id", "columnMapping"),
+        ("delta.columnMapping.physicalName", "columnMapping"),
+        ("delta.typeChanges", "typeWidening"),
+        ("delta.unheard", "delta.unheard"),
+    ] {
+        let plain = metadata("a long, s struct:x:long", "");
+        let mut keyed = plain.clone();
+        let told = format!(r#""metadata":{{"{key}":"1"}}"#);
+        keyed.schema_string = keyed.schema_string.replacen(r#""metadata":{}"#, &told, 1);
+        let schema = keyed.schema().unwrap();
+        let new = check_new(&schema, &mut [], &BTreeMap::new()).unwrap_err();
+        for error in [new, check_change(&plain, &keyed).unwrap_err()] {
+            assert_eq!(error.kind(), &Kind::Unsupported { features: vec![feature.to_owned()] });
+            assert!(error.message().contains(key) && error.message().contains('`'), "{error}");
+        }
+        // What a column has, it may keep.
+        check_change(&keyed, &keyed).unwrap();
+    }
+}
+
+#[test]
+fn names_that_are_there_are_not_judged() {
+    let before = |columns: &str| {
+        let mut metadata = metadata("z long", "");
+        // `schema_of` splits at what these names have.
+        let fields: Vec<Value> = columns
+            .split(',')
+            .map(|name| json!({"name": name, "type": "long", "nullable": true, "metadata": {}}))
+            .collect();
+        let inner = json!({"type": "struct", "fields": fields});
+        let list = json!({"type": "array", "elementType": inner, "containsNull": true});
+        let nested = json!({"name": "n m", "type": list, "nullable": true, "metadata": {}});
+        let all: Vec<Value> = fields.iter().cloned().chain([nested]).collect();
+        metadata.schema_string = json!({"type": "struct", "fields": all}).to_string();
+        metadata
+    };
+    let old = before("Order ID,x;y,x;Y,");
+    check_change(&old, &old).unwrap();
+    for (columns, expected) in [
+        ("Order ID,x;y,x;Y,,plain", "ok"),
+        ("Order ID,x;y,x;Y,,new one", "the column name `new one` has the character ' '"),
+        ("Order ID,x;y,x;Y,,order id", "there twice"),
+    ] {
+        match check_change(&old, &before(columns)) {
+            Ok(()) => assert_eq!(expected, "ok"),
+            Err(error) => assert!(error.message().contains(expected), "{error}"),
+        }
+    }
+}
+
 fn metadata(columns: &str, properties: &str) -> Metadata {
     serde_json::from_value(json!({"id": "t", "schemaString": schema_of(columns), "partitionColumns": [],
         "configuration": configuration(properties)}))

@@ -196,6 +196,7 @@ fn arrow_types_that_tables_have_by_another_name() {
     for (arrow_type, expected) in [
         (ArrowType::LargeUtf8, "string"),
         (ArrowType::Utf8View, "string"),
+        (ArrowType::Date64, "date"),
         (ArrowType::UInt8, "short"),
         (ArrowType::UInt16, "integer"),
         (ArrowType::UInt32, "long"),
@@ -221,20 +222,19 @@ fn arrow_schemas_no_table_can_have() {
     let inner = |t| ArrowType::Struct(Fields::from(vec![Field::new("b", t, true)]));
     for (fields, part) in [
         (column(ArrowType::UInt64), "decimal128(20, 0)"),
-        (column(ArrowType::Date64), "date32"),
         (column(ArrowType::Time64(TimeUnit::Microsecond)), "cast it"),
         (column(ArrowType::Decimal256(38, 2)), "decimal128"),
         (column(ArrowType::Decimal128(10, -2)), "scale from 0"),
         (column(ArrowType::Decimal128(0, 0)), "1 to 38 digits"),
         (column(ArrowType::Null), "give the column a type"),
-        (column(inner(ArrowType::UInt64)), "column `b`"),
+        (column(inner(ArrowType::UInt64)), "column `a.b`"),
         (vec![Field::new("a", ArrowType::Int8, true), Field::new("A", ArrowType::Int8, true)], "two columns `A`"),
         (
             column(ArrowType::Struct(Fields::from(vec![
                 Field::new("b", ArrowType::Int8, true),
                 Field::new("b", ArrowType::Int8, true),
             ]))),
-            "two columns `b`",
+            "two columns `a.b`",
         ),
     ] {
         let error = arrow::from_arrow_schema(&Schema::new(fields)).unwrap_err();
@@ -291,10 +291,46 @@ fn typed_column_metadata_survives_arrow() {
 }
 
 #[test]
-fn a_variant_comes_back_as_its_struct() {
+fn variants_are_told_from_structs() {
     let schema = StructType::new(vec![StructField::new("v", DataType::Variant, true)]);
-    let back = arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap();
-    assert_eq!(back.fields[0].data_type.to_string(), "struct<metadata: binary, value: binary>");
+    assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap(), schema);
+    assert_eq!(arrow::from_rows_schema(&arrow::to_rows_schema(&schema)).unwrap(), schema);
+    let storage = arrow::to_arrow_type(&DataType::Variant);
+    for (name, expected) in [
+        ("arrow.parquet.variant", "variant"),
+        ("parquet.variant", "variant"),
+        ("arrow.json", "struct<metadata: binary, value: binary>"),
+    ] {
+        let read = arrow::from_rows_schema(&Schema::new(vec![extended(name, storage.clone())])).unwrap();
+        assert_eq!(read.fields[0].data_type.to_string(), expected);
+    }
+}
+
+/// Every key that Delta gives a column, at two depths.
+fn defined() -> StructType {
+    let metadata = r#"{"comment":"5","__CHAR_VARCHAR_TYPE_STRING":"char(3)","mine":"x","CURRENT_DEFAULT":"1",
+        "delta.columnMapping.id":7,"delta.columnMapping.physicalName":"col-1","delta.identity.start":-1,
+        "delta.generationExpression":"1","delta.typeChanges":[],"delta.invariants":"{}"}"#;
+    let field = |data_type: &str| format!(r#"{{"name":"a","type":{data_type},"nullable":true,"metadata":{metadata}}}"#);
+    let inner = format!(r#"{{"type":"struct","fields":[{}]}}"#, field("\"long\""));
+    let list = format!(r#"{{"type":"array","elementType":{inner},"containsNull":true}}"#);
+    let map = format!(r#"{{"type":"map","keyType":"string","valueType":{list},"valueContainsNull":true}}"#);
+    json::parse(&format!(r#"{{"type":"struct","fields":[{}]}}"#, field(&map))).unwrap()
+}
+
+#[test]
+fn rows_carry_what_describes_them_and_not_their_table() {
+    let defined = defined();
+    let kept = |schema: &StructType| {
+        let text = json::print(schema);
+        let keys = ["comment", "__CHAR_VARCHAR", "mine", "CURRENT_DEFAULT", "delta."];
+        keys.map(|key| text.matches(key).count())
+    };
+    assert_eq!(kept(&defined), [2, 2, 2, 2, 12]);
+    let rows = arrow::to_rows_schema(&defined);
+    assert_eq!(kept(&arrow::from_arrow_schema(&rows).unwrap()), [2, 2, 0, 0, 0]);
+    assert_eq!(kept(&arrow::from_rows_schema(&arrow::to_arrow_schema(&defined)).unwrap()), [2, 2, 0, 0, 0]);
+    assert_eq!(kept(&arrow::from_arrow_schema(&arrow::to_arrow_schema(&defined)).unwrap()), [2, 2, 2, 2, 12]);
 }
 
 /// A type `=` the metadata of GeoArrow's extension, `-` without the extension.

@@ -1,12 +1,12 @@
 //! Table types to Arrow types and back.
 //!
-//! One Arrow type per table type: text is `Utf8`, instants are microseconds (`UTC` or no zone), decimals are
+//! One Arrow type per table type: strings are `Utf8`, instants are microseconds (`UTC` or no zone), decimals are
 //! `Decimal128`, variants are struct<metadata: binary, value: binary>. Towards the table everything that converts
-//! without loss is accepted, and so are instants finer than microseconds, which are cut; the rest is refused with what
-//! to cast it to. A variant comes back as the struct that holds it: its Arrow type does not tell them apart.
-//! Geometries and geographies are `Binary` that two kinds of field metadata explain: `delta.type` holds the table type,
-//! and GeoArrow's extension `geoarrow.wkb` the reference system and the edges for those who know it. Other extension types
-//! are refused, but for those whose values are what their storage says.
+//! without loss is accepted; the rest is refused with what to cast it to. Geometries, geographies and variants are told
+//! from their encoding by field metadata: `delta.type` holds the table type, and GeoArrow's extension `geoarrow.wkb` the
+//! reference system and the edges for those who know it. Other extension types are refused at every depth, but for
+//! those whose values are what their storage says. The metadata of a column defines a table, and no result of a scan:
+//! rows carry only what describes their values.
 //!
 //! Invariant: but for that, a schema survives the way to Arrow and back (`schema::properties::arrow_round_trips`).
 //!
@@ -30,9 +30,14 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Field metadata with the parameters of an Arrow extension type.
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
-/// Extension types whose values are what is stored, whoever reads it.
-const TRANSPARENT: [&str; 6] =
-    ["arrow.json", "arrow.parquet.variant", "arrow.uuid", "geoarrow.wkb", "geoarrow.wkt", "parquet.variant"];
+/// Extension types whose values are what is stored, whoever reads it; and variants, which are a table type.
+const TRANSPARENT: [&str; 6] = ["arrow.json", VARIANT[0], "arrow.uuid", "geoarrow.wkb", "geoarrow.wkt", VARIANT[1]];
+
+/// Names of the extension type of variants.
+const VARIANT: [&str; 2] = ["arrow.parquet.variant", "parquet.variant"];
+
+/// Column metadata that describes values, wherever they go; all other defines a column of one table.
+const DESCRIBES: [&str; 2] = ["comment", "__CHAR_VARCHAR_TYPE_STRING"];
 
 /// Column metadata that is not text, which is all that Arrow's metadata can hold.
 const TYPED_KEYS: [&str; 7] = [
@@ -45,9 +50,43 @@ const TYPED_KEYS: [&str; 7] = [
     "delta.typeChanges",
 ];
 
-/// The Arrow schema in which rows of `schema` are handed out.
+/// A table's definition as an Arrow schema, with all column metadata.
 pub fn to_arrow_schema(schema: &StructType) -> Schema {
     Schema::new(to_arrow_fields(schema))
+}
+
+/// The Arrow schema in which rows of `schema` are handed out: of the column metadata only what describes the values.
+pub fn to_rows_schema(schema: &StructType) -> Schema {
+    to_arrow_schema(&described(schema))
+}
+
+/// `schema` without column metadata, at any depth, but for what describes values.
+fn described(schema: &StructType) -> StructType {
+    fn of_type(data_type: &DataType) -> DataType {
+        match data_type {
+            DataType::Struct(inner) => DataType::Struct(Arc::new(described(inner))),
+            DataType::Array(array) => DataType::Array(Arc::new(ArrayType {
+                element: of_type(&array.element),
+                contains_null: array.contains_null,
+            })),
+            DataType::Map(map) => DataType::Map(Arc::new(MapType {
+                key: of_type(&map.key),
+                value: of_type(&map.value),
+                value_contains_null: map.value_contains_null,
+            })),
+            DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => data_type.clone(),
+        }
+    }
+    let field = |field: &StructField| StructField {
+        name: field.name.clone(),
+        data_type: of_type(&field.data_type),
+        nullable: field.nullable,
+        metadata: DESCRIBES
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), field.metadata.get(*key)?.clone())))
+            .collect(),
+    };
+    StructType::new(schema.fields.iter().map(field).collect())
 }
 
 /// The fields of [`to_arrow_schema`].
@@ -77,7 +116,8 @@ fn explained(data_type: &DataType) -> HashMap<String, String> {
             let definition = foreign.definition.as_str().map_or_else(|| foreign.definition.to_string(), str::to_owned);
             return HashMap::from([(TABLE_TYPE.to_owned(), definition)]);
         }
-        DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => return HashMap::new(),
+        DataType::Variant => return HashMap::from([(TABLE_TYPE.to_owned(), data_type.to_string())]),
+        DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) => return HashMap::new(),
     };
     let extension = match primitive {
         PrimitiveType::Geometry { crs } => geoarrow(crs, None),
@@ -171,11 +211,20 @@ pub fn table_type_name(arrow: &ArrowType) -> String {
     from_arrow_type(arrow, "", 0).map_or_else(|_| arrow.to_string(), |data_type| data_type.to_string())
 }
 
-/// The table schema that holds rows of an Arrow schema, or [`Kind::Invalid`](crate::error::Kind::Invalid) with
-/// what to cast or rename.
+/// The table schema that an Arrow schema defines, with all column metadata, or
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) with what to cast or rename.
 pub fn from_arrow_schema(schema: &Schema) -> Result<StructType> {
     check_extensions(schema)?;
-    from_arrow_fields(schema.fields(), 0)
+    from_arrow_fields(schema.fields(), "", 0)
+}
+
+/// The schema of a table for rows of an Arrow schema. Of their metadata only what describes values becomes the table's:
+/// the rest is of the table or the program that they come from.
+///
+/// # Errors
+/// As [`from_arrow_schema`].
+pub fn from_rows_schema(schema: &Schema) -> Result<StructType> {
+    from_arrow_schema(schema).map(|schema| described(&schema))
 }
 
 /// Refuses columns of an extension type, at any depth, that would be stored as what they do not mean: ordinals, codes,
@@ -185,6 +234,14 @@ pub fn from_arrow_schema(schema: &Schema) -> Result<StructType> {
 /// `Invalid`, naming the column and the extension type.
 pub fn check_extensions(schema: &Schema) -> Result<()> {
     schema.fields().iter().try_for_each(|field| check_extension(field, field.name(), 0))
+}
+
+/// As [`check_extensions`], of one field at any depth of the column `path`.
+///
+/// # Errors
+/// As [`check_extensions`].
+pub fn check_extension_at(field: &Field, path: &str) -> Result<()> {
+    check_extension(field, path, 0)
 }
 
 fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
@@ -216,20 +273,24 @@ fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
     }
 }
 
-fn from_arrow_fields(fields: &Fields, depth: usize) -> Result<StructType> {
+fn from_arrow_fields(fields: &Fields, above: &str, depth: usize) -> Result<StructType> {
+    let path_of = |field: &Field| match above {
+        "" => field.name().clone(),
+        above => format!("{above}.{}", field.name()),
+    };
     let mut names = HashSet::with_capacity(fields.len());
     for field in fields {
         if !names.insert(field.name().to_lowercase()) {
             return Err(Error::invalid(format!(
                 "there are two columns `{}`, if only in case; rename one",
-                field.name()
+                path_of(field)
             )));
         }
     }
-    fields.iter().map(|f| from_arrow_field(f, depth)).collect::<Result<_>>().map(StructType::new)
+    fields.iter().map(|f| from_arrow_field(f, &path_of(f), depth)).collect::<Result<_>>().map(StructType::new)
 }
 
-fn from_arrow_field(field: &Field, depth: usize) -> Result<StructField> {
+fn from_arrow_field(field: &Field, path: &str, depth: usize) -> Result<StructField> {
     let foreign = |key: &str| key.starts_with("PARQUET:") || key.starts_with("ARROW:") || key == TABLE_TYPE;
     let metadata: Map<String, Value> = field
         .metadata()
@@ -240,18 +301,34 @@ fn from_arrow_field(field: &Field, depth: usize) -> Result<StructField> {
             (key.clone(), typed.unwrap_or_else(|| Value::String(text.clone())))
         })
         .collect();
-    let data_type = from_explained(field, field.name(), depth + 1)?;
+    let data_type = from_explained(field, path, depth + 1)?;
     Ok(StructField { name: field.name().clone(), data_type, nullable: field.is_nullable(), metadata })
 }
 
-/// The type of a column or of what is inside one, which its metadata may explain; `name` is the column's.
+/// The type of a column or of what is inside one, which its metadata may explain; `name` is the column's, from the top.
 fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
     let data_type = from_arrow_type(field.data_type(), name, depth)?;
+    if let Some(foreign) = field.metadata().get(TABLE_TYPE).filter(|text| json::known(text).is_none()) {
+        return Err(Error::unsupported(
+            format!("type {foreign}"),
+            format!(
+                "column `{name}` has the type {foreign}, which deltic reads as it is stored and does not write; cast it"
+            ),
+        ));
+    }
     if let (DataType::Primitive(PrimitiveType::Binary), Some(text)) = (&data_type, field.metadata().get(TABLE_TYPE))
         && let Some(DataType::Primitive(p @ (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }))) =
             json::known(text)
     {
         return Ok(DataType::Primitive(p));
+    }
+    if let DataType::Struct(inner) = &data_type {
+        let told = |key: &str| field.metadata().get(key).map(String::as_str);
+        let is_variant =
+            told(TABLE_TYPE) == Some("variant") || told(EXTENSION_NAME).is_some_and(|name| VARIANT.contains(&name));
+        if is_variant && inner.field("metadata").is_some() && inner.field("value").is_some() {
+            return Ok(DataType::Variant);
+        }
     }
     Ok(data_type)
 }
@@ -275,7 +352,7 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
         ArrowType::Binary | ArrowType::LargeBinary | ArrowType::BinaryView | ArrowType::FixedSizeBinary(_) => {
             PrimitiveType::Binary
         }
-        ArrowType::Date32 => PrimitiveType::Date,
+        ArrowType::Date32 | ArrowType::Date64 => PrimitiveType::Date,
         ArrowType::Timestamp(_, Some(_)) => PrimitiveType::Timestamp,
         ArrowType::Timestamp(_, None) => PrimitiveType::TimestampNtz,
         ArrowType::Decimal32(p, s) | ArrowType::Decimal64(p, s) | ArrowType::Decimal128(p, s) => {
@@ -286,7 +363,7 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
         }
         ArrowType::Dictionary(_, value) => return from_arrow_type(value, name, depth + 1),
         ArrowType::RunEndEncoded(_, value) => return from_arrow_type(value.data_type(), name, depth + 1),
-        ArrowType::Struct(fields) => return Ok(DataType::Struct(Arc::new(from_arrow_fields(fields, depth)?))),
+        ArrowType::Struct(fields) => return Ok(DataType::Struct(Arc::new(from_arrow_fields(fields, name, depth)?))),
         ArrowType::List(element)
         | ArrowType::LargeList(element)
         | ArrowType::ListView(element)
@@ -307,7 +384,6 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
             _ => return refuse("its entries are not key and value"),
         },
         ArrowType::UInt64 => return refuse("cast it to int64 or decimal128(20, 0)"),
-        ArrowType::Date64 => return refuse("cast it to date32 or to a timestamp"),
         ArrowType::Time32(_) | ArrowType::Time64(_) | ArrowType::Duration(_) | ArrowType::Interval(_) => {
             return refuse("cast it to int64, to a timestamp or to a string");
         }

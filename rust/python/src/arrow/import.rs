@@ -21,6 +21,7 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use deltic_protocol::error::Error;
+use deltic_protocol::schema::arrow::check_extension_at;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
@@ -267,7 +268,23 @@ fn import_field(schema: &FFI_ArrowSchema) -> Imported<Field> {
     if schema.release().is_none() {
         return Err(used_already());
     }
-    caught(|| Field::try_from(schema))
+    let field = caught(|| Field::try_from(schema))?;
+    check_dictionaries(schema, "")?;
+    Ok(field)
+}
+
+/// Refuses dictionaries of extension types: their field, once imported, says nothing of it.
+fn check_dictionaries(schema: &FFI_ArrowSchema, path: &str) -> Imported<()> {
+    if let Some(values) = schema.dictionary() {
+        check_extension_at(&caught(|| Field::try_from(values))?, path)?;
+        return check_dictionaries(values, path);
+    }
+    let is_struct = schema.format() == "+s";
+    schema.children().try_for_each(|child| match child.name().filter(|_| is_struct) {
+        Some(name) if path.is_empty() => check_dictionaries(child, name),
+        Some(name) => check_dictionaries(child, &format!("{path}.{name}")),
+        None => check_dictionaries(child, path),
+    })
 }
 
 fn to_schema(field: &Field) -> Imported<SchemaRef> {

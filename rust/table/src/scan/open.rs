@@ -21,7 +21,7 @@ use deltic_protocol::predicate::{BoundPredicate, Column, keep};
 use deltic_protocol::property::RowTracking;
 use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
-use deltic_protocol::schema::arrow::to_arrow_schema;
+use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField, StructType};
 use parquet::arrow::RowNumber;
@@ -160,7 +160,7 @@ impl Scan {
         let Some(condition) = &self.condition else { return Ok(true) };
         let is_known = |field: &&StructField| origin.constants.contains_key(&field.name);
         let known = StructType::new(condition.columns.fields.iter().filter(is_known).cloned().collect());
-        let schema = Arc::new(to_arrow_schema(&known));
+        let schema = Arc::new(to_rows_schema(&known));
         let adapter = Adapter::new(&known, schema, self.mapping, &Fields::empty(), origin)?;
         for conjunct in condition.predicate.split_conjuncts() {
             let is_known = |column: &&Column| column.path.first().is_some_and(|n| origin.constants.contains_key(n));

@@ -13,7 +13,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::parse;
-use deltic_protocol::schema::arrow::to_arrow_schema;
+use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField, StructType, json};
 use futures::stream::BoxStream;
@@ -65,7 +65,7 @@ impl Reader {
             Some(text) => Some(condition(text, &table, &output)?),
             None => None,
         };
-        let schema = Arc::new(to_arrow_schema(&output));
+        let schema = Arc::new(to_rows_schema(&output));
         let partition_columns = spec.partition_columns.into_iter().collect();
         let row_tracking = spec.row_tracking;
         let scan = Scan { storage, table, mapping, partition_columns, output, schema, condition, row_tracking };
@@ -159,9 +159,9 @@ fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Cond
     }
     Ok(Condition {
         predicate: Arc::new(predicate),
-        schema: Arc::new(to_arrow_schema(&columns)),
+        schema: Arc::new(to_rows_schema(&columns)),
         columns,
-        with_output_schema: Arc::new(to_arrow_schema(&with_output)),
+        with_output_schema: Arc::new(to_rows_schema(&with_output)),
         with_output,
     })
 }

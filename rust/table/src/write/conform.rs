@@ -1,9 +1,10 @@
 //! Bringing a caller's batch into the table's schema.
 //!
-//! Columns are found by name (exactly, else the only one that differs in case) in any order and at any depth, missing
-//! nullable ones become null, and values change their Arrow type only where none is lost (`conversion`). Everything
-//! else is refused with the column, both types and what to do: nothing is changed silently. What comes out carries
-//! the physical names and field ids of the data files, and leaves out `void` columns, which files do not hold.
+//! Columns are found by name (exactly, else the only one that differs in case) in any order and at any depth. Missing
+//! nullable ones become null, but for partition columns: those decide where rows go. Values change their Arrow type
+//! only where none is lost (`conversion`). Everything else is refused with the column, both types, the first row and
+//! what to do: nothing is changed silently. What comes out carries the physical names and field ids of the data files,
+//! and leaves out `void` columns, which files do not hold.
 //!
 //! Invariant: a conformed batch has exactly the schema [`Conformer::schema`] and no null where the table allows none
 //! (`write::conform`).
@@ -14,11 +15,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, MapArray, RecordBatch, StructArray, new_null_array};
-use arrow_array::{RecordBatchOptions, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, ListArray, MapArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions, StructArray,
+    UInt64Array, new_null_array,
+};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_cast::cast;
-use arrow_schema::{DataType as ArrowType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 use deltic_protocol::error::{Error, Result};
@@ -26,7 +29,7 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
-use super::conversion::convert;
+use super::conversion::{Refusal, convert};
 
 /// Arrow metadata key under which the Parquet writer looks for a field id.
 const PARQUET_FIELD_ID: &str = "PARQUET:field_id";
@@ -58,14 +61,32 @@ impl Conformer {
         &self.schema
     }
 
+    /// Refuses data without these columns, which would all go into the partition of nulls.
+    #[must_use]
+    pub fn with_partition_columns(mut self, names: &[String]) -> Self {
+        for column in &mut self.columns {
+            column.is_partition = names.contains(&column.name);
+        }
+        self
+    }
+
     /// The rows of `batch` in the table's schema.
     ///
     /// # Errors
-    /// `Invalid`, naming the column, if that cannot be done without loss.
+    /// `Invalid`, naming the column and the first row, if that cannot be done without loss.
     pub fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        self.conform_from(batch, 0)
+    }
+
+    /// As [`Conformer::conform`], for a batch after so many other rows, by which messages count.
+    ///
+    /// # Errors
+    /// As [`Conformer::conform`].
+    pub fn conform_from(&self, batch: &RecordBatch, first_row: u64) -> Result<RecordBatch> {
         let schema = batch.schema_ref();
         let rows = batch.num_rows();
-        let columns = conform_columns(&self.columns, schema.fields(), batch.columns(), None, rows)?;
+        let columns = conform_columns(&self.columns, schema.fields(), batch.columns(), None, rows)
+            .map_err(|fault| fault.into_error(first_row))?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
@@ -88,6 +109,49 @@ pub fn stored_schema(schema: &StructType) -> StructType {
     StructType::new(schema.fields.iter().filter_map(stored).collect())
 }
 
+/// Why data cannot become rows of the table.
+#[derive(Debug)]
+enum Fault {
+    /// No row has it alone.
+    Whole(Error),
+    /// The value at a position has it: what is said before the position, and after it.
+    Value { position: usize, before: String, after: String },
+}
+
+impl Fault {
+    /// With the position of the value inside which this one is.
+    fn inside(self, position_of: impl FnOnce(usize) -> usize) -> Self {
+        match self {
+            Self::Whole(error) => Self::Whole(error),
+            Self::Value { position, before, after } => Self::Value { position: position_of(position), before, after },
+        }
+    }
+
+    fn into_error(self, first_row: u64) -> Error {
+        match self {
+            Self::Whole(error) => error,
+            Self::Value { position, before, after } => {
+                let row = first_row.saturating_add(position as u64);
+                Error::invalid(format!("{before} row {row} (the first is 0) {after}"))
+            }
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Whole(error)
+    }
+}
+
+impl From<ArrowError> for Fault {
+    fn from(error: ArrowError) -> Self {
+        Self::Whole(error.into())
+    }
+}
+
+type Conformed<T> = std::result::Result<T, Fault>;
+
 /// What is known of a column, or of something inside one, before any data is seen.
 #[derive(Debug)]
 struct Column {
@@ -101,6 +165,7 @@ struct Column {
     field: Option<FieldRef>,
     nullable: bool,
     filled_by_table: bool,
+    is_partition: bool,
     inner: Vec<Column>,
 }
 
@@ -157,6 +222,7 @@ fn plan(name: &str, path: String, data_type: &DataType, nullable: bool, mapping:
         field: arrow.map(|arrow| Arc::new(Field::new(name, arrow, nullable))),
         nullable,
         filled_by_table: false,
+        is_partition: false,
         inner,
     })
 }
@@ -182,7 +248,7 @@ fn conform_columns(
     arrays: &[ArrayRef],
     parent: Option<&NullBuffer>,
     rows: usize,
-) -> Result<Vec<ArrayRef>> {
+) -> Conformed<Vec<ArrayRef>> {
     let sources = match_columns(columns, fields)?;
     let mut conformed = Vec::with_capacity(columns.len());
     for (column, source) in columns.iter().zip(sources) {
@@ -239,6 +305,12 @@ fn missing(column: &Column, rows: usize) -> Result<Option<ArrayRef>> {
              evaluate; add the column with its values to the data"
         )));
     }
+    if column.is_partition {
+        return Err(Error::invalid(format!(
+            "the data has no column `{path}`, by which the table is partitioned; add it to the data, with nulls if \
+             that is meant"
+        )));
+    }
     match &column.field {
         None => Ok(None),
         Some(field) if column.nullable => Ok(Some(new_null_array(field.data_type(), rows))),
@@ -249,12 +321,12 @@ fn missing(column: &Column, rows: usize) -> Result<Option<ArrayRef>> {
 }
 
 /// The column's values in what is stored of it, null wherever `parent` is.
-fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -> Result<Option<ArrayRef>> {
+fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -> Conformed<Option<ArrayRef>> {
     let source = array.data_type();
     let array = decode(array).map_err(|e| refuse(column, source, "pass it without that encoding").caused_by(e))?;
     let Some(field) = &column.field else {
         if array.logical_null_count() < array.len() {
-            return Err(refuse(column, source, "a void column has only nulls; drop it from the data"));
+            return Err(refuse(column, source, "a void column has only nulls; drop it from the data").into());
         }
         return Ok(None);
     };
@@ -268,41 +340,49 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
         (ArrowType::Struct(fields), DataType::Struct(_) | DataType::Variant) => {
             let source = array.as_struct();
             let columns = conform_columns(&column.inner, fields, source.columns(), source.nulls(), source.len())?;
-            let ArrowType::Struct(fields) = field.data_type() else { return Err(misplanned(column)) };
+            let ArrowType::Struct(fields) = field.data_type() else { return Err(misplanned(column).into()) };
             Arc::new(StructArray::try_new(fields.clone(), columns, source.nulls().cloned())?)
         }
+        (ArrowType::List(_), DataType::Array(_)) => conform_list::<i32>(column, field, &array)?,
         (source, DataType::Array(_)) => match element_of(source) {
-            Some(element) => conform_list(column, field, &cast(&array, &ArrowType::List(element))?)?,
-            None => return Err(refuse(column, source, "pass a list")),
+            Some(element) => conform_list::<i64>(column, field, &cast(&array, &ArrowType::LargeList(element))?)?,
+            None => return Err(refuse(column, source, "pass a list").into()),
         },
         (ArrowType::Map(_, _), DataType::Map(_)) => conform_map(column, field, &array)?,
-        (_, DataType::Primitive(target)) => convert(&array, target).map_err(|refusal| {
-            let error = refuse(column, source, &refusal.advice);
-            match refusal.cause {
-                Some(cause) => error.caused_by(cause),
-                None => error,
-            }
-        })?,
+        (_, DataType::Primitive(target)) => {
+            convert(&array, target).map_err(|refusal| refuse_value(column, source, refusal))?
+        }
         (source, DataType::Struct(_) | DataType::Variant | DataType::Map(_) | DataType::Foreign(_)) => {
-            return Err(refuse(column, source, "pass a value of that structure"));
+            return Err(refuse(column, source, "pass a value of that structure").into());
         }
     };
-    let nulls = conformed.null_count().saturating_sub(parent.map_or(0, NullBuffer::null_count));
-    if !column.nullable && nulls > 0 {
-        let path = &column.path;
-        return Err(Error::invalid(format!(
-            "the column `{path}` may not be null, but {nulls} of its values are; fill them in, or drop those rows"
-        )));
-    }
+    check_nulls(column, &conformed, parent)?;
     Ok(Some(conformed))
 }
 
+/// Refuses nulls that are none of the parent's in a column without nulls.
+fn check_nulls(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -> Conformed<()> {
+    let nulls = array.null_count().saturating_sub(parent.map_or(0, NullBuffer::null_count));
+    if column.nullable || nulls == 0 {
+        return Ok(());
+    }
+    let own = |row: &usize| array.is_null(*row) && parent.is_none_or(|parent| parent.is_valid(*row));
+    Err(Fault::Value {
+        position: (0..array.len()).find(own).unwrap_or(0),
+        before: format!("the column `{}` may not be null, but {nulls} of its values are, the first in", column.path),
+        after: "of the data; fill them in, or drop those rows".to_owned(),
+    })
+}
+
 /// Dictionaries and runs laid out flat.
-fn decode(array: &ArrayRef) -> Result<ArrayRef, arrow_schema::ArrowError> {
-    match array.data_type() {
-        ArrowType::Dictionary(_, values) => cast(array, values),
-        ArrowType::RunEndEncoded(_, values) => cast(array, values.data_type()),
-        _ => Ok(Arc::clone(array)),
+fn decode(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
+    let mut array = Arc::clone(array);
+    loop {
+        array = match array.data_type() {
+            ArrowType::Dictionary(_, values) => cast(&array, values)?,
+            ArrowType::RunEndEncoded(_, values) => cast(&array, values.data_type())?,
+            _ => return Ok(array),
+        };
     }
 }
 
@@ -317,38 +397,65 @@ fn element_of(list: &ArrowType) -> Option<FieldRef> {
     }
 }
 
-fn conform_list(column: &Column, field: &FieldRef, array: &ArrayRef) -> Result<ArrayRef> {
-    let list = array.as_list_opt::<i32>().ok_or_else(|| misplanned(column))?;
+fn conform_list<O: OffsetSizeTrait>(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed<ArrayRef> {
+    let list = array.as_list_opt::<O>().ok_or_else(|| misplanned(column))?;
     let array = reachable(array, list.offsets(), list.nulls())?;
-    let list = array.as_list::<i32>();
+    let list = array.as_list::<O>();
     let (ArrowType::List(target), [element]) = (field.data_type(), column.inner.as_slice()) else {
-        return Err(misplanned(column));
+        return Err(misplanned(column).into());
     };
     let values = window(list.values(), list.offsets());
-    let values = conform_column(element, &values, None)?.ok_or_else(|| misplanned(column))?;
-    let offsets = OffsetBuffer::from_lengths(list.offsets().lengths());
+    let offsets = narrow_offsets(column, list.data_type(), list.offsets())?;
+    let values = conform_column(element, &values, None)
+        .map_err(|fault| fault.inside(|at| list_of(&offsets, at)))?
+        .ok_or_else(|| misplanned(column))?;
     Ok(Arc::new(ListArray::try_new(Arc::clone(target), offsets, values, list.nulls().cloned())?))
 }
 
-fn conform_map(column: &Column, field: &FieldRef, array: &ArrayRef) -> Result<ArrayRef> {
+fn conform_map(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed<ArrayRef> {
     let map = array.as_map_opt().ok_or_else(|| misplanned(column))?;
     let array = reachable(array, map.offsets(), map.nulls())?;
     let map = array.as_map();
     let (ArrowType::Map(target, ordered), [key, value]) = (field.data_type(), column.inner.as_slice()) else {
-        return Err(misplanned(column));
+        return Err(misplanned(column).into());
     };
-    let ArrowType::Struct(fields) = target.data_type() else { return Err(misplanned(column)) };
-    let inner = |plan: &Column, array: &ArrayRef| {
-        conform_column(plan, &window(array, map.offsets()), None)?.ok_or_else(|| misplanned(column))
+    let ArrowType::Struct(fields) = target.data_type() else { return Err(misplanned(column).into()) };
+    let offsets = narrow_offsets(column, map.data_type(), map.offsets())?;
+    let inner = |plan: &Column, array: &ArrayRef| -> Conformed<ArrayRef> {
+        conform_column(plan, &window(array, map.offsets()), None)
+            .map_err(|fault| fault.inside(|at| list_of(&offsets, at)))?
+            .ok_or_else(|| misplanned(column).into())
     };
     let entries = vec![inner(key, map.keys())?, inner(value, map.values())?];
     let entries = StructArray::try_new(fields.clone(), entries, None)?;
-    let offsets = OffsetBuffer::from_lengths(map.offsets().lengths());
     Ok(Arc::new(MapArray::try_new(Arc::clone(target), offsets, entries, map.nulls().cloned(), *ordered)?))
 }
 
+/// Offsets from 0 that 32 bits hold, which are the only ones that Parquet's writer takes.
+fn narrow_offsets<O: OffsetSizeTrait>(
+    column: &Column,
+    source: &ArrowType,
+    offsets: &OffsetBuffer<O>,
+) -> Conformed<OffsetBuffer<i32>> {
+    let first = offsets.first().as_usize();
+    let narrowed = offsets.iter().map(|offset| i32::try_from(offset.as_usize().checked_sub(first)?).ok());
+    let narrowed = narrowed.collect::<Option<Vec<i32>>>();
+    let advice = "a row can hold 2,147,483,647 elements at most; spread them over several rows";
+    Ok(OffsetBuffer::new(narrowed.ok_or_else(|| refuse(column, source, advice))?.into()))
+}
+
+/// Position of the list or map that has the element at a position.
+fn list_of(offsets: &OffsetBuffer<i32>, element: usize) -> usize {
+    let before = offsets.partition_point(|offset| usize::try_from(*offset).is_ok_and(|offset| offset <= element));
+    before.saturating_sub(1)
+}
+
 /// The same lists without elements that lie under a null: those are no values.
-fn reachable(array: &ArrayRef, offsets: &OffsetBuffer<i32>, nulls: Option<&NullBuffer>) -> Result<ArrayRef> {
+fn reachable<O: OffsetSizeTrait>(
+    array: &ArrayRef,
+    offsets: &OffsetBuffer<O>,
+    nulls: Option<&NullBuffer>,
+) -> Conformed<ArrayRef> {
     let hidden = nulls.is_some_and(|nulls| offsets.lengths().zip(nulls).any(|(length, valid)| !valid && length > 0));
     if !hidden {
         return Ok(Arc::clone(array));
@@ -357,15 +464,30 @@ fn reachable(array: &ArrayRef, offsets: &OffsetBuffer<i32>, nulls: Option<&NullB
 }
 
 /// The elements between the first and the last offset.
-fn window(values: &ArrayRef, offsets: &OffsetBuffer<i32>) -> ArrayRef {
-    let bound = |offset: i32| usize::try_from(offset).unwrap_or(0);
-    let (start, end) = (bound(offsets.first()), bound(offsets.last()));
+fn window<O: OffsetSizeTrait>(values: &ArrayRef, offsets: &OffsetBuffer<O>) -> ArrayRef {
+    let (start, end) = (offsets.first().as_usize(), offsets.last().as_usize());
     values.slice(start, end.saturating_sub(start))
 }
 
+fn types_of(column: &Column, source: &ArrowType) -> String {
+    format!("the column `{}` is {} in the table and {source} in the data", column.path, column.data_type)
+}
+
 fn refuse(column: &Column, source: &ArrowType, advice: &str) -> Error {
-    let (path, target) = (&column.path, &column.data_type);
-    Error::invalid(format!("the column `{path}` is {target} in the table and {source} in the data; {advice}"))
+    Error::invalid(format!("{}; {advice}", types_of(column, source)))
+}
+
+fn refuse_value(column: &Column, source: &ArrowType, refusal: Refusal) -> Fault {
+    let Refusal { advice, value, cause } = refusal;
+    match (value, cause) {
+        (Some((position, value)), _) => Fault::Value {
+            position,
+            before: format!("{};", types_of(column, source)),
+            after: format!("of the data has {value}: {advice}"),
+        },
+        (None, Some(cause)) => Fault::Whole(refuse(column, source, &advice).caused_by(cause)),
+        (None, None) => Fault::Whole(refuse(column, source, &advice)),
+    }
 }
 
 fn misplanned(column: &Column) -> Error {

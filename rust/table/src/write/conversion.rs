@@ -1,40 +1,52 @@
 //! Which Arrow types a table's primitive types take, and how their values get there without loss.
 //!
-//! | table type | takes |
+//! | table type | takes, if every value is exact in it |
 //! |---|---|
-//! | `byte` to `long` | integers whose values fit |
-//! | `float`, `double` | narrower floats; integers that are exact in the type, whatever their value |
-//! | `decimal` | decimals of no greater scale and integers, if the digits fit |
+//! | `byte` to `long` | integers; decimals and floats that are whole numbers |
+//! | `float`, `double` | floats of any width, integers, decimals |
+//! | `decimal` | decimals of any width and scale, integers, floats |
 //! | `string`, `binary` | every Arrow layout of the same |
-//! | `date` | dates; milliseconds that are whole days |
-//! | `timestamp` | instants of any zone, `timestamp_ntz` times without one, if whole microseconds in range |
+//! | `date` | dates; times without a zone that are midnights; strings `2024-02-29` |
+//! | `timestamp` | instants of any unit and zone; strings `2024-02-29T12:00:00.000001Z` or with an offset |
+//! | `timestamp_ntz` | times without a zone of any unit; dates; strings `2024-02-29 12:00:00.000001` |
 //!
-//! Nothing is parsed, rounded, or moved between zones.
+//! Values are checked, not only types. The first that would be another one, or in another zone, is refused.
 //!
 //! PROTOCOL.md: "Primitive Types".
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{self, ArrowTimestampType};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, UInt64Array, types};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType as ArrowType, TimeUnit};
+use arrow_schema::{ArrowError, DataType as ArrowType};
 use arrow_select::take::take;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, PrimitiveType};
 
+mod numbers;
+mod times;
+
+use numbers::{beyond_precision, decimal, double, from_numbers, integer, single};
+
+/// The longest value that a message repeats, in characters.
+const MAX_SHOWN: usize = 60;
+
 /// Why values do not become the table's, and what the caller can do.
+#[derive(Debug)]
 pub(super) struct Refusal {
     /// A clause for the end of the message.
     pub(super) advice: String,
+    /// Position of the first value that would be another one, and the value.
+    pub(super) value: Option<(usize, String)>,
     /// The kernel's complaint.
     pub(super) cause: Option<ArrowError>,
 }
 
 impl From<&str> for Refusal {
     fn from(advice: &str) -> Self {
-        Self { advice: advice.to_owned(), cause: None }
+        Self { advice: advice.to_owned(), value: None, cause: None }
     }
 }
 
@@ -45,59 +57,131 @@ pub(super) fn convert(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayR
     let arrow = to_arrow_type(&DataType::Primitive(target.clone()));
     let source = array.data_type();
     if *source == arrow {
-        return Ok(Arc::clone(array));
+        return same(array);
     }
     match (target, source) {
-        (P::Byte | P::Short | P::Integer | P::Long, source) if source.is_integer() => {
-            checked(array, &arrow, "its values must be in the range of the table's type")
-        }
-        (P::Decimal { .. }, source) if source.is_integer() => {
-            checked(array, &arrow, "its values must have no more digits than the table's type")
-        }
-        (
-            P::Decimal { scale, .. },
-            A::Decimal32(_, s) | A::Decimal64(_, s) | A::Decimal128(_, s) | A::Decimal256(_, s),
-        ) if *s <= scale.cast_signed() => {
-            checked(array, &arrow, "its values must have no more digits than the table's type")
-        }
-        (P::Decimal { .. }, source) if source.is_decimal() => Err("round it to the table's scale".into()),
-        (P::Float | P::Double, A::Float16 | A::Int8 | A::Int16 | A::UInt8 | A::UInt16)
-        | (P::Double, A::Float32 | A::Int32 | A::UInt32) => checked(array, &arrow, "cast it to the table's type"),
-        (P::Float | P::Double, source) if source.is_numeric() => {
-            Err("digits could be lost; cast it to the table's type yourself if that is meant".into())
+        (P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. }, source)
+            if source.is_numeric() =>
+        {
+            number(array, target)
         }
         (P::String, A::LargeUtf8 | A::Utf8View) => flat(array, &arrow),
         (
             P::Binary | P::Geometry { .. } | P::Geography { .. },
             A::LargeBinary | A::BinaryView | A::FixedSizeBinary(_),
         ) => flat(array, &arrow),
-        (P::Date, A::Date64) => match array.as_primitive::<types::Date64Type>() {
-            days if days.iter().flatten().all(|ms| ms % 86_400_000 == 0) => {
-                checked(array, &arrow, "its values must be in the range of a date")
-            }
-            _ => Err("it has times of day; cast it to date32 if they may go".into()),
-        },
-        (P::Date, A::Timestamp(_, _)) => Err("cast it to date32 if the times of day may go".into()),
-        (P::Timestamp, A::Timestamp(unit, Some(_))) => Ok(Arc::new(micros(array, *unit)?.with_timezone("UTC"))),
-        (P::TimestampNtz, A::Timestamp(unit, None)) => Ok(Arc::new(micros(array, *unit)?)),
+        (P::Date, A::Date64 | A::Timestamp(_, None)) => at_first(array, times::midnights(array), times::ONLY_DAYS),
+        (P::Date, A::Timestamp(_, Some(_))) => {
+            Err("what day it is depends on the zone; cast it to date32 if the times of day may go".into())
+        }
+        (P::Timestamp, A::Timestamp(unit, Some(_))) => {
+            let micros = times::micros(array, *unit).map(|micros| micros.with_timezone("UTC"));
+            at_first(array, micros, times::ONLY_MICROS)
+        }
+        (P::TimestampNtz, A::Timestamp(unit, None)) => at_first(array, times::micros(array, *unit), times::ONLY_MICROS),
         (P::Timestamp, A::Timestamp(_, None)) => Err("give it the time zone in which it is meant".into()),
         (P::TimestampNtz, A::Timestamp(_, Some(_))) => {
             Err("the table's column has no time zone; convert to local times and drop the zone".into())
         }
-        (P::Timestamp | P::TimestampNtz, A::Date32 | A::Date64) => Err("cast it to a timestamp".into()),
+        (P::TimestampNtz, A::Date32 | A::Date64) => {
+            at_first(array, times::of_days(array), "it is out of the range of microseconds")
+        }
+        (P::Timestamp, A::Date32 | A::Date64) => Err("cast it to a timestamp of the zone that is meant".into()),
+        (P::Date, source) if is_string(source) => {
+            at_first(array, times::parse_dates(array), "only strings like 2024-02-29 are dates")
+        }
+        (P::Timestamp, source) if is_string(source) => {
+            let advice = "only strings like 2024-02-29T12:00:00.000001Z, or with an offset like +01:00, are instants";
+            at_first(array, times::parse_instants(array), advice)
+        }
+        (P::TimestampNtz, source) if is_string(source) => {
+            let advice = "only strings like 2024-02-29 12:00:00.000001 are times without a zone";
+            at_first(array, times::parse_local_times(array), advice)
+        }
         _ => Err("cast it to the table's type".into()),
     }
 }
 
-/// A cast that fails where a value would not survive it.
-fn checked(array: &ArrayRef, target: &ArrowType, advice: &str) -> Result<ArrayRef, Refusal> {
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, target, &options).map_err(|e| Refusal { advice: advice.to_owned(), cause: Some(e) })
+fn is_string(arrow: &ArrowType) -> bool {
+    matches!(arrow, ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View)
 }
 
-/// Text or bytes of another layout, in one buffer with 32-bit offsets.
+/// The type is the table's already. Of decimals that says little: producers may hold more digits than they announce.
+fn same(array: &ArrayRef) -> Result<ArrayRef, Refusal> {
+    let wrong = array.as_primitive_opt::<types::Decimal128Type>().and_then(beyond_precision);
+    match wrong {
+        None => Ok(Arc::clone(array)),
+        Some(row) => Err(refusal(array, row, "it has more digits than its type; cast it to a wider decimal")),
+    }
+}
+
+/// Numbers of any kind in the table's kind.
+fn number(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayRef, Refusal> {
+    use PrimitiveType as P;
+    let whole = "only whole numbers in the range of the table's type can be stored; cast it if another value is meant";
+    let digits = "digits would be lost; cast it to the table's type yourself if that is meant";
+    match target {
+        P::Byte => at_first(array, from_numbers::<types::Int8Type>(array, integer), whole),
+        P::Short => at_first(array, from_numbers::<types::Int16Type>(array, integer), whole),
+        P::Integer => at_first(array, from_numbers::<types::Int32Type>(array, integer), whole),
+        P::Long => at_first(array, from_numbers::<types::Int64Type>(array, integer), whole),
+        P::Float => at_first(array, from_numbers::<types::Float32Type>(array, single), digits),
+        P::Double => at_first(array, from_numbers::<types::Float64Type>(array, double), digits),
+        P::Decimal { precision, scale } => {
+            let values = from_numbers::<types::Decimal128Type>(array, |value| decimal(value, *precision, *scale));
+            let advice = "its values must have no more digits than the table's type, before the point and after it; \
+                          round it yourself if that is meant";
+            let values = values.map(|values| values.with_precision_and_scale(*precision, scale.cast_signed()));
+            let values = values.map_err(|row| refusal(array, row, advice))?;
+            Ok(Arc::new(values.map_err(|e| Refusal { cause: Some(e), ..advice.into() })?))
+        }
+        _ => Err("cast it to the table's type".into()),
+    }
+}
+
+/// The values, or a refusal of the one at the position that `converted` fails with.
+fn at_first<A: Array + 'static>(
+    array: &ArrayRef,
+    converted: Result<A, usize>,
+    advice: &str,
+) -> Result<ArrayRef, Refusal> {
+    converted.map(|values| Arc::new(values) as ArrayRef).map_err(|row| refusal(array, row, advice))
+}
+
+fn refusal(array: &ArrayRef, row: usize, advice: &str) -> Refusal {
+    Refusal { value: Some((row, show(array, row))), ..advice.into() }
+}
+
+/// One value for a message.
+fn show(array: &ArrayRef, row: usize) -> String {
+    let options = FormatOptions::default();
+    let print = |array: &ArrayRef| {
+        let formatter = ArrayFormatter::try_new(array.as_ref(), &options).ok()?;
+        formatter.value(row).try_to_string().ok()
+    };
+    // The display knows zones only as offsets.
+    let without_zone = || match array.data_type() {
+        ArrowType::Timestamp(unit, Some(_)) => {
+            cast_with_options(array, &ArrowType::Timestamp(*unit, Some("+00:00".into())), &CastOptions::default()).ok()
+        }
+        _ => None,
+    };
+    let text = print(array).or_else(|| print(&without_zone()?)).unwrap_or_else(|| "a value".to_owned());
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// A cast between layouts of one type.
+fn checked(array: &ArrayRef, target: &ArrowType, advice: &str) -> Result<ArrayRef, Refusal> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, target, &options).map_err(|e| Refusal { cause: Some(e), ..advice.into() })
+}
+
+/// Strings or bytes of another layout, in one buffer with 32-bit offsets.
 fn flat(array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, Refusal> {
-    const ADVICE: &str = "a batch can hold 2 GiB of it at most; pass smaller batches";
+    const ADVICE: &str = "a row can hold 2 GiB of it at most; shorten it, or spread it over several rows";
     let too_long = |bytes: u64| i32::try_from(bytes).is_err();
     let views = |views: &[u128]| views.iter().map(|view| u64::from(*view as u32)).sum::<u64>();
     let (bytes, end) = match array.data_type() {
@@ -114,7 +198,7 @@ fn flat(array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, Refusal> {
     if too_long(end) {
         // A small slice far into a large array: only a copy has offsets that fit.
         let all = UInt64Array::from_iter_values(0..array.len() as u64);
-        let copy = take(array, &all, None).map_err(|e| Refusal { advice: ADVICE.to_owned(), cause: Some(e) })?;
+        let copy = take(array, &all, None).map_err(|e| Refusal { cause: Some(e), ..ADVICE.into() })?;
         return checked(&copy, target, ADVICE);
     }
     checked(array, target, ADVICE)
@@ -124,27 +208,4 @@ fn flat(array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, Refusal> {
 fn span(offsets: &[i64]) -> (u64, u64) {
     let at = |offset: Option<&i64>| offset.map_or(0, |o| o.cast_unsigned());
     (at(offsets.last()).saturating_sub(at(offsets.first())), at(offsets.last()))
-}
-
-/// Times in microseconds, of no zone.
-fn micros(array: &ArrayRef, unit: TimeUnit) -> Result<PrimitiveArray<types::TimestampMicrosecondType>, Refusal> {
-    match unit {
-        TimeUnit::Second => scaled::<types::TimestampSecondType>(array, |v| v.checked_mul(1_000_000)),
-        TimeUnit::Millisecond => scaled::<types::TimestampMillisecondType>(array, |v| v.checked_mul(1000)),
-        TimeUnit::Microsecond => scaled::<types::TimestampMicrosecondType>(array, Some),
-        TimeUnit::Nanosecond => {
-            scaled::<types::TimestampNanosecondType>(array, |v| (v % 1000 == 0).then_some(v / 1000))
-        }
-    }
-}
-
-fn scaled<T: ArrowTimestampType>(
-    array: &ArrayRef,
-    scale: impl Fn(i64) -> Option<i64>,
-) -> Result<PrimitiveArray<types::TimestampMicrosecondType>, Refusal> {
-    let advice = match T::UNIT {
-        TimeUnit::Nanosecond => "it has fractions of a microsecond; round it to microseconds first",
-        TimeUnit::Second | TimeUnit::Millisecond | TimeUnit::Microsecond => "it is out of the range of microseconds",
-    };
-    array.as_primitive::<T>().try_unary(|v| scale(v).ok_or(())).map_err(|()| advice.into())
 }

@@ -6,6 +6,7 @@ mod conversion;
 mod encoder;
 pub mod layout;
 pub mod partition;
+mod pieces;
 pub mod spec;
 mod unclaimed;
 pub mod writer;

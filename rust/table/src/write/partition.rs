@@ -136,6 +136,10 @@ impl PartitionColumn {
             None if self.nullable => {}
             None => return Err(refuse("the column may not be null, and an empty text is null in a partition column")),
             Some(text) => {
+                let is_dated = matches!(value, Scalar::Date(_) | Scalar::Timestamp(_) | Scalar::TimestampNtz(_));
+                if is_dated && (text.starts_with(['+', '-']) || text.starts_with("0000")) {
+                    return Err(refuse("of a partition value other clients read only years from 1 to 9999"));
+                }
                 let read = Scalar::parse(text, &self.data_type);
                 let is_nan =
                     matches!(value, Scalar::Float(v) if v.is_nan()) || matches!(value, Scalar::Double(v) if v.is_nan());

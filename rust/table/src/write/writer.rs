@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch, UInt64Array};
+use arrow_array::{RecordBatch, UInt64Array};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use super::conform::{Conformer, stored_schema};
 use super::encoder::{Encoded, Encoder, FileFormat};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
+use super::pieces::{memory, pieces};
 use super::spec::physical_indexed;
 pub use super::spec::{Compression, DataFile, WriteSpec};
 use super::unclaimed::Unclaimed;
@@ -61,13 +62,6 @@ const WORTH_ENCODING: usize = 4 * 1024 * 1024;
 
 /// Batches of a partition that are put together rather than kept apart.
 const MAX_PENDING_BATCHES: usize = 64;
-
-/// Rows and bytes of a batch that are worked on at a time.
-const MAX_PIECE_ROWS: usize = 64 * 1024;
-const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
-
-/// Bytes of an array without its values. It counts when there are many partitions of few rows.
-const ARRAY_OVERHEAD: usize = 256;
 
 /// Bytes that are worked on at once rather than on the blocking pool: going there and back takes longer.
 const WORTH_A_THREAD: usize = 32 * 1024;
@@ -137,7 +131,7 @@ impl DataWriter {
     pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
         let schema = json::parse(&spec.schema_string)?;
-        let conformer = Conformer::new(&schema, mapping)?;
+        let conformer = Conformer::new(&schema, mapping)?.with_partition_columns(&spec.partition_columns);
         let logical = stored_schema(&schema);
         let lengths = CharLengths::of(&logical)?;
         let physical = mapping.physical_schema(&logical)?;
@@ -304,7 +298,7 @@ impl DataWriter {
         let first = self.rows;
         self.rows += piece.num_rows() as u64;
         let split = move || {
-            let rows = shared.lengths.fit(shared.conformer.conform(&piece)?, first)?;
+            let rows = shared.lengths.fit(shared.conformer.conform_from(&piece, first)?, first)?;
             shared.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
@@ -554,26 +548,6 @@ async fn end_upload(
 /// The result of work on the blocking pool.
 async fn joined<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
     handle.await.unwrap_or_else(|e| Err(Error::internal("a worker thread failed while writing").caused_by(e)))
-}
-
-/// `batch` in pieces small enough to work on. A batch without rows is one piece: its columns are checked as well.
-fn pieces(batch: &RecordBatch, target_file_size: u64) -> Vec<RecordBatch> {
-    let rows = batch.num_rows();
-    let quarter = usize::try_from(target_file_size / 4).unwrap_or(usize::MAX);
-    let piece_bytes = quarter.clamp(MAX_PIECE_BYTES / 256, MAX_PIECE_BYTES);
-    let count = memory(batch).div_ceil(piece_bytes).max(1);
-    let piece_rows = rows.div_ceil(count).clamp(1, MAX_PIECE_ROWS);
-    let starts = (0..rows.max(1)).step_by(piece_rows);
-    starts.map(|start| batch.slice(start, piece_rows.min(rows - start))).collect()
-}
-
-/// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
-fn memory(batch: &RecordBatch) -> usize {
-    let besides = (batch.num_columns() + 1) * ARRAY_OVERHEAD;
-    let column = |array: &Arc<dyn Array>| {
-        array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size())
-    };
-    batch.columns().iter().map(column).sum::<usize>() + besides
 }
 
 fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usize>> {

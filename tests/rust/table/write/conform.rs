@@ -88,23 +88,50 @@ fn integers() {
     check("long", UInt32Array::from(vec![u32::MAX]), "4294967295");
     check("integer", UInt16Array::from(vec![u16::MAX]), "65535");
     check("integer", Int64Array::from(vec![7, -7]), "7 -7");
-    check("integer", Int64Array::from(vec![1 << 31]), "refused: its values must be in the range");
-    check("byte", Int32Array::from(vec![128]), "refused: its values must be in the range");
-    check("long", UInt64Array::from(vec![1 << 63]), "refused: its values must be in the range");
-    check("long", Float64Array::from(vec![1.0]), "refused: cast it to the table's type");
+    check("integer", Int64Array::from(vec![1 << 31]), "refused: row 0 (the first is 0) of the data has 2147483648");
+    check("byte", Int32Array::from(vec![127, -128, 128]), "refused: row 2 (the first is 0) of the data has 128");
+    check("long", UInt64Array::from(vec![i64::MAX.cast_unsigned()]), "9223372036854775807");
+    check("long", UInt64Array::from(vec![1 << 63]), "refused: has 9223372036854775808");
+    check("long", Float64Array::from(vec![Some(1.0), None, Some(-0.0), Some(-9e18)]), "1 null 0 -9000000000000000000");
+    check(
+        "long",
+        Float64Array::from(vec![Some(1.0), None, Some(f64::NAN)]),
+        "refused: row 2 (the first is 0) of the data has NaN",
+    );
+    check("long", Float64Array::from(vec![f64::INFINITY]), "refused: has inf");
+    check("long", Float64Array::from(vec![9_223_372_036_854_775_808.0]), "refused: has 9.223372036854776e18");
+    check("long", Float64Array::from(vec![-9_223_372_036_854_775_808.0]), "-9223372036854775808");
+    check("integer", Float32Array::from(vec![1.5]), "refused: only whole numbers");
+    check("long", decimal(-1200, 10, 2), "-12");
+    check("long", decimal(1201, 10, 2), "refused: has 12.01");
     check("long", StringArray::from(vec!["1"]), "refused: cast it to the table's type");
     check("long", BooleanArray::from(vec![true]), "refused: cast it");
+    check("boolean", Int8Array::from(vec![1]), "refused: cast it");
     check("integer", NullArray::new(2), "null null");
 }
 
 #[test]
 fn floats() {
-    check("double", Float32Array::from(vec![0.5, f32::NAN]), "0.5 NaN");
+    check("double", Float32Array::from(vec![0.5, f32::NAN, -0.0]), "0.5 NaN -0.0");
     check("double", Int32Array::from(vec![i32::MAX]), "2147483647.0");
     check("float", Int16Array::from(vec![-3]), "-3.0");
-    check("double", Int64Array::from(vec![1]), "refused: digits could be lost");
-    check("float", Int32Array::from(vec![1]), "refused: digits could be lost");
-    check("float", Float64Array::from(vec![0.5]), "refused: digits could be lost");
+    check("double", Int64Array::from(vec![Some(1 << 53), None]), "9007199254740992.0 null");
+    check(
+        "double",
+        Int64Array::from(vec![1, (1 << 53) + 1]),
+        "refused: row 1 (the first is 0) of the data has 9007199254740993",
+    );
+    check("double", Int64Array::from(vec![i64::MAX]), "refused: digits would be lost");
+    check("double", Int64Array::from(vec![i64::MIN]), "-9.223372036854776e18");
+    check("double", UInt64Array::from(vec![u64::MAX]), "refused: digits would be lost");
+    check("float", Int32Array::from(vec![1 << 24]), "16777216.0");
+    check("float", Int32Array::from(vec![(1 << 24) + 1]), "refused: has 16777217");
+    check("float", Float64Array::from(vec![0.5, f64::NAN, f64::NEG_INFINITY, -0.0]), "0.5 NaN -inf -0.0");
+    check("float", Float64Array::from(vec![0.1]), "refused: has 0.1");
+    check("float", Float64Array::from(vec![1e300]), "refused: has 1e300");
+    check("double", decimal(125, 5, 2), "1.25");
+    check("double", decimal(1, 5, 2), "refused: has 0.01");
+    check("float", decimal((1 << 24) + 1, 10, 0), "refused: has 16777217");
 }
 
 fn decimal(value: i128, precision: u8, scale: i8) -> Decimal128Array {
@@ -116,15 +143,74 @@ fn decimals() {
     check("decimal(10,2)", decimal(123, 5, 2), "1.23");
     check("decimal(10,4)", decimal(123, 5, 2), "1.2300");
     check("decimal(4,2)", decimal(9999, 20, 2), "99.99");
-    check("decimal(4,2)", decimal(10000, 20, 2), "refused: no more digits");
+    check("decimal(4,2)", decimal(10000, 20, 2), "refused: has 100.00");
     check("decimal(4,3)", decimal(9999, 4, 2), "refused: no more digits");
-    check("decimal(10,1)", decimal(120, 5, 2), "refused: round it to the table's scale");
+    check("decimal(10,1)", decimal(120, 5, 2), "1.2");
+    check("decimal(10,1)", decimal(121, 5, 2), "refused: has 1.21");
+    check("decimal(5,2)", decimal(5, 5, -2), "500.00");
+    check("decimal(38,0)", decimal(10_i128.pow(37), 38, -1), "refused: no more digits");
     check("decimal(5,2)", Int32Array::from(vec![999]), "999.00");
-    check("decimal(5,2)", Int32Array::from(vec![1000]), "refused: no more digits");
-    let wide = Decimal256Array::from(vec![i256::from(5)]).with_precision_and_scale(50, 2).unwrap();
-    check("decimal(10,2)", wide, "0.05");
+    check("decimal(5,2)", Int32Array::from(vec![1000]), "refused: has 1000");
+    check("decimal(20,0)", UInt64Array::from(vec![u64::MAX]), "18446744073709551615");
+    let wide = |value: i256, scale| Decimal256Array::from(vec![value]).with_precision_and_scale(76, scale).unwrap();
+    check("decimal(10,2)", wide(i256::from(5), 2), "0.05");
+    check(
+        "decimal(10,2)",
+        wide(i256::from_string("5").unwrap().wrapping_mul(i256::from_i128(10).wrapping_pow(60)), 62),
+        "0.05",
+    );
+    check("decimal(38,0)", wide(i256::from_i128(10).wrapping_pow(38), 0), "refused: no more digits");
     check("decimal(10,2)", Decimal64Array::from(vec![5]).with_precision_and_scale(9, 2).unwrap(), "0.05");
-    check("decimal(10,2)", Float64Array::from(vec![0.5]), "refused: cast it");
+    check(
+        "decimal(10,2)",
+        Float64Array::from(vec![Some(0.5), None, Some(-0.0), Some(-99_999_999.75)]),
+        "0.50 null 0.00 -99999999.75",
+    );
+    check("decimal(10,2)", Float64Array::from(vec![0.1]), "refused: has 0.1");
+    check("decimal(10,2)", Float64Array::from(vec![1e8]), "refused: has 100000000");
+    check("decimal(10,2)", Float32Array::from(vec![f32::INFINITY]), "refused: has inf");
+    check("decimal(38,38)", Float64Array::from(vec![2_f64.powi(-38)]), "0.00000000000363797880709171295166015625");
+    check("decimal(38,37)", Float64Array::from(vec![2_f64.powi(-38)]), "refused: no more digits");
+}
+
+/// Producers may hold more digits than the type of their array announces.
+#[test]
+fn decimals_beyond_their_own_type() {
+    for (value, precision, scale) in [
+        (9_999_999_999_999, 5, 2),
+        (-100_000, 5, 2),
+        (10_i128.pow(24) - 1, 18, 2),
+        (i128::MAX, 38, 0),
+        (i128::MIN, 38, 0),
+    ] {
+        let table = format!("decimal({precision},{scale})");
+        check(&table, decimal(value, precision, scale), "refused: it has more digits than its type");
+        let in_null = Decimal128Array::new(vec![1, value].into(), Some(vec![true, false].into()));
+        let in_null = in_null.with_precision_and_scale(precision, scale).unwrap();
+        let shown = show(&(Arc::new(decimal(1, precision, scale)) as ArrayRef));
+        check(&table, in_null, &format!("{shown} null"));
+        // The wider the table's type, the less its own says.
+        check("decimal(38,0)", decimal(i128::MAX, 37, 0), "refused: no more digits");
+        let inner =
+            DictionaryArray::<Int32Type>::new(vec![1, 0].into(), Arc::new(decimal_of(&[0, value], precision, scale)));
+        check(&table, inner, "refused: row 0 (the first is 0)");
+    }
+    let lists = ListArray::new(
+        Arc::new(Field::new("item", A::Decimal128(5, 2), true)),
+        OffsetBuffer::from_lengths([0, 2, 0, 1]),
+        Arc::new(decimal_of(&[1, 2, 100_000], 5, 2)),
+        None,
+    );
+    let table = r#"{"type":"array","elementType":"decimal(5,2)","containsNull":true}"#;
+    let got = outcome(&[field("c", table, true)], &batch(vec![("c", Arc::new(lists.slice(1, 3)))]));
+    assert!(
+        got.contains("`c.element` is decimal(5,2)") && got.contains("row 2 (the first is 0) of the data has 1000.00"),
+        "{got}"
+    );
+}
+
+fn decimal_of(values: &[i128], precision: u8, scale: i8) -> Decimal128Array {
+    Decimal128Array::from(values.to_vec()).with_precision_and_scale(precision, scale).unwrap()
 }
 
 #[test]
@@ -146,6 +232,16 @@ fn text_and_bytes() {
     assert_eq!(outcome(&[field("c", "string", true)], &batch(vec![("c", Arc::new(runs))])), "a a b");
 }
 
+#[test]
+fn encodings_inside_encodings() {
+    let words: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(
+        vec![Some(1), None, Some(0)].into(),
+        Arc::new(LargeStringArray::from(vec!["a", "b"])),
+    ));
+    let runs = RunArray::try_new(&Int32Array::from(vec![1, 3, 4]), &words).unwrap();
+    assert_eq!(outcome(&[field("c", "string", true)], &batch(vec![("c", Arc::new(runs))])), "b null null a");
+}
+
 /// A slice whose offsets do not fit 32 bits, though its values would.
 #[test]
 fn a_slice_far_into_a_large_array() {
@@ -155,7 +251,7 @@ fn a_slice_far_into_a_large_array() {
     let array = LargeBinaryArray::new(offsets, values, None);
     let column = [field("c", "binary", true)];
     assert_eq!(outcome(&column, &batch(vec![("c", Arc::new(array.slice(1, 2)))])), "00 00");
-    assert!(outcome(&column, &batch(vec![("c", Arc::new(array))])).contains("pass smaller batches"));
+    assert!(outcome(&column, &batch(vec![("c", Arc::new(array))])).contains("a row can hold 2 GiB of it at most"));
 }
 
 #[test]
@@ -163,13 +259,19 @@ fn dates_and_times() {
     check("date", Date32Array::from(vec![1]), "1970-01-02");
     check("date", Date64Array::from(vec![86_400_000]), "1970-01-02");
     check("date", Date64Array::from(vec![86_400_001]), "refused: times of day");
-    check("date", TimestampMicrosecondArray::from(vec![0]), "refused: cast it to date32");
+    check("date", TimestampMicrosecondArray::from(vec![-86_400_000_000]), "1969-12-31");
+    check("date", TimestampNanosecondArray::from(vec![Some(0), None, Some(1)]), "refused: row 2 (the first is 0)");
     let zoned = |zone: &str| TimestampMillisecondArray::from(vec![1]).with_timezone(zone);
+    check("date", zoned("UTC"), "refused: depends on the zone");
     check("timestamp", zoned("UTC"), "1970-01-01T00:00:00.001Z");
     check("timestamp", zoned("+02:00"), "1970-01-01T00:00:00.001Z");
     check("timestamp", zoned("Europe/Berlin"), "1970-01-01T00:00:00.001Z");
     check("timestamp", TimestampSecondArray::from(vec![1]).with_timezone("UTC"), "1970-01-01T00:00:01Z");
-    check("timestamp", TimestampSecondArray::from(vec![i64::MAX]).with_timezone("UTC"), "refused: out of the range");
+    check(
+        "timestamp",
+        TimestampSecondArray::from(vec![i64::MAX]).with_timezone("UTC"),
+        "refused: in the range of 64 bits",
+    );
     let nanos = |v: Vec<Option<i64>>| TimestampNanosecondArray::from(v).with_timezone("UTC");
     check("timestamp", nanos(vec![Some(1000), None]), "1970-01-01T00:00:00.000001Z null");
     check("timestamp", nanos(vec![Some(-1)]), "refused: round it to microseconds");
@@ -177,6 +279,33 @@ fn dates_and_times() {
     check("timestamp", TimestampMicrosecondArray::from(vec![0]), "refused: give it the time zone");
     check("timestamp_ntz", zoned("UTC"), "refused: drop the zone");
     check("timestamp", Date32Array::from(vec![0]), "refused: cast it to a timestamp");
+    check("timestamp_ntz", Date32Array::from(vec![-1]), "1969-12-31T00:00:00");
+    check("timestamp_ntz", Date64Array::from(vec![1]), "1970-01-01T00:00:00.001");
+}
+
+#[test]
+fn strings_that_are_dates_and_times() {
+    check("date", StringArray::from(vec![Some("2024-02-29"), None, Some("0001-01-01")]), "2024-02-29 null 0001-01-01");
+    check("date", LargeStringArray::from(vec!["9999-12-31"]), "9999-12-31");
+    check("date", StringViewArray::from(vec!["1970-01-01"]), "1970-01-01");
+    for text in ["2023-02-29", "2024-2-29", " 2024-02-29", "2024-02-29T00:00:00", "29.02.2024", "", "now"] {
+        check("date", StringArray::from(vec!["2024-01-01", text]), "refused: only strings like");
+    }
+    let instant = "2024-02-29T12:00:00";
+    let check_instant = |text: &str, expected: &str| check("timestamp", StringArray::from(vec![text]), expected);
+    check_instant(&format!("{instant}Z"), "2024-02-29T12:00:00Z");
+    check_instant(&format!("{instant}.5+01:00"), "2024-02-29T11:00:00.500Z");
+    check_instant("2024-02-29 12:00:00.000001000-00:30", "2024-02-29T12:30:00.000001Z");
+    for zone in ["", ".0000001Z", "Z ", " Z", "+1", "+01:00:00", ".Z", "[UTC]"] {
+        check_instant(&format!("{instant}{zone}"), "refused: are instants");
+    }
+    check_instant("2024-02-29", "refused: are instants");
+    let check_local = |text: &str, expected: &str| check("timestamp_ntz", StringArray::from(vec![text]), expected);
+    check_local(instant, "2024-02-29T12:00:00");
+    check_local("2024-02-29 12:00:00.25", "2024-02-29T12:00:00.250");
+    check_local("2024-02-30 12:00:00", "refused: without a zone");
+    check_local("2024-02-29T12:00:00Z", "refused: without a zone");
+    check("string", Date32Array::from(vec![0]), "refused: cast it");
 }
 
 fn long(values: &[i64]) -> ArrayRef {
@@ -203,10 +332,31 @@ fn columns_by_name() {
 }
 
 #[test]
+fn partition_columns_are_never_missing() {
+    let table = [field("a", "long", true), field("p", "string", true)].join(",");
+    let conformer = conformer(&table, ColumnMapping::None).with_partition_columns(&["p".to_owned()]);
+    let error = conformer.conform(&batch(vec![("a", long(&[1]))])).unwrap_err();
+    assert_eq!(error.kind(), &Kind::Invalid);
+    assert!(error.message().contains("no column `p`, by which the table is partitioned"), "{error}");
+    let nulls: ArrayRef = Arc::new(NullArray::new(1));
+    let rows = conformer.conform(&batch(vec![("P", nulls)])).unwrap();
+    assert_eq!(rows.columns().iter().map(show).collect::<Vec<_>>(), ["null", "null"]);
+}
+
+#[test]
+fn rows_are_counted_from_the_first_of_all() {
+    let conformer = conformer(&field("c", "byte", true), ColumnMapping::None);
+    let rows = batch(vec![("c", long(&[1, 2, 300]))]);
+    let error = conformer.conform_from(&rows, 1000).unwrap_err();
+    assert!(error.message().contains("row 1002 (the first is 0) of the data has 300"), "{error}");
+}
+
+#[test]
 fn nulls_where_none_may_be() {
     let table = [field("a", "long", false)];
     let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
-    assert!(outcome(&table, &batch(vec![("a", nulls)])).contains("`a` may not be null, but 1 of its values are"));
+    let got = outcome(&table, &batch(vec![("a", nulls)]));
+    assert!(got.contains("`a` may not be null, but 1 of its values are, the first in row 1 (the first is 0)"), "{got}");
     assert!(outcome(&table, &batch(vec![("a", Arc::new(NullArray::new(2)))])).contains("but 2 of its values are"));
     let other = [field("a", "long", false), field("b", "long", true)];
     assert!(outcome(&other, &batch(vec![("b", long(&[1]))])).contains("no column `a`, which may not be null"));

@@ -171,7 +171,9 @@ proptest! {
             let same = if empty { read == Scalar::Null } else { read.to_string() == value.to_string() || read == value };
             prop_assert!(same, "{:?} became {:?}, which is {:?}", value, text, read);
         } else {
-            prop_assert!(matches!(value, Scalar::Binary(_)), "{:?}", value);
+            let odd_year = value.to_string().starts_with(['+', '-']) || value.to_string().starts_with("0000");
+            let is_dated = matches!(value, Scalar::Date(_) | Scalar::Timestamp(_) | Scalar::TimestampNtz(_));
+            prop_assert!(matches!(value, Scalar::Binary(_)) || (is_dated && odd_year), "{:?}", value);
         }
     }
 
