@@ -18,7 +18,7 @@ use deltic_protocol::action::json::Together;
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::feature;
 use deltic_protocol::log::crc::VersionChecksum;
-use deltic_protocol::log::segment::{LogFile, Segment};
+use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::future::{OptionFuture, join};
@@ -92,8 +92,11 @@ impl Snapshot {
 
     /// Opens the version that a segment defines, without its checkpoint if that cannot be read.
     pub async fn of_sound(storage: &Storage, segment: Segment) -> Result<Self> {
-        match Self::of_segment(storage, segment.clone()).await {
-            Err(error) if error.is_corrupt() => Self::without_checkpoint(storage, segment, error).await,
+        let (version, checkpoint) = (segment.version, segment.checkpoint.clone());
+        match Self::of_segment(storage, segment).await {
+            Err(error) if error.is_corrupt() && checkpoint.is_some() => {
+                Self::without_checkpoint(storage, version, checkpoint, error).await
+            }
             opened => opened,
         }
     }
@@ -102,15 +105,20 @@ impl Snapshot {
     ///
     /// # Errors
     /// The one that reading it had, if nothing leads to the version without it.
-    async fn without_checkpoint(storage: &Storage, segment: Segment, error: Error) -> Result<Self> {
-        let (version, mut damaged) = (segment.version, segment.checkpoint);
+    async fn without_checkpoint(
+        storage: &Storage,
+        version: u64,
+        mut damaged: Option<Checkpoint>,
+        error: Error,
+    ) -> Result<Self> {
         let Ok(mut listing) = log_reader::list(storage, 0).await else { return Err(error) };
         while let Some(checkpoint) = damaged {
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
             let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
-            match Self::of_segment(storage, older.clone()).await {
+            damaged = older.checkpoint.clone();
+            match Self::of_segment(storage, older).await {
                 Ok(opened) => return Ok(opened),
-                Err(e) if e.is_corrupt() => damaged = older.checkpoint,
+                Err(e) if e.is_corrupt() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -136,16 +144,13 @@ impl Snapshot {
 
     async fn load_at(storage: &Storage, segment: Segment, files: Option<Files>) -> Result<Self> {
         let at = segment.version;
-        let plain = segment.has_compactions().then(|| segment.tail_of_commits());
-        let opened = match Self::load(storage, segment.clone(), files.clone()).await {
-            // A compaction that was torn: what it stands for is there.
-            Err(error)
-                if error.is_corrupt()
-                    && let Some(Ok(tail)) = plain =>
-            {
+        // For a compaction that was torn, if what it stands for is there.
+        let plain = segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
+        let opened = match (Self::load(storage, segment, files.clone()).await, plain) {
+            (Err(error), Some(Ok((tail, segment)))) if error.is_corrupt() => {
                 Self::load(storage, Segment { tail, ..segment }, files).await.map_err(|_| error)
             }
-            opened => opened,
+            (opened, _) => opened,
         };
         opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
