@@ -53,9 +53,9 @@ def test_the_environment_is_checked_as_options_are(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     for name, value, why in [
         ("AWS_ENDPOINT_URL", "localhost:9000", "http:// or https://"),
-        ("AWS_SECRET_ACCESS_KEY", "SECRET\nx", "control character"),
-        ("AWS_REGION", "eu/SECRET", "letters"),
-        ("AWS_ALLOW_HTTP", "SECRET", "'true' or 'false'"),
+        ("AWS_SECRET_ACCESS_KEY", "HIDDEN\nx", "control character"),
+        ("AWS_REGION", "eu/HIDDEN", "letters"),
+        ("AWS_ALLOW_HTTP", "HIDDEN", "'true' or 'false'"),
         ("AWS_PROFILE", "nobody", "no profile 'nobody'"),
     ]:
         with monkeypatch.context() as patched:
@@ -63,7 +63,7 @@ def test_the_environment_is_checked_as_options_are(monkeypatch: pytest.MonkeyPat
             with pytest.raises(deltic.InvalidInputError, match=why) as caught:
                 deltic.Table("s3://bucket/t").snapshot()
             assert name in str(caught.value)
-            assert "SECRET" not in str(caught.value)
+            assert "HIDDEN" not in str(caught.value)
 
 
 def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
