@@ -19,6 +19,65 @@ mod names;
 #[path = "../../../fuzz/targets/settings.rs"]
 mod settings;
 
+#[path = "../../../fuzz/targets/arrow_data.rs"]
+mod arrow_data;
+
+#[test]
+fn arrow_data() {
+    replay::replay("arrow_data", arrow_data::run);
+}
+
+/// A column of each type, alone and in each type that holds others, with offsets that ascend and with bytes of all kinds.
+fn arrow_seeds() -> Vec<(String, Vec<u8>)> {
+    const KINDS: u8 = 23;
+    const FLAT: u8 = 14;
+    let mut seeds = Vec::new();
+    for kind in 0..KINDS {
+        for (name, tail) in
+            [("zeros", vec![0; 64]), ("ascending", (0..64).collect()), ("descending", (0..64).rev().collect())]
+        {
+            let mut seed = vec![0, 3, kind, 3];
+            if kind >= FLAT {
+                // A child that has what is asked for: numbers, then field, then what is the array's own.
+                seed.extend([0, 8]);
+                seed.extend([1; 14]);
+            }
+            seed.extend(tail);
+            seeds.push((format!("{kind:02}_{name}"), seed));
+        }
+    }
+    seeds
+}
+
+#[test]
+fn arrow_seeds_are_those_of_the_recipe() {
+    for (name, bytes) in arrow_seeds() {
+        let file = replay::corpus("arrow_data").join(name);
+        if std::env::var_os("DELTIC_ACCEPT").is_some() {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, &bytes).unwrap();
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), bytes, "{}", file.display());
+    }
+}
+
+/// Inputs that nobody made, many and the same each time: what fuzzing begins with.
+#[test]
+fn arrow_data_of_random_bytes_is_refused_or_written() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..20_000 {
+        let mut byte = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56).to_le_bytes()[0]
+        };
+        let length = usize::from(byte()) + 8;
+        // Small numbers are more likely to fit together.
+        let input: Vec<u8> = (0..length).map(|_| if byte() < 160 { byte() % 8 } else { byte() }).collect();
+        let outcome = std::panic::catch_unwind(|| arrow_data::run(&input));
+        assert!(outcome.is_ok(), "{input:?}");
+    }
+}
+
 #[test]
 fn checkpoint_parquet() {
     replay::replay("checkpoint_parquet", checkpoint_parquet::run);

@@ -11,6 +11,7 @@ mod corpus;
 mod draft;
 mod file_table;
 mod history;
+mod incoming;
 mod job;
 mod pages;
 mod plan;

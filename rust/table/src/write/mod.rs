@@ -4,6 +4,7 @@ mod char_lengths;
 pub mod conform;
 mod conversion;
 mod encoder;
+pub mod incoming;
 pub mod layout;
 pub mod partition;
 mod pieces;
