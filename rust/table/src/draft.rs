@@ -29,7 +29,7 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::{FileTask, TaskGroup};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing, decode_path};
-use crate::transaction::{Committed, Failed, Pace, Transaction};
+use crate::transaction::{Committed, Failed, Pace, Transaction, log_conflict};
 use crate::write::spec::{DataFile, WriteSpec};
 
 mod remembered;
@@ -470,13 +470,20 @@ impl Draft {
             };
         }
         match ended {
-            Ok(outcome) => Ok(outcome),
+            Ok(outcome) => {
+                if let Some(Outcome { committed, .. }) = &outcome {
+                    committed.log(storage.location());
+                }
+                Ok(outcome)
+            }
             Err(failed) => {
                 // Otherwise a commit may name them that has landed unheard, or will.
                 if matches!(failed, Failed::Certainly(_)) {
                     remove_files(&storage, own).await;
                 }
-                Err(Error::from(failed).in_table(storage.location()))
+                let error = Error::from(failed).in_table(storage.location());
+                log_conflict(&error);
+                Err(error)
             }
         }
     }

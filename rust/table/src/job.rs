@@ -28,7 +28,7 @@ use crate::commit::LogCommitter;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
-use crate::transaction::{Pace, Transaction, state_of};
+use crate::transaction::{Pace, Transaction, log_conflict, state_of};
 use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
@@ -257,7 +257,8 @@ impl WriteJob {
         if let Some(base) = &self.base {
             check_base(&committer, (base, self.base_length)).await.map_err(|failed| in_table(failed.into()))?;
         }
-        let committed = transaction.commit(&committer, pace).await.map_err(in_table)?;
+        let committed = transaction.commit(&committer, pace).await.map_err(in_table).inspect_err(log_conflict)?;
+        committed.log(storage.location());
         let (version, attempts) = (committed.version, committed.attempts);
         let verified = async {
             match &self.base {

@@ -3,8 +3,8 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `footer`, `large`, `once`, `parallel`, `storage`, then `log_reader` and
-//! `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
+//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
+//! `log_reader` and `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
 //! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
 //! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
 
@@ -18,6 +18,7 @@ pub mod commit;
 pub mod compaction;
 pub mod draft;
 pub mod error;
+pub mod events;
 pub mod file_table;
 pub mod footer;
 pub mod history;

@@ -27,6 +27,7 @@ use serde_json::{Map, Value, json};
 use crate::commit::Committer;
 pub use crate::error::Failed;
 use crate::error::{Error, Kind, Result};
+use crate::events::TARGET;
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
@@ -83,6 +84,21 @@ pub struct Committed {
     pub says_again: bool,
     /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
     pub follows_base: bool,
+}
+
+impl Committed {
+    /// Logs that it was made in the table at `location`.
+    pub(crate) fn log(&self, location: &str) {
+        let (version, attempts, files) = (self.version, self.attempts, self.num_added);
+        log::info!(target: TARGET, "committed version {version} of {location} (attempts: {attempts}, files added: {files})");
+    }
+}
+
+/// Logs that another writer is in the way of a commit, if that is what the error is.
+pub(crate) fn log_conflict(error: &Error) {
+    if let Kind::Conflict(conflict) = error.kind() {
+        log::info!(target: TARGET, "nothing was committed, {conflict}: {error}");
+    }
 }
 
 /// Time, as the loop sees it.
@@ -157,9 +173,15 @@ impl Transaction {
                     let follows_base = self.pending.version() == first;
                     return self.landed((found, others), attempts, follows_base).map_err(Failed::Perhaps);
                 }
-                Ok(None) if self.pending.version() == version => {}
+                Ok(None) if self.pending.version() == version => {
+                    log::debug!(target: TARGET, "attempt {attempts}: version {version} is tried again");
+                }
                 // Whoever has the version keeps it: a put of ours that is still under way cannot land any more.
-                Ok(None) => unknown = None,
+                Ok(None) => {
+                    let after = self.pending.version();
+                    log::debug!(target: TARGET, "attempt {attempts}: others have version {version}, {after} is tried next");
+                    unknown = None;
+                }
                 Err(Failed::Perhaps(error)) if matches!(error.kind(), Kind::Storage { .. }) => {
                     return Err(Failed::Perhaps(self.unknown_outcome(attempts, unknown.unwrap_or(error))));
                 }

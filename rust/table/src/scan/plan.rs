@@ -29,6 +29,7 @@ use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
+use crate::events::TARGET;
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
 use crate::once::Once;
 use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, working};
@@ -93,7 +94,13 @@ impl ScanPlan {
     /// `Invalid` for an unknown column or a predicate that does not fit the schema.
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = Self::plan(snapshot, columns, filter).await;
-        planned.map_err(|e| e.in_table(snapshot.storage().location()))
+        let plan = planned.map_err(|e| e.in_table(snapshot.storage().location()))?;
+        if log::log_enabled!(target: TARGET, log::Level::Debug) {
+            let (kept, version, location) = (plan.files_kept, snapshot.version(), snapshot.storage().location());
+            let all = snapshot.num_files().await?;
+            log::debug!(target: TARGET, "a scan of version {version} of {location} keeps {kept} of {all} files");
+        }
+        Ok(plan)
     }
 
     async fn plan(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
