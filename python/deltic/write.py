@@ -172,10 +172,10 @@ def write(
         app_version: A whole number of 64 bits. If the table has this version of `app_id` or a later one, nothing is
             committed, and `attempts` is 0.
 
-    Raises `InvalidInputError` when the data do not fit the table or a partition value cannot be encoded,
-    `UnsupportedFeatureError` for a table or data with features deltic does not write, `CommitConflictError` when
-    another writer's commit may not be followed by this one, `StorageError` when the store fails. Whatever it raises,
-    the table has either all of the rows or none of them.
+    Raises `InvalidInputError` when the data do not fit the table, a partition value cannot be encoded, or the data's
+    source, written in Python, raised an exception, which is the `__cause__`; `UnsupportedFeatureError` for a table or
+    data with features deltic does not write, `CommitConflictError` when another writer's commit may not be followed by
+    this one, `StorageError` when the store fails. Whatever it raises, the table has either all of the rows or none.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -236,3 +237,261 @@ def test_the_environment_is_as_it_was(given: str | None) -> None:
     )
     expected = [] if given is None else [f"MIMALLOC_PURGE_DELAY={given}"]
     assert seen.stdout.strip() == f"{expected} True"
+
+
+SOURCE = """
+    import contextlib, os, signal, sys, threading, time
+    import numpy as np, pyarrow as pa, deltic
+    uri, S = sys.argv[1], pa.schema([("id", pa.int64()), ("s", pa.string())])
+    closed, made = [], []
+
+    def interrupt_after(batches):
+        def watch():
+            while len(made) < batches:
+                time.sleep(0.005)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def rows(bad_at=None, fails_at=None, count=300):
+        try:
+            for i in range(count):
+                time.sleep(0.01)
+                if i == fails_at:
+                    raise LookupError("no row today")
+                # Memory of Python's, which is given back with the interpreter's help.
+                ids = pa.array(np.full(1000, i)) if i != bad_at else pa.array([None] * 1000, pa.int64())
+                made.append(i)
+                yield pa.record_batch([ids, pa.array(["a"] * 1000)], schema=S)
+        finally:
+            closed.append(threading.current_thread().name)
+
+    def reader(g):
+        return pa.RecordBatchReader.from_batches(S, g)
+
+    deltic.create(uri, pa.schema([pa.field("id", pa.int64(), False), ("s", pa.string())]))
+    written = lambda: [name for name in os.listdir(uri) if name.endswith(".parquet")]
+"""
+
+ENDINGS = {
+    "all is well": (0, "deltic.write(uri, reader(rows(count=5))); assert closed == ['MainThread'], closed"),
+    "the error is handled": (
+        1,
+        """
+        try:
+            deltic.write(uri, reader(rows(bad_at=3)))
+        except deltic.InvalidInputError:
+            assert not written()
+            sys.exit(1)
+        """,
+    ),
+    "the error is not handled": (1, "deltic.write(uri, reader(rows(bad_at=3)))"),
+    "a transaction fails": (
+        1,
+        """
+        with deltic.Table(uri).transaction() as tx:
+            tx.append(reader(rows(count=2)))
+            tx.append(reader(rows(bad_at=3)))
+        """,
+    ),
+    "the source raises": (
+        0,
+        """
+        try:
+            deltic.write(uri, reader(rows(fails_at=3)))
+        except deltic.InvalidInputError as error:
+            assert isinstance(error.__cause__, LookupError), repr(error.__cause__)
+            assert "no row today" in str(error) and closed == ["MainThread"] and not written()
+        else:
+            sys.exit("nothing was raised")
+        """,
+    ),
+    "a failed source is closed": (
+        0,
+        """
+        g = rows(bad_at=3)
+        with contextlib.suppress(deltic.InvalidInputError):
+            deltic.write(uri, reader(g))
+        g.close()
+        assert closed == ["MainThread"], closed
+        """,
+    ),
+    "Ctrl-C": (
+        -signal.SIGINT,
+        """
+        interrupt_after(5)
+        deltic.write(uri, reader(rows()))
+        """,
+    ),
+    "Ctrl-C in a transaction": (
+        -signal.SIGINT,
+        """
+        interrupt_after(15)
+        try:
+            with deltic.Table(uri).transaction() as tx:
+                tx.append(reader(rows(count=10)))
+                tx.append(reader(rows()))
+        finally:
+            assert not written(), written()
+        """,
+    ),
+    "Ctrl-C in a source that waits": (
+        -signal.SIGINT,
+        """
+        def waits():
+            yield from rows(count=3)
+            threading.Event().wait(50)
+
+        interrupt_after(3)
+        deltic.write(uri, reader(waits()))
+        """,
+    ),
+    "a thread that nobody waits for": (
+        0,
+        """
+        threading.Thread(target=lambda: deltic.write(uri, reader(rows())), daemon=True).start()
+        while len(made) < 5:
+            time.sleep(0.01)
+        """,
+    ),
+    "a write while the interpreter ends": (
+        0,
+        """
+        import atexit
+        threading.excepthook = lambda arguments: None
+        rewrite = lambda: deltic.write(uri, reader(rows(count=3))).version == 1 or os._exit(9)
+        atexit.register(rewrite)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_process_that_wrote_from_python_ends_as_it_should(tmp_path: Path, python: str, ending: str) -> None:
+    code, work = ENDINGS[ending]
+    program = textwrap.dedent(SOURCE) + textwrap.dedent(work)
+    for run in range(4):
+        ended = subprocess.run(
+            [python, "-c", program, str(tmp_path / f"t{run}")], capture_output=True, text=True, timeout=60
+        )
+        assert ended.returncode in ({code, 130} if code < 0 else {code}), ended.stderr
+        assert "panicked" not in ended.stderr
+
+
+def test_a_source_may_read_and_write_tables(uri: str, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    deltic.write(other, pa.table({"id": list(range(5))}))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            yield from deltic.Table(other).scan().to_arrow().to_batches()
+            deltic.write(other, deltic.Table(other).scan().to_reader())
+
+    deltic.write(uri, pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), rows()))
+    assert deltic.Table(uri).scan().to_arrow().num_rows == 5 + 10 + 20
+
+
+def test_encoding_goes_on_while_rows_are_made(uri: str) -> None:
+    """A source that waits for what was made of its first rows would wait for ever if it were not."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for at in range(40):
+            yield pa.record_batch({"id": list(range(at * 1000, at * 1000 + 1000))})
+        deadline = time.monotonic() + 30
+        while not list(Path(uri).glob("*.parquet")):
+            assert time.monotonic() < deadline, "no file was begun"
+            time.sleep(0.01)
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), rows())
+    assert deltic.write(uri, reader, target_file_size=4096).num_added_files > 1
+
+
+@pytest.mark.parametrize("kind", [ValueError, deltic.StorageError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_a_source_raises_arrives(uri: str, kind: type[BaseException]) -> None:
+    deltic.write(uri, pa.table({"id": [1]}))
+    before = set(Path(uri).glob("*.parquet"))
+    raised = kind("as it is")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [2]})
+        raise raised
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), rows())
+    with pytest.raises((Exception, kind)) as caught:
+        deltic.write(uri, reader)
+    if kind is ValueError:
+        assert type(caught.value) is deltic.InvalidInputError
+        assert caught.value.__cause__ is raised
+        assert str(caught.value) == "the data could not be read: ValueError: as it is"
+    else:
+        assert caught.value is raised
+    assert set(Path(uri).glob("*.parquet")) == before
+    assert deltic.Table(uri).scan().to_arrow().num_rows == 1
+
+
+def test_batches_are_of_the_types_that_their_reader_announced(uri: str) -> None:
+    announced = pa.schema([("id", pa.int64())])
+    for wrong in (pa.record_batch({"id": pa.array([1], pa.int32())}), pa.record_batch({"a": [1], "id": [2]})):
+        with pytest.raises(deltic.InvalidInputError, match="announced"):
+            deltic.write(uri, pa.RecordBatchReader.from_batches(announced, [wrong]))
+
+
+def test_a_stream_that_was_opened_before_a_fork_is_refused_in_the_child(uri: str, tmp_path: Path) -> None:
+    deltic.write(uri, pa.table({"x": list(range(1000))}))
+
+    def streams() -> list[object]:
+        scan = deltic.Table(uri).scan()
+        begun = scan._core.read()
+        begun.read_next()
+        return [begun, scan._core.read(), scan.to_reader(), pa.RecordBatchReader.from_stream(scan._core.read())]
+
+    opened = streams()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(30)
+            for at, stream in enumerate(opened):
+                with pytest.raises(deltic.DelticError, match="before the process forked"):
+                    deltic.write(str(tmp_path / f"copy{at}"), stream)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    for at, stream in enumerate(opened[1:]):
+        assert deltic.write(str(tmp_path / f"mine{at}"), stream).metrics["numOutputRows"] == 1000
+
+
+@pytest.mark.parametrize("bad", [1, 20_000], ids=["few rows", "many rows"])
+def test_arrow_data_that_break_their_promises_leave_no_files(uri: str, bad: int) -> None:
+    keys = pa.array([0] * bad + [99], pa.int8())
+    broken = pa.table({"x": pa.DictionaryArray.from_arrays(keys, pa.array(["a"]), safe=False)})
+    table = deltic.create(uri, pa.schema([("x", pa.string())]))
+
+    def append_both() -> None:
+        with table.transaction() as tx:
+            tx.append(pa.table({"x": ["good"]}))
+            tx.append(broken)
+
+    with pytest.raises(deltic.InvalidInputError, match="column `x` is not valid"):
+        append_both()
+    assert not list(Path(uri).glob("*.parquet"))
+    with pytest.raises(deltic.InvalidInputError, match="column `x` is not valid"):
+        deltic.write(uri, broken)
+    assert not list(Path(uri).glob("*.parquet"))
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_transaction_that_is_left_by_an_exception_leaves_no_files(uri: str, kind: type[BaseException]) -> None:
+    table = deltic.create(uri, pa.schema([("x", pa.string())]))
+
+    def append() -> None:
+        with table.transaction() as tx:
+            tx.append(pa.table({"x": ["good"]}))
+            assert list(Path(uri).glob("*.parquet"))
+            raise kind
+
+    with pytest.raises(kind):
+        append()
+    assert not list(Path(uri).glob("*.parquet"))

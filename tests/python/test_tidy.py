@@ -1,6 +1,7 @@
 """The house rules, read from the source: who may import whom, how large a file gets, what names are not used."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ PROTOCOL: list[set[str]] = [
 ]
 TABLE: list[set[str]] = [
     {"error"},
-    {"footer"},
+    {"footer", "events"},
     {"large", "once", "parallel"},
     {"storage"},
     {"log_reader", "checkpoint"},
@@ -43,6 +44,7 @@ TABLE: list[set[str]] = [
 ]
 BINDING: list[set[str]] = [
     {"errors"},
+    {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
     {"changes"},
@@ -64,7 +66,7 @@ PYTHON: list[set[str]] = [
     {"spark/source"},
     {"spark"},
 ]
-CRATES = {"protocol": PROTOCOL, "table": TABLE, "python": BINDING}
+CRATES = {"protocol": PROTOCOL, "table": TABLE, "entry": [{"lib"}], "python": BINDING}
 
 MOST_PRODUCTION_LINES = 600
 MOST_OPENING_LINES = 15
@@ -167,6 +169,23 @@ def test_unsafe_lives_in_the_arrow_bridge() -> None:
     for path in ALL_RUST:
         if path.parent.name != "arrow":
             assert not re.search(r"\bunsafe\b", code(path).replace("unsafe_code", "")), path
+
+
+def test_every_function_that_python_calls_turns_a_panic_into_an_error() -> None:
+    """`#[entry]` stands above whatever PyO3 makes callable; what it would make by itself is written out instead."""
+    found = 0
+    for path in rust_files("python"):
+        lines = code(path).splitlines()
+        for before, line in itertools.pairwise(lines):
+            if re.match(r"\s*#\[(pyfunction|pymethods)\b", line):
+                found += 1
+                assert before.strip() == "#[entry]", f"{path}: {line.strip()} without #[entry] above it"
+            if derived := re.match(r"\s*#\[pyclass\((.*)\)\]", line):
+                options = set(re.findall(r"\w+", derived[1]))
+                made = options & {"eq", "eq_int", "ord", "hash", "str", "get_all", "set_all", "new"}
+                assert not made, f"{path}: write {made} as methods, which have #[entry]"
+            assert not re.match(r"\s*#\[pyo3\((get|set)\b", line), f"{path}: write it as a method, which has #[entry]"
+    assert found > 15
 
 
 @pytest.mark.parametrize("path", ALL_PYTHON, ids=lambda path: path.relative_to(ROOT).as_posix())

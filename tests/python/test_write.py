@@ -571,11 +571,11 @@ def test_text_that_is_no_utf8_is_refused(uri: str, kind: pa.DataType) -> None:
     text = pa.array([b"caf\xe9 noir"]).cast(pa.string(), safe=False)
     data = pa.table({"n": [1], "t": text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)})
     for partition_by in (None, ["t"]):
-        with pytest.raises(deltic.InvalidInputError, match=r"the column `t` is text, but .* not UTF-8"):
+        with pytest.raises(deltic.InvalidInputError, match=r"column `t` is not valid: it holds strings, but .* not UTF-8"):
             deltic.write(uri, data, partition_by=partition_by)
     assert not deltic.Table(uri).exists()
     nested = pa.table({"n": [1], "l": pa.ListArray.from_arrays([0, 1], text)})
-    with pytest.raises(deltic.InvalidInputError, match=r"the column `l\.element` is text"):
+    with pytest.raises(deltic.InvalidInputError, match=r"column `l\.element` is not valid: it holds strings"):
         deltic.write(uri, nested)
     assert data_files(uri) == []
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::scan::read::ReadOptions;
@@ -42,6 +43,7 @@ impl Changes {
     }
 }
 
+#[entry]
 #[pymethods]
 impl Changes {
     #[getter]

@@ -5,8 +5,14 @@
 //!
 //! The choice is made on [`Kind`] alone, never on text. Not here: any wording. Messages come from where the error
 //! arose.
+//!
+//! A panic becomes a `DelticError` at the [`barrier`] around every function that Python calls. What a panic says is
+//! repeated only where it cannot be about a caller's values: it could be about credentials.
 
 use std::any::Any;
+use std::error::Error as StdError;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
+use std::sync::Mutex;
 
 use arrow_schema::ArrowError;
 use deltic_protocol::conflict::Conflict;
@@ -105,10 +111,24 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 }
 
 fn message(error: &Error) -> String {
+    const REPORT: &str = "This is a defect in deltic, please report it";
     match error.kind() {
-        Kind::Internal => format!("{error}. This is a defect in deltic, please report it"),
+        // The thread's own words are those of its panic.
+        Kind::Internal if is_of_a_panic(error) => format!("{}: {}. {REPORT}", error.message(), panic_place()),
+        Kind::Internal => format!("{error}. {REPORT}"),
         _ => error.to_string(),
     }
+}
+
+fn is_of_a_panic(error: &Error) -> bool {
+    let mut cause: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(found) = cause {
+        if found.downcast_ref::<tokio::task::JoinError>().is_some_and(tokio::task::JoinError::is_panic) {
+            return true;
+        }
+        cause = found.source();
+    }
+    false
 }
 
 /// `error` for a consumer of a C stream, who gets a number and a text and no more.
@@ -129,15 +149,106 @@ pub(crate) fn to_arrow(error: Error) -> ArrowError {
     }
 }
 
-/// What a caught panic said.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+/// Where the last panic of the process was.
+static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
+
+/// Keeps the place of a panic for the error that it becomes, and what it says from the process's output.
+pub(crate) fn quiet_panics() {
+    set_hook(Box::new(|panic| {
+        // Not waited for: a child may have inherited the lock as it was held.
+        if let (Ok(mut place), Some(found)) = (PANICKED_AT.try_lock(), panic.location()) {
+            *place = format!("{}:{}", found.file(), found.line());
+        }
+    }));
+}
+
+fn panic_place() -> String {
+    let place = PANICKED_AT.try_lock().map(|place| place.clone()).unwrap_or_default();
+    if place.is_empty() { "a thread panicked".to_owned() } else { format!("a thread panicked at {place}") }
+}
+
+/// What a caught panic said, if it is known to be about no value of the caller's, and where it was.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    /// How messages of the standard library begin that have nothing but numbers in them.
+    const NUMBERS: [&str; 5] =
+        ["index out of bounds", "range start index", "range end index", "slice index starts", "copy_from_slice"];
+    let literal = payload.downcast_ref::<&str>().copied();
+    let made = payload.downcast_ref::<String>().map(String::as_str);
+    let said = literal.or_else(|| made.filter(|text| NUMBERS.iter().any(|start| text.starts_with(start))));
+    match said {
+        Some(said) => format!("{said} ({})", panic_place()),
+        None => panic_place(),
+    }
+}
+
+/// Runs a function that Python called; a panic becomes an error. Put around every entry by `#[entry]`.
+pub(crate) fn barrier<T>(function: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = catch_unwind(AssertUnwindSafe(function));
+    done.unwrap_or_else(|panic| Err(Error::internal(panic_text(&*panic)).into()))
+}
+
+/// [`barrier`] for a function that gives no `Result`.
+pub(crate) fn barrier_of<T>(function: impl FnOnce() -> T) -> Result<T> {
+    barrier(|| Ok(function()))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
+    use deltic_entry::entry;
+
     use super::*;
+
+    struct Handle(u64);
+
+    #[entry]
+    impl Handle {
+        fn plain<'a>(&'a self, text: &'a str) -> &'a str {
+            if self.0 == 0 {
+                return text;
+            }
+            panic!("a literal")
+        }
+
+        fn fails(&self) -> Result<u64> {
+            let missing = self.0.checked_sub(1).ok_or_else(|| Error::invalid("too small"))?;
+            Ok([7][usize::try_from(missing).unwrap()])
+        }
+
+        fn nothing(&self) {
+            panic!("the key is {}", "sesame");
+        }
+    }
+
+    fn shown<T>(outcome: Result<T>) -> String {
+        match outcome {
+            Ok(_) => "fine".to_owned(),
+            Err(Failure::Deltic(error)) => message(&error),
+            Err(Failure::Python(_)) => "Python".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_panic_of_an_entry_is_an_error() {
+        assert_eq!(Handle(0).plain("kept").unwrap(), "kept");
+        assert_eq!(Handle(1).fails().unwrap(), 7);
+        assert_eq!(shown(Handle(0).fails()), "too small");
+        for (outcome, said) in [
+            (shown(Handle(1).plain("")), "a literal (a thread panicked"),
+            (shown(Handle(3).fails()), "index out of bounds: the len is 1 but the index is 2 (a thread panicked"),
+            (shown(Handle(0).nothing()), "a thread panicked"),
+        ] {
+            assert!(outcome.starts_with(said), "{outcome}");
+            assert!(outcome.ends_with("This is a defect in deltic, please report it"), "{outcome}");
+            assert!(!outcome.contains("sesame"), "{outcome}");
+        }
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let stopped = runtime.block_on(runtime.spawn(async { panic!("the key is {}", "sesame") })).unwrap_err();
+        let error = Error::internal("a worker thread failed").caused_by(stopped);
+        let text = message(&error);
+        assert!(text.starts_with("a worker thread failed: a thread panicked") && !text.contains("sesame"), "{text}");
+        assert!(!to_arrow(error).to_string().contains("sesame"));
+    }
 
     #[test]
     fn classes_follow_kinds() {

@@ -7,6 +7,7 @@ mod changes;
 mod check;
 mod clock;
 mod errors;
+mod events;
 mod runtime;
 mod table;
 mod transaction;
@@ -22,6 +23,9 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule]
 fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::quiet_panics();
+    events::listen();
+    arrow::return_loans_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<arrow::ArrowSchema>()?;
     module.add_class::<arrow::ArrowBatch>()?;

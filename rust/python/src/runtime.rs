@@ -21,9 +21,11 @@ use std::time::Duration;
 use deltic_protocol::error::Error;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, EnterGuard};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::errors::{Failure, Result};
+use crate::events;
 
 /// Threads beyond the processors for reading local files. Each one more keeps memory of its own.
 const THREADS_FOR_FILES: usize = 6;
@@ -104,12 +106,24 @@ impl Runtime {
         // Declared before the future, so that the future is dropped inside the runtime.
         let _entered = self.enter();
         let mut future = pin!(future);
+        events::look(py)?;
         loop {
-            match py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await })) {
+            let output = py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
+            events::hand_on(py)?;
+            match output {
                 Ok(output) => return Ok(output),
                 Err(_elapsed) => py.check_signals()?,
             }
         }
+    }
+
+    /// Begins `future` on the threads of the runtime.
+    pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tokio.spawn(future)
     }
 }
 
@@ -129,10 +143,13 @@ impl Runtime {
         let _entered = self.enter();
         let mut future = pin!(future);
         let mut interrupted = None;
+        events::look(py)?;
         loop {
-            match py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await })) {
-                Ok(output) => return Ok((output, interrupted)),
-                Err(_elapsed) => match (py.check_signals(), &interrupted) {
+            let output = py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
+            let handed_on = events::hand_on(py);
+            match output {
+                Ok(output) => return Ok((output, interrupted.or(handed_on.err()))),
+                Err(_elapsed) => match (handed_on.and_then(|()| py.check_signals()), &interrupted) {
                     (Ok(()), _) => {}
                     (Err(signal), None) => {
                         interrupt();
@@ -172,9 +189,15 @@ where
 {
     let outcome = run(py, future);
     if let Err(Failure::Python(_)) = outcome {
-        let _undone = block_on(py, async { timeout(UNDOING, undone).await })?;
+        wait_undone(py, undone)?;
     }
     outcome
+}
+
+/// Waits until what was interrupted is undone, for a while, or until the next Ctrl-C.
+pub(crate) fn wait_undone(py: Python<'_>, undone: impl Future<Output = ()> + Send) -> Result<()> {
+    let _late = block_on(py, async { timeout(UNDOING, undone).await })?;
+    Ok(())
 }
 
 #[cfg(test)]

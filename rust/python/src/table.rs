@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
+use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_table::history;
@@ -38,6 +39,7 @@ pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Re
 }
 
 /// The location of `uri` without secrets, and the options with those that stood in it.
+#[entry]
 #[pyfunction]
 #[pyo3(signature = (uri, storage_options))]
 pub(crate) fn locate(uri: &str, storage_options: Option<HashMap<String, String>>) -> Result<Located> {
@@ -60,6 +62,7 @@ impl Table {
     }
 }
 
+#[entry]
 #[pymethods]
 impl Table {
     #[new]
@@ -168,6 +171,7 @@ impl Table {
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Snapshot(pub(crate) TableSnapshot);
 
+#[entry]
 #[pymethods]
 impl Snapshot {
     #[getter]
@@ -221,6 +225,7 @@ impl Snapshot {
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Plan(ScanPlan);
 
+#[entry]
 #[pymethods]
 impl Plan {
     #[getter]
@@ -275,6 +280,7 @@ impl Plan {
 }
 
 /// Reads the tasks of one group, wherever this process runs.
+#[entry]
 #[pyfunction]
 #[pyo3(signature = (uri, storage_options, group, batch_size = None))]
 pub(crate) fn read_task_group(

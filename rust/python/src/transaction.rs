@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::after_commit::Base as TableBase;
@@ -22,10 +23,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::json;
 
-use crate::arrow::{ArrowSchema, ArrowStream, reader_from_py, schema_from_py};
+use crate::arrow::{ArrowSchema, ArrowStream, Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
-use crate::errors::{Failure, Result};
-use crate::runtime::{Runtime, run, run_or_undo};
+use crate::errors::{Failure, Result, barrier};
+use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, read_tasks};
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
@@ -36,6 +37,7 @@ const FRESH: Duration = Duration::from_secs(60);
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Base(TableBase, Instant);
 
+#[entry]
 #[pymethods]
 impl Base {
     #[getter]
@@ -52,10 +54,11 @@ type Landed<'py> = (String, Option<Bound<'py, PyBytes>>, Base);
 pub(crate) struct Transaction(Mutex<Option<Draft>>, Arc<AtomicBool>);
 
 impl Transaction {
-    /// Runs a step on the draft, which stays what it is if the step fails or is interrupted.
+    /// Runs a step on the draft, which stays what it is if the step fails, is interrupted or panics: it knows which files
+    /// were written.
     fn with<T>(&self, step: impl FnOnce(&mut Draft) -> Result<T>) -> Result<T> {
         let mut draft = self.take()?;
-        let done = step(&mut draft);
+        let done = barrier(|| step(&mut draft));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
         done
     }
@@ -67,6 +70,7 @@ impl Transaction {
     }
 }
 
+#[entry]
 #[pymethods]
 impl Transaction {
     #[new]
@@ -108,8 +112,8 @@ impl Transaction {
             let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
             let gone = writer.gone();
             let write =
-                async { writer.write_all_soon(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(location)) };
-            let written = run_or_undo(py, write, gone)?;
+                |rows: Batches| async move { writer.write_all_soon(rows).await.map_err(|e| e.in_table(location)) };
+            let written = run_fed(py, (rows, in_memory), write, gone)?;
             let rows = written.0.iter().map(|file| file.rows).sum();
             draft.append_soon(written);
             Ok(rows)
@@ -180,17 +184,15 @@ impl Transaction {
     fn abandon(&self, py: Python<'_>) -> Result<()> {
         self.1.store(true, Ordering::Relaxed);
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match taken {
-            Some(draft) => run(py, async {
-                draft.abandon().await;
-                Ok(())
-            }),
-            None => Ok(()),
-        }
+        let Some(draft) = taken else { return Ok(()) };
+        // The first Ctrl-C waits until the files are gone.
+        let ((), interrupt) = Runtime::of_process(py)?.block_on_to_end(py, draft.abandon(), || {})?;
+        interrupt.map_or(Ok(()), |interrupt| Err(Failure::Python(interrupt)))
     }
 }
 
 /// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
+#[entry]
 #[pyfunction]
 #[pyo3(signature = (table, max_attempts = None))]
 pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u64>) -> Result<(u64, u64)> {
@@ -235,6 +237,7 @@ pub(crate) struct TransactionScan {
     reads_own: bool,
 }
 
+#[entry]
 #[pymethods]
 impl TransactionScan {
     #[getter]

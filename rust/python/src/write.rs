@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::job::{Mode, NewTable, WriteJob, WriteOptions};
@@ -11,16 +12,17 @@ use deltic_table::write::writer::DataWriter;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use crate::arrow::{reader_from_py, schema_from_py};
+use crate::arrow::{Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
-use crate::runtime::{run, run_or_undo};
+use crate::runtime::run;
 use crate::table::storage;
 use crate::transaction::run_to_end;
 
 type Options = Option<HashMap<String, String>>;
 
 /// Creates an empty table; gives its version.
+#[entry]
 #[pyfunction]
 #[pyo3(signature = (uri, storage_options, schema, partition_by, properties, name, description))]
 #[expect(clippy::too_many_arguments, reason = "the signature that Python sees")]
@@ -46,6 +48,7 @@ pub(crate) fn create(
 }
 
 /// Plans a write; gives the job in its byte form.
+#[entry]
 #[pyfunction]
 pub(crate) fn write_spec(
     py: Python<'_>,
@@ -73,6 +76,7 @@ pub(crate) fn write_spec(
 }
 
 /// Writes data files; gives each in its byte form. After an error or Ctrl-C none is left.
+#[entry]
 #[pyfunction]
 #[pyo3(signature = (spec, storage_options, data, in_memory = false))]
 pub(crate) fn write_files(
@@ -85,13 +89,14 @@ pub(crate) fn write_files(
     let (job, storage) = open(spec, storage_options)?;
     let rows = reader_from_py(data)?;
     let mut writer = DataWriter::new(storage, job.spec(), Clock::now)?;
-    let gone = writer.gone();
-    let write =
-        async { writer.write_all(rows.into_stream(in_memory)).await.map_err(|e| e.in_table(job.location.clone())) };
-    Ok(run_or_undo(py, write, gone)?.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
+    let (gone, location) = (writer.gone(), job.location.clone());
+    let write = |rows: Batches| async move { writer.write_all(rows).await.map_err(|e| e.in_table(location)) };
+    let files = run_fed(py, (rows, in_memory), write, gone)?;
+    Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
 /// Removes written files that will not be committed, as far as the store lets it.
+#[entry]
 #[pyfunction]
 pub(crate) fn abort_files(py: Python<'_>, spec: &[u8], storage_options: Options, files: Vec<Vec<u8>>) -> Result<()> {
     let (job, storage) = open(spec, storage_options)?;
@@ -104,6 +109,7 @@ pub(crate) fn abort_files(py: Python<'_>, spec: &[u8], storage_options: Options,
 }
 
 /// Commits written files; gives JSON text of what was done.
+#[entry]
 #[pyfunction]
 pub(crate) fn commit_files(
     py: Python<'_>,

@@ -9,13 +9,14 @@
 //! nor dropped, in a child forked from the process that opened it.
 
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
+use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
@@ -27,8 +28,7 @@ use crate::errors::{Failure, Result, panic_text, to_arrow};
 use crate::runtime::Runtime;
 
 /// The names and types of columns, for any library that reads `__arrow_c_schema__`.
-#[pyclass(frozen, eq, module = "deltic._deltic")]
-#[derive(PartialEq)]
+#[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct ArrowSchema(SchemaRef);
 
 impl ArrowSchema {
@@ -38,10 +38,15 @@ impl ArrowSchema {
     }
 }
 
+#[entry]
 #[pymethods]
 impl ArrowSchema {
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>> {
         schema_capsule(py, &self.0)
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 
     fn __repr__(&self) -> String {
@@ -53,6 +58,7 @@ impl ArrowSchema {
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct ArrowBatch(RecordBatch);
 
+#[entry]
 #[pymethods]
 impl ArrowBatch {
     #[pyo3(signature = (requested_schema=None))]
@@ -157,6 +163,7 @@ impl ArrowStream {
     }
 }
 
+#[entry]
 #[pymethods]
 impl ArrowStream {
     #[pyo3(signature = (requested_schema=None))]
@@ -183,11 +190,12 @@ impl ArrowStream {
     fn read_next(&self, py: Python<'_>) -> Result<Option<ArrowBatch>> {
         let mut reader = self.exchange(State::Awaited)?;
         let runtime = reader.runtime.clone();
-        let batch = match runtime.is_of_this_process() {
-            true => runtime.block_on(py, reader.read()).map_err(Failure::from),
-            false => Ok(Some(Err(reader.refuse_in_child()))),
+        let batch = match reader.check_process() {
+            Ok(()) => catch_unwind(AssertUnwindSafe(|| runtime.block_on(py, reader.read()).map_err(Failure::from))),
+            Err(error) => Ok(Ok(Some(Err(error)))),
         };
         *self.lock() = State::Here(reader);
+        let batch = batch.unwrap_or_else(|panic| resume_unwind(panic));
         Ok(batch?.transpose()?.map(ArrowBatch))
     }
 
@@ -219,10 +227,15 @@ impl BatchReader {
         FFI_ArrowArrayStream::new(Box::new(ForConsumers(self)))
     }
 
+    /// Refuses a stream of another process, whose threads are not here.
+    pub(super) fn check_process(&mut self) -> std::result::Result<(), Error> {
+        if self.runtime.is_of_this_process() { Ok(()) } else { Err(self.refuse_in_child()) }
+    }
+
     /// The next batch. Blocks this thread, on which Python need not be attached.
     pub(super) fn pull(&mut self) -> Option<std::result::Result<RecordBatch, Error>> {
-        if !self.runtime.is_of_this_process() {
-            return Some(Err(self.refuse_in_child()));
+        if let Err(error) = self.check_process() {
+            return Some(Err(error));
         }
         let runtime = self.runtime.clone();
         runtime.wait(self.read())
@@ -230,6 +243,9 @@ impl BatchReader {
 
     /// [`BatchReader::pull`] for asynchronous code.
     pub(super) async fn read(&mut self) -> Option<std::result::Result<RecordBatch, Error>> {
+        if let Err(error) = self.check_process() {
+            return Some(Err(error));
+        }
         let stream = match &mut self.source {
             Source::Open(stream) => stream,
             Source::Ended => return None,

@@ -1,12 +1,13 @@
 //! Data and schemas that Python code hands in, from whatever library speaks the Arrow PyCapsule interface.
 //!
 //! The C structs are followed as the interface specifies; a producer in the same process that breaks it can break
-//! the process. What can be checked cheaply is: structs that were released already, missing callbacks, the number,
-//! size and alignment of buffers, lengths of children, first and last offsets, nulls where the schema denies them, and
-//! text by a module of its own. Not checked, because it would read every value: the offsets in between of other types.
+//! the process. What can be checked is, before it is used: structs that were released already, missing callbacks, and what
+//! Arrow's format promises of an array, by `deltic_table::write::incoming`. Not known, and not checked, is how much memory
+//! there is behind a pointer.
 //!
-//! Batches are pulled without the GIL; a producer written in Python takes it when it is called. What may take its time is
-//! pulled on a thread of its own; what is in memory, on the thread that wants it.
+//! Batches are pulled on the Python thread that called, so that Ctrl-C reaches a producer written in Python and nothing of
+//! it outlives the call: see [`super::feed`]. A reader of pyarrow's is asked for its batches by Python, because an
+//! exception does not cross a C stream.
 
 #![allow(unsafe_code)]
 
@@ -14,31 +15,23 @@ use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::thread;
 
+use arrow_array::RecordBatch;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{Array, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::check_extension_at;
-use futures::stream::{BoxStream, Stream, StreamExt};
-use pyo3::exceptions::PyAttributeError;
+use deltic_table::write::incoming::checked_batch;
+use pyo3::exceptions::{PyAttributeError, PyException, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString};
-use tokio::sync::mpsc;
 
 use super::export::{ArrowStream, BatchReader};
-use super::text::check_text;
+use super::loans::Loans;
 use super::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
-use crate::errors::{Result, panic_text};
-
-/// Batches in memory that are pulled before others have their turn.
-const BATCHES_AT_ONCE: usize = 64;
-
-/// Batches of a foreign stream that wait to be taken, beside the one that is being pulled.
-const BATCHES_AHEAD: usize = 1;
+use crate::errors::{Failure, Result, panic_text, to_py};
 
 type Imported<T> = std::result::Result<T, Error>;
 
@@ -60,7 +53,11 @@ pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream
     let py = object.py();
     if let Ok(own) = object.cast::<ArrowStream>() {
         let reader = own.get().take()?;
-        return Ok(ImportedStream { schema: Arc::clone(reader.schema()), source: Source::Own(reader) });
+        return Ok(ImportedStream::of(Arc::clone(reader.schema()), Source::Own(reader)));
+    }
+    if object.hasattr(intern!(py, "read_next_batch"))? && object.hasattr(intern!(py, "schema"))? {
+        let schema = Arc::new(schema_from_py(&object.getattr(intern!(py, "schema"))?)?);
+        return Ok(ImportedStream::of(schema, Source::Reader(object.clone().unbind())));
     }
     if let Some(capsule) = call(object, intern!(py, "__arrow_c_stream__"))? {
         let pointer = pointer_in::<FFI_ArrowArrayStream>(&capsule_of(&capsule)?, STREAM_CAPSULE)?;
@@ -71,18 +68,10 @@ pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream
         return Ok(py.detach(|| ImportedStream::from_ffi(stream))?);
     }
     if let Some(pair) = call(object, intern!(py, "__arrow_c_array__"))? {
-        let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract().map_err(|_| {
-            Error::invalid(format!("`__arrow_c_array__` gave {} instead of two capsules", type_text(&pair)))
-        })?;
-        let schema = to_schema(&field_of(&capsule_of(&schema)?)?)?;
-        let pointer = pointer_in::<FFI_ArrowArray>(&capsule_of(&array)?, ARRAY_CAPSULE)?;
-        // SAFETY: as above, for an array.
-        let array = unsafe { FFI_ArrowArray::from_raw(pointer.as_ptr()) };
-        if array.is_released() {
-            return Err(used_already().into());
-        }
-        let batch = import_batch(array, &schema)?;
-        return Ok(ImportedStream { schema, source: Source::One(batch) });
+        let (schema, array) = schema_and_array(&pair)?;
+        let mut rows = ImportedStream::of(schema, Source::Ended);
+        rows.source = Source::One(import_batch(array, &rows.schema, &rows.loans)?);
+        return Ok(rows);
     }
     let text = format!(
         "cannot read rows from {}; pass a pyarrow Table, RecordBatch or RecordBatchReader, a polars DataFrame, a \
@@ -93,15 +82,31 @@ pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream
     Err(Error::invalid(text).into())
 }
 
-/// Rows that come from Python code. Pull them from any thread, without the GIL.
-pub(crate) struct ImportedStream {
-    schema: SchemaRef,
-    source: Source,
+/// The schema and the rows in what `__arrow_c_array__` gave.
+fn schema_and_array(pair: &Bound<'_, PyAny>) -> Imported<(SchemaRef, FFI_ArrowArray)> {
+    let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair
+        .extract()
+        .map_err(|_| Error::invalid(format!("`__arrow_c_array__` gave {} instead of two capsules", type_text(pair))))?;
+    let schema = to_schema(&field_of(&capsule_of(&schema)?)?)?;
+    let pointer = pointer_in::<FFI_ArrowArray>(&capsule_of(&array)?, ARRAY_CAPSULE)?;
+    // SAFETY: the capsule's name says what it points to, and the capsule is alive. This moves the array out and marks the
+    // capsule's own struct as released, so it is released once, by us.
+    let array = unsafe { FFI_ArrowArray::from_raw(pointer.as_ptr()) };
+    if array.is_released() { Err(used_already()) } else { Ok((schema, array)) }
 }
 
-enum Source {
+/// Rows that come from Python code.
+pub(crate) struct ImportedStream {
+    pub(super) schema: SchemaRef,
+    pub(super) source: Source,
+    pub(super) loans: Loans,
+}
+
+pub(super) enum Source {
     /// Another library's stream.
     Foreign(FFI_ArrowArrayStream),
+    /// A `pyarrow.RecordBatchReader`.
+    Reader(Py<PyAny>),
     /// A stream of deltic's own, taken back whole, with its typed errors.
     Own(BatchReader),
     One(RecordBatch),
@@ -109,6 +114,10 @@ enum Source {
 }
 
 impl ImportedStream {
+    fn of(schema: SchemaRef, source: Source) -> Self {
+        Self { schema, source, loans: Loans::default() }
+    }
+
     fn from_ffi(mut stream: FFI_ArrowArrayStream) -> Imported<Self> {
         if stream.release().is_none() {
             return Err(used_already());
@@ -121,7 +130,7 @@ impl ImportedStream {
             return Err(producer_error(&mut stream, code));
         }
         let schema = to_schema(&import_field(&schema)?)?;
-        Ok(Self { schema, source: Source::Foreign(stream) })
+        Ok(Self::of(schema, Source::Foreign(stream)))
     }
 
     /// Names and types of the columns.
@@ -129,105 +138,115 @@ impl ImportedStream {
         &self.schema
     }
 
-    /// The next batch, under [`Self::schema`]. Blocks this thread.
-    pub(crate) fn pull(&mut self) -> Option<Imported<RecordBatch>> {
-        let batch = match &mut self.source {
-            Source::Foreign(stream) => pull_foreign(stream, &self.schema).transpose(),
+    /// The next batch of a stream that needs no interpreter. Blocks this thread.
+    pub(super) fn pull_detached(&mut self) -> Option<Imported<RecordBatch>> {
+        let pulled = match &mut self.source {
+            Source::Foreign(stream) => pull_foreign(stream, &self.schema, &self.loans).transpose(),
             Source::Own(reader) => return reader.pull(),
             Source::One(batch) => {
                 let batch = batch.clone();
                 self.source = Source::Ended;
                 return Some(Ok(batch));
             }
+            Source::Reader(_) => Some(Err(Error::internal("a reader of pyarrow's is pulled by Python"))),
             Source::Ended => return None,
         };
-        if !matches!(batch, Some(Ok(_))) {
+        if !matches!(pulled, Some(Ok(_))) {
             self.source = Source::Ended;
         }
-        batch
+        pulled
     }
 
-    /// The batches for asynchronous code. What may take its time is pulled on a thread of its own: a producer may
-    /// itself wait for a read of deltic's, which needs the blocking threads of the runtime.
-    pub(crate) fn into_stream(self, in_memory: bool) -> BoxStream<'static, Imported<RecordBatch>> {
-        match self.source {
-            Source::Own(reader) => {
-                let batches = futures::stream::unfold(reader, |mut reader| async move {
-                    reader.read().await.map(|batch| (batch, reader))
-                });
-                batches.boxed()
-            }
-            _ if in_memory => self.into_ready().boxed(),
-            _ => self.into_awaited().boxed(),
-        }
-    }
-
-    /// Now and then the thread is given up, for signals are looked at then.
-    fn into_ready(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
-        futures::stream::unfold((self, 1_usize), |(mut reader, at)| async move {
-            if at.is_multiple_of(BATCHES_AT_ONCE) {
-                tokio::task::yield_now().await;
-            }
-            reader.pull().map(|batch| (batch, (reader, at.wrapping_add(1))))
-        })
-    }
-
-    /// Starts the thread when it is polled first. The thread ends with its next batch when the stream is dropped.
-    fn into_awaited(self) -> impl Stream<Item = Imported<RecordBatch>> + Send + 'static {
-        let batches = async move {
-            let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-            let started = thread::Builder::new().name("deltic-source".to_owned()).spawn(move || self.feed(&sender));
-            if let Err(source) = started {
-                let text = "cannot start a thread to read the data; the limit on threads may be too low";
-                return futures::stream::iter([Err(Error::storage(true, text).caused_by(source))]).boxed();
-            }
-            futures::stream::unfold(receiver, |mut receiver| async move {
-                receiver.recv().await.map(|batch| (batch, receiver))
-            })
-            .boxed()
+    /// The next batch, for the thread that called from Python. The interpreter is let go of where it is not needed.
+    pub(super) fn pull(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
+        let Source::Reader(reader) = &self.source else {
+            return Ok(py.detach(|| self.pull_detached()).transpose()?);
         };
-        futures::stream::once(batches).flatten()
-    }
-
-    /// Sends the batches until they end, one fails, or nobody listens.
-    fn feed(mut self, out: &mpsc::Sender<Imported<RecordBatch>>) {
-        loop {
-            let pulled = catch_unwind(AssertUnwindSafe(|| self.pull()));
-            let batch = pulled.unwrap_or_else(|panic| {
-                Some(Err(Error::internal(format!("reading the data panicked: {}", panic_text(&*panic)))))
-            });
-            let Some(batch) = batch else { return };
-            let failed = batch.is_err();
-            if out.blocking_send(batch).is_err() || failed {
-                return;
-            }
+        let pulled = self.pull_reader(reader.bind(py));
+        if !matches!(pulled, Ok(Some(_))) {
+            self.source = Source::Ended;
         }
+        pulled
+    }
+
+    fn pull_reader(&self, reader: &Bound<'_, PyAny>) -> Result<Option<RecordBatch>> {
+        let py = reader.py();
+        let batch = match reader.call_method0(intern!(py, "read_next_batch")) {
+            Ok(batch) => batch,
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => return Ok(None),
+            Err(error) => return Err(raised(py, error)),
+        };
+        let pair = batch.call_method0(intern!(py, "__arrow_c_array__"))?;
+        let (schema, array) = schema_and_array(&pair)?;
+        let (announced, loans) = (&self.schema, &self.loans);
+        let batch = py.detach(|| {
+            check_announced(&schema, announced)?;
+            import_batch(array, announced, loans)
+        });
+        Ok(Some(batch?))
     }
 }
 
-impl Iterator for ImportedStream {
-    type Item = std::result::Result<RecordBatch, ArrowError>;
+/// What a producer written in Python raised: deltic's own errors and what is no `Exception` (Ctrl-C) as they are, others as
+/// the cause of deltic's.
+fn raised(py: Python<'_>, error: PyErr) -> Failure {
+    let is_own = || -> PyResult<bool> {
+        let class = py.import(intern!(py, "deltic.errors"))?.getattr(intern!(py, "DelticError"))?;
+        error.value(py).is_instance(&class)
+    };
+    if !error.is_instance_of::<PyException>(py) || is_own().unwrap_or(false) {
+        return Failure::Python(error);
+    }
+    let told = to_py(Error::invalid(format!("the data could not be read: {error}")));
+    told.set_cause(py, Some(error));
+    Failure::Python(told)
+}
 
-    /// [`ImportedStream::pull`]; the error is an [`ArrowError::ExternalError`] with deltic's inside.
-    fn next(&mut self) -> Option<Self::Item> {
-        self.pull().map(|batch| batch.map_err(|error| ArrowError::ExternalError(Box::new(error))))
+/// Refuses a batch whose memory is not laid out as that of the announced types.
+fn check_announced(schema: &SchemaRef, announced: &SchemaRef) -> Imported<()> {
+    if schema.fields() == announced.fields() {
+        return Ok(());
+    }
+    let (found, wanted) = (schema.fields(), announced.fields());
+    if found.len() != wanted.len() {
+        let text = format!("a batch has {} columns, but its reader announced {}", found.len(), wanted.len());
+        return Err(Error::invalid(text));
+    }
+    match found.iter().zip(wanted).find(|(found, wanted)| !is_laid_out_as(found.data_type(), wanted.data_type())) {
+        None => Ok(()),
+        Some((found, wanted)) => Err(Error::invalid(format!(
+            "the column `{}` of a batch has the type {}, but its reader announced {}",
+            wanted.name(),
+            found.data_type(),
+            wanted.data_type()
+        ))),
     }
 }
 
-impl RecordBatchReader for ImportedStream {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+/// Whether types differ in names, metadata and what may be null at most.
+fn is_laid_out_as(found: &DataType, wanted: &DataType) -> bool {
+    use DataType::{Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, RunEndEncoded, Struct};
+    let same = |a: &Field, b: &Field| is_laid_out_as(a.data_type(), b.data_type());
+    match (found, wanted) {
+        (List(a), List(b)) | (LargeList(a), LargeList(b)) => same(a, b),
+        (ListView(a), ListView(b)) | (LargeListView(a), LargeListView(b)) => same(a, b),
+        (FixedSizeList(a, n), FixedSizeList(b, m)) => n == m && same(a, b),
+        (Map(a, _), Map(b, _)) => same(a, b),
+        (Struct(a), Struct(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Dictionary(a, b), Dictionary(c, d)) => a == c && is_laid_out_as(b, d),
+        (RunEndEncoded(a, b), RunEndEncoded(c, d)) => same(a, c) && same(b, d),
+        _ => found == wanted,
     }
 }
 
-fn pull_foreign(stream: &mut FFI_ArrowArrayStream, schema: &SchemaRef) -> Imported<Option<RecordBatch>> {
+fn pull_foreign(stream: &mut FFI_ArrowArrayStream, schema: &SchemaRef, loans: &Loans) -> Imported<Option<RecordBatch>> {
     let get_next = stream.get_next().ok_or_else(|| incomplete("get_next"))?;
     let mut array = FFI_ArrowArray::empty();
     // SAFETY: the callback is called with the live stream it was read from, exclusively borrowed, and writes one array.
     let code = unsafe { get_next(&raw mut *stream, &raw mut array) };
     match code {
         0 if array.is_released() => Ok(None),
-        0 => import_batch(array, schema).map(Some),
+        0 => import_batch(array, schema, loans).map(Some),
         code => Err(producer_error(stream, code)),
     }
 }
@@ -245,23 +264,12 @@ fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
     Error::invalid(format!("the data could not be read: {text}"))
 }
 
-fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef) -> Imported<RecordBatch> {
-    let data_type = DataType::Struct(schema.fields().clone());
-    let batch = caught(|| {
-        // SAFETY: the producer vouches that the array has the type it announced. `validate` checks what can be checked
-        // without reading all of it, before any array is made from it.
-        let data = unsafe { from_ffi_and_data_type(array, data_type) }?;
-        data.validate()?;
-        let rows = StructArray::from(data);
-        if rows.null_count() > 0 {
-            let text = format!("{} rows are null as a whole, which a table cannot hold; drop them", rows.null_count());
-            return Err(ArrowError::InvalidArgumentError(text));
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        RecordBatch::try_new_with_options(Arc::clone(schema), rows.into_parts().1, &options)
-    })?;
-    check_text(&batch)?;
-    Ok(batch)
+fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef, loans: &Loans) -> Imported<RecordBatch> {
+    let (array, data_type) = (loans.lend(array), DataType::Struct(schema.fields().clone()));
+    // SAFETY: the producer vouches that the array has the type it announced. What can be checked is, before any array is
+    // made from it.
+    let data = caught(|| unsafe { from_ffi_and_data_type(array, data_type) })?;
+    checked_batch(&data, schema)
 }
 
 fn import_field(schema: &FFI_ArrowSchema) -> Imported<Field> {
@@ -294,7 +302,7 @@ fn to_schema(field: &Field) -> Imported<SchemaRef> {
     }
 }
 
-/// Arrow's import asserts what the interface promises; a broken promise is the caller's error, not a crash.
+/// Arrow's import of the C structs asserts what the interface promises; a broken promise is the caller's error, not a crash.
 fn caught<T>(import: impl FnOnce() -> std::result::Result<T, ArrowError>) -> Imported<T> {
     let invalid = |text: &dyn std::fmt::Display| Error::invalid(format!("the Arrow data is not valid: {text}"));
     match catch_unwind(AssertUnwindSafe(import)) {
@@ -349,10 +357,8 @@ fn type_text(object: &Bound<'_, PyAny>) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use arrow_array::{
-        ArrayRef, BinaryArray, DictionaryArray, Int8Array, ListArray, RecordBatchIterator, record_batch,
-    };
-    use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+    use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatchIterator, StructArray, record_batch};
+    use arrow_buffer::NullBuffer;
     use arrow_schema::Fields;
 
     use super::super::export::tests::{numbers, reader};
@@ -363,8 +369,8 @@ mod tests {
         let announced = Arc::new(Schema::new(announced));
         let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), announced);
         let mut stream = ImportedStream::from_ffi(FFI_ArrowArrayStream::new(Box::new(batches))).unwrap();
-        let refusal = stream.pull().unwrap().unwrap_err().to_string();
-        assert!(stream.pull().is_none(), "a failed stream is over");
+        let refusal = stream.pull_detached().unwrap().unwrap_err().to_string();
+        assert!(stream.pull_detached().is_none(), "a failed stream is over");
         refusal
     }
 
@@ -375,25 +381,18 @@ mod tests {
         let ours = reader(&numbers().schema(), batches.into_iter());
         let mut stream = ImportedStream::from_ffi(ours.into_ffi()).unwrap();
         assert_eq!(stream.schema(), &numbers().schema());
-        assert_eq!(stream.pull().unwrap().unwrap(), numbers());
-        assert_eq!(stream.pull().unwrap().unwrap(), numbers().slice(1, 2));
-        let error = stream.pull().unwrap().unwrap_err().to_string();
+        assert_eq!(stream.pull_detached().unwrap().unwrap(), numbers());
+        assert_eq!(stream.pull_detached().unwrap().unwrap(), numbers().slice(1, 2));
+        let error = stream.pull_detached().unwrap().unwrap_err().to_string();
         assert!(error.contains("CorruptTableError: torn \u{fffd} page [file a.parquet]"), "{error}");
-        assert!(stream.pull().is_none());
+        assert!(stream.pull_detached().is_none());
     }
 
     #[test]
     fn own_streams_keep_typed_errors() {
-        let kind = deltic_protocol::error::Kind::Storage { retryable: true };
-        let own = || {
-            let ours = reader(&numbers().schema(), [Err(Error::storage(true, "slow down"))].into_iter());
-            ImportedStream { schema: numbers().schema(), source: Source::Own(ours) }
-        };
-        let error = own().next().unwrap().unwrap_err();
-        assert_eq!(Error::from(error).kind(), &kind);
-        let runtime = crate::runtime::Runtime::start().unwrap();
-        let error = runtime.wait(own().into_stream(false).next()).unwrap().unwrap_err();
-        assert_eq!(error.kind(), &kind);
+        let ours = reader(&numbers().schema(), [Err(Error::storage(true, "slow down"))].into_iter());
+        let error = ImportedStream::of(numbers().schema(), Source::Own(ours)).pull_detached().unwrap().unwrap_err();
+        assert_eq!(error.kind(), &deltic_protocol::error::Kind::Storage { retryable: true });
     }
 
     #[test]
@@ -404,7 +403,25 @@ mod tests {
         let other_layout = refusal([field("id", DataType::Utf8)].into(), vec![numbers()]);
         assert!(other_layout.contains("not valid"), "{other_layout}");
         let not_null = refusal([Arc::new(Field::new("id", DataType::Int64, false))].into(), vec![numbers()]);
-        assert!(not_null.contains("non-nullable"), "{not_null}");
+        assert!(not_null.contains("`id`") && not_null.contains("row 1"), "{not_null}");
+        let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![&b"caf\xe9"[..]]));
+        let bytes = RecordBatch::try_from_iter([("s", bytes)]).unwrap();
+        let not_utf8 = refusal([field("s", DataType::Utf8)].into(), vec![bytes]);
+        assert!(not_utf8.contains("`s`") && not_utf8.contains("not UTF-8"), "{not_utf8}");
+    }
+
+    #[test]
+    fn memory_is_counted_until_it_is_given_back() {
+        let loans = Loans::default();
+        let rows = || StructArray::from(record_batch!(("id", Int64, [1, 2])).unwrap());
+        let array = FFI_ArrowArray::new(&rows().to_data());
+        let batch = import_batch(array, &Arc::new(Schema::new(rows().fields().clone())), &loans).unwrap();
+        assert!(loans.is_out());
+        let column = batch.column(0).slice(1, 1);
+        drop(batch);
+        assert!(loans.is_out(), "a column is left");
+        drop(column);
+        assert!(!loans.is_out());
     }
 
     #[test]
@@ -412,65 +429,9 @@ mod tests {
         let rows = StructArray::from(record_batch!(("id", Int64, [1, 2])).unwrap());
         let (fields, columns, _) = rows.into_parts();
         let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
-        let refused = import_batch(FFI_ArrowArray::new(&rows.to_data()), &Arc::new(Schema::new(fields)));
+        let array = FFI_ArrowArray::new(&rows.to_data());
+        let refused = import_batch(array, &Arc::new(Schema::new(fields)), &Loans::default());
         assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
-    }
-
-    /// A column of type `text` that is made of `binary`, which has the same layout, whatever its bytes are.
-    fn imported(text: &DataType, binary: &ArrayRef) -> Imported<RecordBatch> {
-        let rows =
-            StructArray::from(vec![(Arc::new(Field::new("t", binary.data_type().clone(), true)), binary.clone())]);
-        let announced = Schema::new(vec![Field::new("t", text.clone(), true)]);
-        import_batch(FFI_ArrowArray::new(&rows.to_data()), &Arc::new(announced))
-    }
-
-    #[test]
-    fn text_that_is_no_utf8_is_refused_by_its_column() {
-        use DataType::{Binary, BinaryView, Dictionary, Int8, LargeBinary, LargeUtf8, Utf8, Utf8View};
-        let check = |text: DataType, binary: &ArrayRef, refused: Option<&str>| {
-            let outcome = imported(&text, binary);
-            let Some(path) = refused else { return assert_eq!(outcome.unwrap().num_rows(), binary.len(), "{text}") };
-            let error = outcome.unwrap_err();
-            assert_eq!(error.kind(), &deltic_protocol::error::Kind::Invalid, "{text}: {error}");
-            assert!(error.message().starts_with(&format!("the column `{path}` is text")), "{text}: {error}");
-        };
-        let bytes = |values: &[Option<&[u8]>]| -> ArrayRef { Arc::new(BinaryArray::from_iter(values.iter().copied())) };
-        let long = "ein Café, länger als die Ansicht";
-        let good = bytes(&[Some(b"a"), None, Some("é".as_bytes()), Some(long.as_bytes()), Some(b"")]);
-        let bad = bytes(&[Some(b"a"), Some(b"caf\xe9 noir, served with a madeleine")]);
-        let short = bytes(&[Some(b"caf\xe9")]);
-        // Each value is half a character, and both together are one.
-        let halves = bytes(&[Some(b"\xc3"), Some(b"\xa9")]);
-        for (binary, text) in [(Binary, Utf8), (LargeBinary, LargeUtf8), (BinaryView, Utf8View)] {
-            let cast = |array: &ArrayRef| arrow_cast::cast(array, &binary).unwrap();
-            check(text.clone(), &cast(&good), None);
-            for wrong in [&bad, &short, &halves] {
-                check(text.clone(), &cast(wrong), Some("t"));
-            }
-            // Of a larger array only the slice counts, and nothing that lies under a null.
-            check(text.clone(), &cast(&bad).slice(0, 1), None);
-            let (lengths, values) = (OffsetBuffer::from_lengths([1, 1, 2]), Buffer::from(&b"a\xe9\xc3\xa9"[..]));
-            let hidden = BinaryArray::new(lengths, values, Some(NullBuffer::from(vec![true, false, true])));
-            check(text, &cast(&(Arc::new(hidden) as ArrayRef)), None);
-        }
-        let keyed =
-            |array: &ArrayRef| -> ArrayRef { Arc::new(DictionaryArray::new(Int8Array::from(vec![0]), array.clone())) };
-        let text = Dictionary(Box::new(Int8), Box::new(Utf8));
-        check(text.clone(), &keyed(&good), None);
-        check(text, &keyed(&bad), Some("t"));
-        let within = |array: &ArrayRef| -> ArrayRef {
-            let item = Arc::new(Field::new("item", Binary, true));
-            let list = ListArray::new(item, OffsetBuffer::from_lengths([1, array.len() - 1]), array.clone(), None);
-            Arc::new(StructArray::from(vec![(
-                Arc::new(Field::new("l", list.data_type().clone(), true)),
-                Arc::new(list) as ArrayRef,
-            )]))
-        };
-        let list = DataType::List(Arc::new(Field::new("item", Utf8, true)));
-        let text = DataType::Struct([Arc::new(Field::new("l", list, true))].into());
-        check(text.clone(), &within(&good), None);
-        check(text.clone(), &within(&bad), Some("t.l.element"));
-        check(text, &within(&bad).slice(0, 1), None);
     }
 
     #[test]
@@ -481,65 +442,14 @@ mod tests {
     }
 
     #[test]
-    fn blocking_streams_feed_asynchronous_code() {
-        let runtime = crate::runtime::Runtime::start().unwrap();
-        for in_memory in [false, true] {
-            let failed = Err(ArrowError::ComputeError("torn page".to_owned()));
-            let batches = [Ok(numbers()), Ok(numbers()), failed].into_iter();
-            let foreign = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, numbers().schema())));
-            let stream = ImportedStream::from_ffi(foreign).unwrap().into_stream(in_memory);
-            let batches = runtime.wait(stream.collect::<Vec<_>>());
-            assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
-        }
-    }
-
-    /// A foreign stream whose every batch waits for a blocking thread of `runtime`, as a read of deltic's does.
-    fn reading_stream(runtime: &crate::runtime::Runtime) -> ImportedStream {
-        let runtime = runtime.clone();
-        let batches = (0..3).map(move |_| {
-            let read = runtime.handle().spawn_blocking(numbers);
-            runtime.wait(read).map_err(|e| ArrowError::ComputeError(e.to_string()))
-        });
-        let batches = RecordBatchIterator::new(batches, numbers().schema());
-        ImportedStream::from_ffi(FFI_ArrowArrayStream::new(Box::new(batches))).unwrap()
-    }
-
-    #[test]
-    fn many_streams_that_read_themselves_do_not_wait_for_one_another() {
-        let runtime = crate::runtime::Runtime::start().unwrap();
-        // Dropped, a runtime whose threads wait for each other would wait for them in turn.
-        std::mem::forget(runtime.clone());
-        let streams = (0..200).map(|_| reading_stream(&runtime).into_stream(false).count());
-        let counted = futures::future::join_all(streams);
-        let limit = std::time::Duration::from_secs(60);
-        let counted = runtime.wait(async { tokio::time::timeout(limit, counted).await });
-        assert_eq!(counted.unwrap(), [3; 200]);
-    }
-
-    #[test]
-    fn a_stream_that_nobody_polls_or_that_is_dropped_pulls_no_more() {
-        let runtime = crate::runtime::Runtime::start().unwrap();
-        let pulled = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let (counter, alive) = (Arc::clone(&pulled), Arc::new(()));
-        let held = Arc::clone(&alive);
-        let batches = std::iter::repeat_with(move || {
-            let _ = &held;
-            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Ok(numbers())
-        });
-        let batches = RecordBatchIterator::new(batches, numbers().schema());
-        let foreign = FFI_ArrowArrayStream::new(Box::new(batches));
-        let mut stream = ImportedStream::from_ffi(foreign).unwrap().into_stream(false);
-        assert_eq!(pulled.load(std::sync::atomic::Ordering::Relaxed), 0);
-        assert!(runtime.wait(stream.next()).unwrap().is_ok());
-        drop(stream);
-        for _ in 0..1000 {
-            if Arc::strong_count(&alive) == 1 {
-                break;
-            }
-            thread::sleep(std::time::Duration::from_millis(10));
-        }
-        assert_eq!(Arc::strong_count(&alive), 1, "the thread of the dropped stream goes on");
-        assert!(pulled.load(std::sync::atomic::Ordering::Relaxed) <= 2 + BATCHES_AHEAD);
+    fn batches_are_laid_out_as_announced() {
+        let list = |name: &str, data_type: DataType, nullable: bool| {
+            DataType::List(Arc::new(Field::new(name, data_type, nullable)))
+        };
+        assert!(is_laid_out_as(&list("item", DataType::Int32, true), &list("element", DataType::Int32, false)));
+        assert!(!is_laid_out_as(&list("item", DataType::Int32, true), &list("item", DataType::Int64, true)));
+        let schema = |data_type| Arc::new(Schema::new(vec![Field::new("x", data_type, true)]));
+        let refused = check_announced(&schema(DataType::Int32), &schema(DataType::Int64)).unwrap_err().to_string();
+        assert!(refused.contains("the column `x` of a batch has the type Int32, but its reader announced Int64"));
     }
 }

@@ -1,0 +1,136 @@
+"""What deltic tells Python's `logging`, under the name `deltic`."""
+
+import logging
+import os
+import subprocess
+import textwrap
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import deltic
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    assert {record.name for record in caplog.records} <= {"deltic"}
+    return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+
+
+def test_commits_and_plans_are_logged(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    deltic.write(uri, ROWS)
+    deltic.write(uri, pa.table({"id": [100]}))
+    with deltic.Table(uri).transaction() as tx:
+        tx.append(ROWS)
+    deltic.Table(uri).scan(filter="id > 50").to_arrow()
+    assert told(caplog) == [
+        f"INFO committed version 0 of {uri} (attempts: 1, files added: 1)",
+        f"INFO committed version 1 of {uri} (attempts: 1, files added: 1)",
+        f"INFO committed version 2 of {uri} (attempts: 1, files added: 1)",
+        f"DEBUG a scan of version 2 of {uri} keeps 1 of 3 files",
+    ]
+
+
+def test_lost_attempts_and_conflicts_are_logged(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    deltic.write(uri, ROWS)
+    table = deltic.Table(uri)
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    with table.transaction() as tx:
+        tx.append(ROWS)
+        deltic.write(uri, ROWS)
+    assert "DEBUG attempt 1: others have version 1, 2 is tried next" in told(caplog)
+    assert f"INFO committed version 2 of {uri} (attempts: 2, files added: 1)" in told(caplog)
+    caplog.clear()
+
+    def lose() -> None:
+        with table.transaction() as tx:
+            tx.remove("id < 100")
+            with deltic.Table(uri).transaction() as other:
+                other.remove("id < 100")
+
+    with pytest.raises(deltic.CommitConflictError):
+        lose()
+    assert any(line.startswith("INFO nothing was committed, Concurrent") for line in told(caplog)), told(caplog)
+
+
+def test_what_is_below_the_level_is_not_told(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="deltic")
+    deltic.write(uri, ROWS)
+    deltic.Table(uri).scan().to_arrow()
+    assert [line.split()[0] for line in told(caplog)] == ["INFO"]
+    caplog.clear()
+    caplog.set_level(logging.WARNING, logger="deltic")
+    deltic.write(uri, ROWS)
+    assert told(caplog) == []
+
+
+def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("deltic").setLevel(logging.DEBUG)
+    options = {
+        "aws_endpoint": "http://user:sesame@127.0.0.1:1",
+        "aws_allow_http": "true",
+        "aws_region": "here",
+        "aws_access_key_id": "sesame",
+        "aws_secret_access_key": "sesame",
+        "aws_session_token": "sesame",
+    }
+    with pytest.raises(deltic.DelticError):
+        deltic.write("s3://bucket/t", ROWS, storage_options=options)
+    deltic.write(tmp_path / "t", ROWS, user_metadata="sesame")
+    assert told(caplog)
+    assert "sesame" not in caplog.text
+
+
+def test_threads_and_handlers_that_use_deltic_do_not_wait_for_one_another(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    deltic.write(uri, ROWS)
+    seen: list[int] = []
+
+    class Looks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "committed" in record.getMessage():
+                seen.append(deltic.Table(uri).snapshot().version)
+
+    handler = Looks()
+    logging.getLogger("deltic").addHandler(handler)
+    try:
+        threads = [threading.Thread(target=deltic.write, args=(uri, ROWS)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        logging.getLogger("deltic").removeHandler(handler)
+    assert sum("committed" in line for line in told(caplog)) == 9
+    assert len(seen) == 8
+
+
+def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, python: str) -> None:
+    script = """
+        import logging, os, sys
+        import deltic, pyarrow as pa
+        logging.basicConfig(level=logging.DEBUG, format="%(process)d %(name)s %(message)s", stream=sys.stdout)
+        deltic.write(sys.argv[1], pa.table({"id": [1]}))
+        if (child := os.fork()) == 0:
+            deltic.write(sys.argv[1], pa.table({"id": [2]}))
+            sys.stdout.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    uri = str(tmp_path / "t")
+    ended = subprocess.run(
+        [python, "-c", textwrap.dedent(script), uri], capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = [line.split(" ", 1) for line in ended.stdout.splitlines()]
+    assert sorted(line for _, line in lines if "committed" in line) == [
+        f"deltic committed version {version} of {uri} (attempts: 1, files added: 1)" for version in range(2)
+    ]
+    assert len({process for process, _ in lines}) == 2
+    assert str(os.getpid()) not in {process for process, _ in lines}
