@@ -571,7 +571,7 @@ def test_text_that_is_no_utf8_is_refused(uri: str, kind: pa.DataType) -> None:
     text = pa.array([b"caf\xe9 noir"]).cast(pa.string(), safe=False)
     data = pa.table({"n": [1], "t": text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)})
     for partition_by in (None, ["t"]):
-        with pytest.raises(deltic.InvalidInputError, match=r"column `t` is not valid: it holds strings, but .* not UTF-8"):
+        with pytest.raises(deltic.InvalidInputError, match=r"column `t` is not valid: .* not UTF-8"):
             deltic.write(uri, data, partition_by=partition_by)
     assert not deltic.Table(uri).exists()
     nested = pa.table({"n": [1], "l": pa.ListArray.from_arrays([0, 1], text)})
