@@ -442,7 +442,6 @@ mod properties {
     use std::collections::{BTreeMap, BTreeSet};
 
     use deltic_protocol::action::{Metadata, Protocol, Sidecar, Txn};
-    use deltic_protocol::error::Kind;
     use deltic_protocol::log::crc::VersionChecksum;
     use deltic_protocol::log::hint::{LastCheckpoint, UuidCheckpointHint};
     use deltic_protocol::log::segment::{checkpoints as checkpoints_of, incomplete_checkpoints, readable_commits};

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions, StringArray,
     StructArray, UInt64Array, new_null_array,
