@@ -176,3 +176,60 @@ def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
     deltic.write(uri, pa.table({"carrier": ["UA", "B6"], "distance": [2475, 733]}))
     result = doctest.testmod(module, extraglobs={"spark": spark, "uri": uri, "deltic": deltic})
     assert result.failed == 0
+
+
+OLD = """values (1, date'0001-01-01', timestamp'0001-01-01 00:00:00'),
+(2, date'1000-03-01', timestamp'1000-02-28 23:59:59'), (3, date'1582-10-04', timestamp'1582-10-04 12:00:00.123456'),
+(4, date'1582-10-15', timestamp'1582-10-15 00:00:00'),
+(5, date'1883-11-18', timestamp'1883-11-18 12:00:00'), (6, date'1899-12-31', timestamp'1899-12-31 23:59:59'),
+(7, date'1900-01-01', timestamp'1900-01-02 00:00:00'), (8, date'2024-01-01', timestamp'2024-01-01 00:00:00'),
+(9, date'-0044-03-15', timestamp'-0044-03-15 12:00:00'), (10, null, null) as t(id, d, at)"""
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP_MICROS", "TIMESTAMP_MILLIS", "INT96"])
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Europe/Paris", "Asia/Kolkata", "Etc/GMT+5"])
+def test_files_of_the_hybrid_calendar_are_read_as_spark_reads_them(
+    spark: SparkSession, tmp_path: Path, kind: str, zone: str
+) -> None:
+    """Spark writes the Parquet files in legacy mode, as it did before 3.0."""
+    settings = {
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.outputTimestampType": kind,
+        "spark.sql.session.timeZone": zone,
+    }
+    before = {key: spark.conf.get(key) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        frame = spark.sql(f"select id, d, at, array(d) as ds from {OLD}").coalesce(1)
+        frame.write.parquet(str(tmp_path / "files"))
+        [file] = (tmp_path / "files").glob("*.parquet")
+        columns = ["id", "unix_date(d)", "unix_micros(at)", "unix_date(ds[0])"]
+        read = spark.read.parquet(str(tmp_path / "files")).selectExpr(*columns)
+        expected = sorted(map(tuple, read.collect()))
+    finally:
+        for key, value in before.items():
+            assert value is not None
+            spark.conf.set(key, value)
+    uri = str(tmp_path / "table")
+    schema = pa.schema(
+        {"id": pa.int32(), "d": pa.date32(), "at": pa.timestamp("us", "UTC"), "ds": pa.list_(pa.date32())}
+    )
+    deltic.create(uri, schema)
+    (Path(uri) / "f.parquet").write_bytes(file.read_bytes())
+    add = {"path": "f.parquet", "partitionValues": {}, "size": file.stat().st_size, "modificationTime": 1}
+    log = Path(uri) / "_delta_log" / f"{1:020}.json"
+    log.write_text(json.dumps({"add": {**add, "dataChange": True}}))
+    table = deltic.Table(uri).scan().to_arrow().sort_by("id")
+    days = table["ds"].combine_chunks().flatten().cast(pa.int32()).to_pylist()
+    found = zip(
+        table["id"].to_pylist(),
+        table["d"].cast(pa.int32()).to_pylist(),
+        table["at"].cast(pa.int64()).to_pylist(),
+        days,
+        strict=True,
+    )
+    assert list(found) == expected
+    for row, day in ((2, "1000-03-01"), (3, "1582-10-04"), (4, "1582-10-15"), (8, "2024-01-01")):
+        assert deltic.Table(uri).scan(columns=["id"], filter=f"d = DATE '{day}'").to_arrow()["id"].to_pylist() == [row]

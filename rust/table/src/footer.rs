@@ -8,6 +8,7 @@
 //! of which little is needed for [`mod@narrow`].
 //! Proved by `read::hostile_footers_are_corrupt` and the tests below.
 
+pub(crate) mod calendar;
 pub mod narrow;
 pub(crate) mod packed;
 pub mod pages;

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use deltic_protocol::error::Kind;
+use deltic_protocol::log::name::checkpoint_name;
 use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
@@ -18,7 +19,7 @@ use arrow_schema::DataType;
 
 use super::sample::{
     Sample, add as bare, add_with, live, metadata, parquet, parquet_with_required_vectors, parquet_with_stats,
-    protocol, remove, small_parquet, vector,
+    parquet_with_typed_dates, protocol, remove, small_parquet, vector,
 };
 
 const PREDICATES: [&str; 16] = [
@@ -397,6 +398,43 @@ async fn what_is_longer_than_a_piece_is_read_like_all_else() {
             let read = sample.storage.counts().since(&before);
             // What lies between two columns is read with them, and some columns again for the files that are kept.
             assert!(read.gets == gets && read.bytes_read < size + (128 << 10), "{read:?} of {size} bytes");
+        }
+    }
+}
+
+/// A checkpoint that Spark wrote by the hybrid calendar. Its strings are in the proleptic one, as in all tables.
+#[tokio::test]
+async fn typed_columns_of_the_hybrid_calendar_are_not_used() {
+    const PROLEPTIC: i64 = -171_605; // 1500-03-01
+    const KEYS: [(&str, &str); 2] = [("org.apache.spark.version", "4.0.1"), ("org.apache.spark.legacyDateTime", "")];
+    for (days, keys) in [(PROLEPTIC, &KEYS[..1]), (PROLEPTIC + 10, &KEYS[..])] {
+        for with_strings in [true, false] {
+            let sample = Sample::new();
+            let stats = json!({"numRecords": 1, "minValues": {"d": "1500-03-01"}, "maxValues": {"d": "1500-03-01"},
+                "nullCount": {"d": 0}});
+            let typed =
+                json!({"numRecords": 1, "minValues": {"d": days}, "maxValues": {"d": days}, "nullCount": {"d": 0}});
+            let mut add = add_with(
+                "f",
+                json!({"partitionValues": {"p": "1500-03-01"}, "stats_parsed": typed,
+                "partitionValues_parsed": {"p": days}}),
+            );
+            if with_strings {
+                add["add"]["stats"] = stats.to_string().into();
+            }
+            let actions = [protocol(1, 2), metadata(&[("p", "date"), ("d", "date")], &["p"], json!({})), add];
+            sample.commit(0, &actions);
+            sample.put(&checkpoint_name(0), parquet_with_typed_dates(&actions, keys));
+            let kept = async |filter: &str| {
+                ScanPlan::new(&sample.open().await.unwrap(), None, Some(filter)).await.unwrap().files_kept
+            };
+            for column in ["p", "d"] {
+                assert_eq!(kept(&format!("{column} = DATE '1500-03-01'")).await, 1, "{column} {keys:?}");
+            }
+            assert_eq!(kept("p = DATE '1500-03-11'").await, 0, "{keys:?}");
+            // Unknown where only the typed bounds would tell.
+            let is_unknown = keys.len() > 1 && !with_strings;
+            assert_eq!(kept("d = DATE '1500-03-11'").await, u64::from(is_unknown), "{keys:?}");
         }
     }
 }

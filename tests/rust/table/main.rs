@@ -13,6 +13,7 @@ mod file_table;
 mod history;
 mod incoming;
 mod job;
+mod nested;
 mod pages;
 mod plan;
 mod read;

@@ -29,6 +29,7 @@ use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+mod calendars;
 mod geospatial;
 mod long_values;
 mod row_tracking;
@@ -214,6 +215,14 @@ fn columns_come_in_the_order_asked_for_and_missing_ones_are_null() {
     lake.check(&["a", "b", "c"], None, &["1|x|null", "2|y|null", "3|null|30"]);
     lake.check(&["c", "a"], None, &["null|1", "null|2", "30|3"]);
     lake.check(&["v", "b"], None, &["null|x", "null|y", "null|null"]);
+}
+
+#[test]
+fn a_column_that_may_be_either_of_two_is_none_of_them() {
+    let mut lake = Lake::new(&[("ab", "integer"), ("Ab", "integer")]);
+    lake.file(vec![("Ab", ints([1])), ("aB", ints([2]))]);
+    lake.check(&["Ab"], None, &["1"]);
+    lake.check_corrupt(&["ab"], &["`Ab`", "`aB`", "`ab`"]);
 }
 
 #[test]

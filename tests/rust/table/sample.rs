@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{
-    ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-    StructArray, new_null_array,
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch,
+    StringArray, StructArray, new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -18,6 +18,7 @@ use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::{Counts, Storage};
 use futures::TryStreamExt;
 use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
@@ -247,6 +248,21 @@ pub(crate) fn parquet_with_stats(actions: &[Value], columns: &[(&'static str, Da
     parquet_of(actions, checkpoint_columns(Some(stats)))
 }
 
+/// With typed values of the partition column `p` and typed bounds of the column `d`, which are days since 1970 in the
+/// actions' `partitionValues_parsed` and `stats_parsed`; the footer has these keys.
+pub(crate) fn parquet_with_typed_dates(actions: &[Value], keys: &[(&str, &str)]) -> Vec<u8> {
+    let date = || structure(vec![("d", DataType::Date32)]);
+    let counts = structure(vec![("d", DataType::Int64)]);
+    let stats =
+        vec![("numRecords", DataType::Int64), ("minValues", date()), ("maxValues", date()), ("nullCount", counts)];
+    let mut columns = checkpoint_columns(Some(structure(stats)));
+    let (_, DataType::Struct(add)) = columns.iter_mut().find(|(name, _)| *name == "add").unwrap() else { panic!() };
+    let typed = Field::new("partitionValues_parsed", structure(vec![("p", DataType::Date32)]), true);
+    *add = add.iter().cloned().chain([Arc::new(typed)]).collect();
+    let keys = keys.iter().map(|(key, value)| KeyValue::new((*key).to_owned(), (*value).to_owned())).collect();
+    encoded(actions, &columns, WriterProperties::builder().set_key_value_metadata(Some(keys)).build())
+}
+
 /// Only file actions, as in a sidecar.
 pub(crate) fn sidecar(actions: &[Value]) -> Vec<u8> {
     let mut columns = checkpoint_columns(None);
@@ -337,6 +353,10 @@ fn column(data_type: &DataType, values: &[Option<&Value>]) -> ArrayRef {
         DataType::Utf8 => Arc::new(values.iter().map(|v| v.map(text)).collect::<StringArray>()),
         DataType::Boolean => Arc::new(values.iter().map(|v| v.map(|v| v.as_bool().unwrap())).collect::<BooleanArray>()),
         DataType::Int64 => Arc::new(values.iter().map(|v| v.map(|v| v.as_i64().unwrap())).collect::<Int64Array>()),
+        DataType::Date32 => {
+            let days = |v: &Value| i32::try_from(v.as_i64().unwrap()).unwrap();
+            Arc::new(values.iter().map(|v| v.map(days)).collect::<Date32Array>())
+        }
         DataType::Int32 => {
             let narrow = |v: &Value| i32::try_from(v.as_i64().unwrap()).unwrap();
             Arc::new(values.iter().map(|v| v.map(narrow)).collect::<Int32Array>())

@@ -24,7 +24,7 @@ use super::encode::CREATED_BY;
 use super::leaf::lengths::{self, TextLeaf};
 use super::leaf::{self, Chunk, Stop};
 use super::memory::Pool;
-use super::read::may_hold;
+use super::read::{leaf_names, may_hold};
 use super::rows::PartRows;
 use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
@@ -183,8 +183,7 @@ impl Part {
         // What writers still put into INT96 are instants.
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let views = with_views(&metadata).map_err(parquet)?;
-        let leaves = metadata.metadata().file_metadata().schema_descr().columns().iter();
-        let leaves: Vec<Vec<String>> = leaves.map(|c| c.path().parts().to_vec()).collect();
+        let leaves = leaf_names(metadata.metadata().file_metadata());
         let ordered = leaves.iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
         let (storage, gone) = (storage.clone(), Gone::default());
         Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, gone })

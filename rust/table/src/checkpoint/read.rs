@@ -23,10 +23,12 @@ use deltic_protocol::action::rows::StateActions;
 use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{FileMetaData, RowGroupMetaData};
+use parquet::schema::types::ColumnDescPtr;
 
 use super::part::{CONCURRENT_FOOTERS, Footer, Part};
 use crate::error::{Error, Gone, Result};
+use crate::footer::calendar::Calendars;
 use crate::once::Once;
 use crate::storage::{Storage, decode_path};
 
@@ -324,7 +326,7 @@ async fn state_actions(parts: &[(Arc<Part>, bool)]) -> Result<StateActions> {
 #[derive(Debug, Clone)]
 pub(crate) struct Projection {
     members: Vec<&'static str>,
-    typed: Vec<Vec<String>>,
+    typed: HashSet<Vec<String>>,
     num_records: bool,
     text: bool,
     all_typed: bool,
@@ -337,7 +339,7 @@ impl AddColumns {
         let typed = wants_stats && typed_stats_serve(part, &self.stats);
         Projection {
             members: self.members.clone(),
-            typed: if typed { self.stats.clone() } else { Vec::new() },
+            typed: if typed { self.stats.iter().cloned().collect() } else { HashSet::new() },
             num_records: typed,
             text: self.stats_text || (wants_stats && !typed),
             all_typed: self.stats_typed,
@@ -359,8 +361,7 @@ impl Projection {
             "stats_parsed" => match rest.split_first() {
                 Some((bound, [])) => self.num_records && bound == "numRecords",
                 Some((bound, leaf)) => {
-                    matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount")
-                        && self.typed.iter().any(|wanted| wanted == leaf)
+                    matches!(bound.as_str(), "minValues" | "maxValues" | "nullCount") && self.typed.contains(leaf)
                 }
                 None => false,
             },
@@ -369,11 +370,38 @@ impl Projection {
     }
 }
 
+/// The paths of a file's leaves. Typed values of `add` that a writer put into another calendar are not found by theirs,
+/// nor are other statistics of their columns: the strings beside them say the same in the table's.
+pub(crate) fn leaf_names(file: &FileMetaData) -> Vec<Vec<String>> {
+    let (calendars, leaves) = (Calendars::of(file), file.schema_descr().columns());
+    let bounded = |leaf: &ColumnDescPtr| match leaf.path().parts() {
+        [_, member, _, column @ ..] if member == "stats_parsed" && calendars.may_differ(leaf) => Some(column.to_vec()),
+        _ => None,
+    };
+    let differing: HashSet<Vec<String>> = leaves.iter().filter_map(bounded).collect();
+    let name = |leaf: &ColumnDescPtr| match leaf.path().parts() {
+        [root, member, rest @ ..]
+            if (member == "partitionValues_parsed" && calendars.may_differ(leaf))
+                || (member == "stats_parsed" && rest.get(1..).is_some_and(|column| differing.contains(column))) =>
+        {
+            vec![root.clone(), "in the hybrid calendar".to_owned()]
+        }
+        path => path.to_vec(),
+    };
+    leaves.iter().map(name).collect()
+}
+
+/// So many columns are looked for one by one.
+const FEW_COLUMNS: usize = 8;
+
 /// Typed statistics serve when they are filled and have every wanted column, or there is no text; else the text does.
 pub(crate) fn typed_stats_serve(part: &Part, leaves: &[Vec<String>]) -> bool {
+    // Of many columns each would look through all leaves.
+    let all: Option<HashSet<&[String]>> = (leaves.len() > FEW_COLUMNS).then(|| part.leaves().collect());
     let below = |bound: &str, leaf: &[String]| {
         let head = ["add", "stats_parsed", bound].map(str::to_owned);
-        part.has_leaf(&[head.as_slice(), leaf].concat())
+        let path = [head.as_slice(), leaf].concat();
+        all.as_ref().map_or_else(|| part.has_leaf(&path), |all| all.contains(path.as_slice()))
     };
     let count = ["add", "stats_parsed", "numRecords"].map(str::to_owned);
     let filled = part.has_leaf(&count) && !part.is_empty_leaf(&count);

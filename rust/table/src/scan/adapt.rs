@@ -17,7 +17,7 @@ use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, Int64Array, LargeListArray, ListArray, MapArray, RecordBatch,
     RecordBatchOptions, StructArray, new_null_array,
 };
-use arrow_buffer::OffsetBuffer;
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, SchemaRef};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
@@ -26,10 +26,11 @@ use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
-use super::cast::LeafCast;
+use super::cast::Conversion;
 use super::row_tracking::{Fresh, Tracked};
 use super::task::CHANGE_TYPE;
 use super::variant;
+use crate::footer::calendar::Calendars;
 
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;
@@ -48,6 +49,14 @@ impl Origin {
     pub(crate) fn needs_positions(&self) -> bool {
         self.tracked.values().any(|tracked| tracked.fresh.needs_positions())
     }
+}
+
+/// What the footer says of a file's columns.
+#[derive(Debug, Default)]
+pub(crate) struct FileSchema {
+    /// The columns, in the types that the decoder gives them.
+    pub(crate) fields: Fields,
+    pub(crate) calendars: Calendars,
 }
 
 /// How decoded batches of one file become batches of the requested columns.
@@ -73,7 +82,7 @@ enum Column {
 /// How an array becomes one of the table's type.
 #[derive(Debug)]
 enum Shape {
-    Leaf(LeafCast),
+    Leaf(Conversion),
     /// For each field of the table, where it stands among the decoded children.
     Struct(Vec<Option<(usize, Shape)>>),
     List(Box<Shape>),
@@ -96,20 +105,21 @@ pub(crate) struct Leaf {
     pub(crate) index: usize,
     /// Type in the file.
     pub(crate) file_type: ArrowType,
-    /// Conversion to the table's type.
-    pub(crate) cast: LeafCast,
+    /// How they become the table's type.
+    pub(crate) conversion: Conversion,
 }
 
 impl Adapter {
-    /// Finds `columns` of the table, whose Arrow form is `schema`, in a file with the fields `file`.
+    /// Finds `columns` of the table, whose Arrow form is `schema`, in a file with the columns `file`.
     pub(crate) fn new(
         columns: &StructType,
         schema: SchemaRef,
         mapping: ColumnMapping,
-        file: &Fields,
+        file: &FileSchema,
         origin: &Origin,
     ) -> Result<Self> {
-        if mapping == ColumnMapping::Id && !file.iter().any(|field| parquet_id(field).is_some()) && !file.is_empty() {
+        let has_ids = file.fields.is_empty() || file.fields.iter().any(|field| parquet_id(field).is_some());
+        if mapping == ColumnMapping::Id && !has_ids {
             return Err(Error::corrupt(
                 "the file has no field ids although the table finds columns by id; rewrite the file with ids",
             ));
@@ -126,8 +136,8 @@ impl Adapter {
             None if tracked(field).is_some() || origin.constants.contains_key(&field.name) => None,
             None => Some(Wanted { field, mapping }),
         });
-        let mut resolver = Resolver { mapping, leaves: Vec::new() };
-        let mut found = resolver.children(&wanted.collect::<Vec<_>>(), file, 0, "")?.into_iter();
+        let mut resolver = Resolver { mapping, calendars: &file.calendars, leaves: Vec::new() };
+        let mut found = resolver.children(&wanted.collect::<Vec<_>>(), &file.fields, 0, "")?.into_iter();
         let columns = columns.fields.iter().zip(&brought).map(|(field, brought)| {
             if let Some(tracked) = tracked(field) {
                 let stored = if brought.is_some() { found.next().flatten() } else { None };
@@ -172,11 +182,7 @@ impl Adapter {
         let stored = |position: usize, shape: &Shape, field: &FieldRef| -> Result<ArrayRef> {
             let array =
                 decoded.get(position).ok_or_else(|| Error::internal(format!("column {position} was not decoded")))?;
-            shape.apply(array, field.data_type()).map_err(|e| {
-                let name = table_type_name(field.data_type());
-                let message = format!("column `{}` holds what a {name} cannot; rewrite the file", field.name());
-                Error::corrupt(message).caused_by(e)
-            })
+            shape.apply(array, None, field.data_type()).map_err(|e| cannot_hold(field, e))
         };
         let build = |(column, field): (&Column, &FieldRef)| -> Result<ArrayRef> {
             match column {
@@ -209,6 +215,17 @@ impl Adapter {
     }
 }
 
+/// Values of a file are none of the column's, or cannot be told.
+fn cannot_hold(field: &Field, why: ArrowError) -> Error {
+    let (name, data_type) = (field.name(), table_type_name(field.data_type()));
+    if let ArrowError::ExternalError(why) = &why
+        && let Some(why) = why.downcast_ref::<Error>()
+    {
+        return Error::new(why.kind().clone(), format!("column `{name}`: {}", why.message()));
+    }
+    Error::corrupt(format!("column `{name}` holds what a {data_type} cannot; rewrite the file")).caused_by(why)
+}
+
 fn as_int64(array: &ArrayRef) -> Option<&Int64Array> {
     array.as_primitive_opt()
 }
@@ -218,9 +235,10 @@ pub(crate) fn find_leaf(
     columns: &StructType,
     path: &[String],
     mapping: ColumnMapping,
-    file: &Fields,
+    file: &FileSchema,
 ) -> Result<Option<Leaf>> {
-    let (mut columns, mut file, mut first_leaf) = (columns, file, 0);
+    let calendars = &file.calendars;
+    let (mut columns, mut file, mut first_leaf) = (columns, &file.fields, 0);
     let mut names = path.iter().peekable();
     while let Some(name) = names.next() {
         let Some(field) = columns.field(name) else { return Ok(None) };
@@ -229,8 +247,9 @@ pub(crate) fn find_leaf(
         let Some(found) = file.get(position) else { return Ok(None) };
         match (&field.data_type, found.data_type(), names.peek()) {
             (DataType::Primitive(primitive), file_type, None) => {
-                let cast = LeafCast::choose(file_type, primitive);
-                return Ok(cast.map(|cast| Leaf { index: first_leaf, file_type: file_type.clone(), cast }));
+                let conversion = Conversion::choose(file_type, primitive, first_leaf, calendars);
+                let leaf = |conversion| Leaf { index: first_leaf, file_type: file_type.clone(), conversion };
+                return Ok(conversion.map(leaf));
             }
             (DataType::Struct(inner), ArrowType::Struct(children), Some(_)) => (columns, file) = (inner, children),
             _ => return Ok(None),
@@ -260,7 +279,13 @@ impl Wanted<'_> {
         let mut like = file.iter().enumerate().filter(|(_, child)| child.name().to_lowercase() == lower);
         match (like.next(), like.next()) {
             (Some((position, _)), None) => return Ok(Some(position)),
-            (Some(_), Some(_)) => return Ok(None),
+            (Some((_, one)), Some((_, other))) => {
+                return Err(Error::corrupt(format!(
+                    "the file has the columns `{}` and `{}`, and either may be column `{name}`; rewrite the file",
+                    one.name(),
+                    other.name()
+                )));
+            }
             (None, _) => {}
         }
         // Null would be a guess: the writer may have followed the other rule.
@@ -279,12 +304,13 @@ impl Wanted<'_> {
     }
 }
 
-struct Resolver {
+struct Resolver<'a> {
     mapping: ColumnMapping,
+    calendars: &'a Calendars,
     leaves: Vec<usize>,
 }
 
-impl Resolver {
+impl Resolver<'_> {
     /// For each wanted field, its position among those children of the file that are decoded, and its shape.
     /// The first child's first leaf is number `first_leaf` of the file.
     fn children(
@@ -329,9 +355,9 @@ impl Resolver {
     fn shape(&mut self, table: &DataType, file: &Field, leaf: usize, path: &str) -> Result<Shape> {
         match (table, file.data_type()) {
             (DataType::Primitive(primitive), file) => {
-                let cast = LeafCast::choose(file, primitive).ok_or_else(|| mismatch(path, file, table))?;
+                let conversion = Conversion::choose(file, primitive, leaf, self.calendars);
                 self.leaves.push(leaf);
-                Ok(Shape::Leaf(cast))
+                conversion.map(Shape::Leaf).ok_or_else(|| mismatch(path, file, table))
             }
             (DataType::Foreign(foreign), _) => match &foreign.stored_as {
                 Some(stored) => {
@@ -345,7 +371,7 @@ impl Resolver {
             },
             (_, ArrowType::Null) => {
                 self.leaves.push(leaf);
-                Ok(Shape::Leaf(LeafCast::Null))
+                Ok(Shape::Leaf(Conversion::of_nulls()))
             }
             (DataType::Struct(fields), ArrowType::Struct(children)) => {
                 let mapping = self.mapping;
@@ -404,25 +430,28 @@ impl Resolver {
 }
 
 impl Shape {
-    fn apply(&self, array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
+    /// `array` in the type `target`. Where a struct around it is null, as `masked` says, it counts as null, whatever it
+    /// holds: what may not be null has no nulls of its own there, and what is inside it has some.
+    fn apply(&self, array: &ArrayRef, masked: Option<&NullBuffer>, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
         let wrong = || ArrowError::SchemaError(format!("{} was decoded where {target} is due", array.data_type()));
         match (self, target) {
-            (Self::Leaf(cast), target) => cast.apply(array, target),
+            (Self::Leaf(conversion), target) => conversion.apply(array, target),
             (Self::Struct(children), ArrowType::Struct(fields)) => {
                 let array = array.as_struct_opt().ok_or_else(wrong)?;
+                let nulls = NullBuffer::union(array.nulls(), masked);
                 let build = |(child, field): (&Option<(usize, Self)>, &FieldRef)| match child {
                     Some((position, shape)) => {
-                        shape.apply(array.columns().get(*position).ok_or_else(wrong)?, field.data_type())
+                        let column = array.columns().get(*position).ok_or_else(wrong)?;
+                        shape.apply(column, nulls.as_ref(), field.data_type())
                     }
                     None => Ok(new_null_array(field.data_type(), array.len())),
                 };
                 let columns = children.iter().zip(fields).map(build).collect::<Result<_, _>>()?;
-                let nulls = array.nulls().cloned();
                 Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, array.len())?))
             }
             (Self::List(shape), ArrowType::List(field)) => {
                 let (offsets, values, nulls) = list_parts(array).ok_or_else(wrong)??;
-                let values = shape.apply(&values, field.data_type())?;
+                let values = shape.apply(&values, None, field.data_type())?;
                 Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, nulls)?))
             }
             (Self::Map(key, value), ArrowType::Map(entries, sorted)) => {
@@ -430,20 +459,20 @@ impl Shape {
                 let [key_field, value_field] = fields.as_ref() else { return Err(wrong()) };
                 let array = array.as_map_opt().ok_or_else(wrong)?;
                 let columns = vec![
-                    key.apply(array.keys(), key_field.data_type())?,
-                    value.apply(array.values(), value_field.data_type())?,
+                    key.apply(array.keys(), None, key_field.data_type())?,
+                    value.apply(array.values(), None, value_field.data_type())?,
                 ];
                 let inner = StructArray::try_new(fields.clone(), columns, None)?;
                 let (offsets, nulls) = (array.offsets().clone(), array.nulls().cloned());
                 Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, inner, nulls, *sorted)?))
             }
-            (Self::Shredded, ArrowType::Struct(fields)) => variant::unshred(array, fields),
+            (Self::Shredded, ArrowType::Struct(fields)) => variant::unshred(array, masked, fields),
             (Self::Struct(_) | Self::List(_) | Self::Map(..) | Self::Shredded, _) => Err(wrong()),
         }
     }
 }
 
-type ListParts = (OffsetBuffer<i32>, ArrayRef, Option<arrow_buffer::NullBuffer>);
+type ListParts = (OffsetBuffer<i32>, ArrayRef, Option<NullBuffer>);
 
 /// Offsets, values and nulls of any kind of list; `None` if it is none.
 fn list_parts(array: &ArrayRef) -> Option<Result<ListParts, ArrowError>> {

@@ -1,8 +1,9 @@
 //! From the type a column has in a file to the type it has in the table.
 //!
-//! [`LeafCast::choose`] decides, from the two types alone, whether and how; [`LeafCast::apply`] does it. Allowed is
-//! what an older schema of the table may have written (type widening) and what other writers write for the same table
-//! type (units of timestamps, unannotated text). A value that does not fit is an error, never another value.
+//! [`LeafCast::choose`] decides, from the two types alone, whether and how; a [`Conversion`] does it, and rebases what
+//! the file has in the hybrid calendar. Allowed is what an older schema of the table may have written (type widening)
+//! and what other writers write for the same table type (units of timestamps, unannotated strings). A value that does
+//! not fit is an error, never another value.
 //!
 //! PROTOCOL.md: "Type Widening", "Primitive Types".
 
@@ -18,9 +19,47 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType as ArrowType, TimeUnit};
 use deltic_protocol::schema::PrimitiveType;
 
+use crate::footer::calendar::{Calendars, Hybrid};
+
+/// How the values of one leaf of a file become the table's.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    cast: LeafCast,
+    /// The calendar of the file's values, if it is not the table's.
+    calendar: Option<Arc<Hybrid>>,
+}
+
+impl Conversion {
+    /// How `file`, the type of leaf number `leaf`, becomes `table`; `None` if it must not.
+    pub(crate) fn choose(file: &ArrowType, table: &PrimitiveType, leaf: usize, calendars: &Calendars) -> Option<Self> {
+        let cast = LeafCast::choose(file, table)?;
+        Some(Self { cast, calendar: calendars.of_leaf(leaf, file, table) })
+    }
+
+    /// Of a column that holds nothing but nulls.
+    pub(crate) fn of_nulls() -> Self {
+        Self { cast: LeafCast::Null, calendar: None }
+    }
+
+    /// Whether smaller values stay smaller, so that bounds can be converted like values. The clocks of a time zone may
+    /// run backwards, so timestamps that are rebased do not.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.cast.keeps_order() && (self.calendar.is_none() || self.cast != LeafCast::Timestamp)
+    }
+
+    /// The values of `array` in the type `target`, the Arrow form of the table type given to [`Conversion::choose`].
+    pub(crate) fn apply(&self, array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
+        let Some(calendar) = &self.calendar else { return self.cast.apply(array, target) };
+        if let Some(days) = array.as_primitive_opt::<Date32Type>() {
+            return self.cast.apply(&(Arc::new(calendar.rebase_dates(days)?) as ArrayRef), target);
+        }
+        retag(calendar.rebase_timestamps(&to_micros(array)?)?, target)
+    }
+}
+
 /// How the values of one leaf column become the table's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LeafCast {
+enum LeafCast {
     /// They are.
     Same,
     /// The column holds nothing but nulls.
@@ -39,7 +78,7 @@ const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 impl LeafCast {
     /// How `file` becomes `table`, `None` if it must not.
-    pub(crate) fn choose(file: &ArrowType, table: &PrimitiveType) -> Option<Self> {
+    fn choose(file: &ArrowType, table: &PrimitiveType) -> Option<Self> {
         use ArrowType as A;
         use PrimitiveType as P;
         let file = match file {
@@ -104,15 +143,14 @@ impl LeafCast {
     }
 
     /// Whether smaller values stay smaller, so that bounds can be cast like values.
-    pub(crate) fn keeps_order(self) -> bool {
+    fn keeps_order(self) -> bool {
         match self {
             Self::Same | Self::Widen | Self::Timestamp | Self::Date => true,
             Self::Null | Self::Reinterpret => false,
         }
     }
 
-    /// The values of `array` in the type `target`, the Arrow form of the table type given to [`LeafCast::choose`].
-    pub(crate) fn apply(self, array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
+    fn apply(self, array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Same if array.data_type() == target => Ok(Arc::clone(array)),
             Self::Null => Ok(new_null_array(target, array.len())),

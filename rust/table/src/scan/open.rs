@@ -30,7 +30,7 @@ use parquet::arrow::push_decoder::RowGroupSelection;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::adapt::{Adapter, Constants, Origin, count_leaves};
+use super::adapt::{Adapter, Constants, FileSchema, Origin, count_leaves};
 use super::decode::{Filter, OpenFile, Unit, blocking};
 use super::fetch::{FileBytes, parse_footer};
 use super::row_groups::RowGroupBounds;
@@ -38,6 +38,7 @@ use super::row_tracking::{self, Tracked};
 use super::task::FileTask;
 use crate::error::corrupt_parquet;
 use crate::footer;
+use crate::footer::calendar::Calendars;
 use crate::storage::{Storage, decode_path};
 
 /// Compressed bytes of needed columns that make a unit; smaller row groups share one.
@@ -161,7 +162,7 @@ impl Scan {
         let is_known = |field: &&StructField| origin.constants.contains_key(&field.name);
         let known = StructType::new(condition.columns.fields.iter().filter(is_known).cloned().collect());
         let schema = Arc::new(to_rows_schema(&known));
-        let adapter = Adapter::new(&known, schema, self.mapping, &Fields::empty(), origin)?;
+        let adapter = Adapter::new(&known, schema, self.mapping, &FileSchema::default(), origin)?;
         for conjunct in condition.predicate.split_conjuncts() {
             let is_known = |column: &&Column| column.path.first().is_some_and(|n| origin.constants.contains_key(n));
             if conjunct.columns().iter().all(is_known) && !always(conjunct, &adapter)? {
@@ -242,8 +243,10 @@ fn plan(
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
         return Err(Error::corrupt("the file's schema has columns without a type; rewrite the file"));
     }
-    let adapter = |columns: &StructType, schema: &SchemaRef| {
-        Adapter::new(columns, Arc::clone(schema), scan.mapping, &fields, origin)
+    let calendars = Calendars::of(metadata.metadata().file_metadata());
+    let columns = FileSchema { fields, calendars };
+    let adapter = |wanted: &StructType, schema: &SchemaRef| {
+        Adapter::new(wanted, Arc::clone(schema), scan.mapping, &columns, origin)
     };
     let mut output = adapter(&scan.output, &scan.schema)?;
     let mut filter = Filter::None;
@@ -255,7 +258,7 @@ fn plan(
                 return Ok(Vec::new());
             }
         } else {
-            let bounds = RowGroupBounds::new(&metadata, &scan.table, scan.mapping, &origin.constants);
+            let bounds = RowGroupBounds::new(&metadata, &columns, &scan.table, scan.mapping, &origin.constants);
             let kept = prune::keep(&condition.predicate, &bounds)?;
             groups.retain(|group| *group >= kept.len() || kept.value(*group));
             filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {

@@ -4,7 +4,8 @@
 //! nothing of predicates: [`prune`](deltic_protocol::prune) decides.
 //!
 //! Invariant: bounds that cannot be trusted are absent. That goes for INT96, for the deprecated pair of bounds where
-//! its order was not defined, and for values whose order the conversion to the table's type does not keep.
+//! its order was not defined, and for values whose order the conversion to the table's type does not keep (timestamps
+//! of the hybrid calendar among them).
 //! Proved by the test below and by `read::pruning_never_changes_the_result`.
 
 use arrow_array::{ArrayRef, Int64Array};
@@ -20,12 +21,13 @@ use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::adapt::{Constants, Leaf, find_leaf};
+use super::adapt::{Constants, FileSchema, Leaf, find_leaf};
 use crate::footer::has_ordered_bounds;
 
 /// The row groups of one file.
 pub(crate) struct RowGroupBounds<'a> {
     metadata: &'a ArrowReaderMetadata,
+    file: &'a FileSchema,
     table: &'a StructType,
     mapping: ColumnMapping,
     constants: &'a Constants,
@@ -34,11 +36,12 @@ pub(crate) struct RowGroupBounds<'a> {
 impl<'a> RowGroupBounds<'a> {
     pub(crate) fn new(
         metadata: &'a ArrowReaderMetadata,
+        file: &'a FileSchema,
         table: &'a StructType,
         mapping: ColumnMapping,
         constants: &'a Constants,
     ) -> Self {
-        Self { metadata, table, mapping, constants }
+        Self { metadata, file, table, mapping, constants }
     }
 
     fn row_groups(&self) -> &'a [RowGroupMetaData] {
@@ -55,7 +58,7 @@ impl<'a> RowGroupBounds<'a> {
 
     /// Where the column stands in the file. One that cannot be read is reported by who reads it.
     fn leaf(&self, column: &Column) -> Option<Leaf> {
-        find_leaf(self.table, &column.path, self.mapping, self.metadata.schema().fields()).ok().flatten()
+        find_leaf(self.table, &column.path, self.mapping, self.file).ok().flatten()
     }
 
     /// Smallest or largest value of each row group in the table's type.
@@ -63,8 +66,9 @@ impl<'a> RowGroupBounds<'a> {
         if let Some(value) = self.constant(column) {
             return value.to_array(column.primitive()?, self.containers()).map(Some);
         }
-        let Some(leaf) =
-            self.leaf(column).filter(|leaf| leaf.cast.keeps_order() && has_ordered_bounds(self.metadata, leaf.index))
+        let Some(leaf) = self
+            .leaf(column)
+            .filter(|leaf| leaf.conversion.keeps_order() && has_ordered_bounds(self.metadata, leaf.index))
         else {
             return Ok(None);
         };
@@ -77,7 +81,7 @@ impl<'a> RowGroupBounds<'a> {
                 End::Largest => converter.row_group_maxes(self.row_groups()),
             });
         // Bounds that cannot be converted say nothing; the values themselves may still be fine.
-        Ok(values.ok().and_then(|values| leaf.cast.apply(&values, &to_arrow_type(&column.data_type)).ok()))
+        Ok(values.ok().and_then(|values| leaf.conversion.apply(&values, &to_arrow_type(&column.data_type)).ok()))
     }
 }
 
@@ -173,7 +177,8 @@ mod tests {
         let columns = [("s", DataType::STRING), ("n", DataType::INTEGER), ("t", DataType::TIMESTAMP)];
         let table = StructType::new(columns.iter().map(|(n, t)| StructField::new(*n, t.clone(), true)).collect());
         let constants = Constants::new();
-        let bounds = RowGroupBounds::new(metadata, &table, ColumnMapping::None, &constants);
+        let file = FileSchema { fields: metadata.schema().fields().clone(), ..FileSchema::default() };
+        let bounds = RowGroupBounds::new(metadata, &file, &table, ColumnMapping::None, &constants);
         columns.map(|(name, data_type)| {
             let column = Column { path: vec![name.to_owned()], index: 0, data_type };
             let known = |array: Option<ArrayRef>| array.is_some_and(|array| array.null_count() == 0);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, StructArray};
+use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType as ArrowType, FieldRef, Fields};
 use parquet_variant_compute::{VariantArray, unshred_variant};
@@ -25,11 +26,19 @@ pub(crate) fn is_shredded(columns: &Fields) -> bool {
     columns.iter().any(|column| column.name() == TYPED_VALUE)
 }
 
-/// The struct `target`, of the binaries `metadata` and `value`, from a shredded variant with all its columns.
-pub(crate) fn unshred(shredded: &ArrayRef, target: &Fields) -> Result<ArrayRef, ArrowError> {
+/// The struct `target`, of the binaries `metadata` and `value`, from a shredded variant with all its columns. It is null
+/// where a struct around it is, as `masked` says.
+pub(crate) fn unshred(
+    shredded: &ArrayRef,
+    masked: Option<&NullBuffer>,
+    target: &Fields,
+) -> Result<ArrayRef, ArrowError> {
     let shredded = shredded.as_struct_opt().ok_or_else(|| wrong("a shredded variant is no struct"))?;
     check_extents(shredded)?;
-    let plain = unshred_variant(&VariantArray::try_new(shredded)?)?.into_inner();
+    let (fields, columns, nulls) = shredded.clone().into_parts();
+    let nulls = NullBuffer::union(nulls.as_ref(), masked);
+    let shredded = StructArray::try_new_with_length(fields, columns, nulls, shredded.len())?;
+    let plain = unshred_variant(&VariantArray::try_new(&shredded)?)?.into_inner();
     let column = |field: &FieldRef| {
         let found = plain.column_by_name(field.name()).ok_or_else(|| wrong("a part of a variant is missing"))?;
         cast_with_options(found, field.data_type(), &CastOptions { safe: false, ..CastOptions::default() })
