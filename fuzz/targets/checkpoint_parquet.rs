@@ -120,8 +120,7 @@ async fn read_table(storage: &Storage) -> Result<()> {
     snapshot.domains().await?;
     let files = snapshot.num_files().await?;
     let shape = snapshot.shape();
-    let leaves = shape.leaf_paths().into_iter().filter_map(|path| shape.leaf(&path).transpose());
-    let leaves: Vec<_> = leaves.collect::<Result<_>>()?;
+    let leaves: Vec<_> = shape.leaves()?.into_iter().map(|(_, leaf)| leaf).collect();
     let stats = leaves.iter().map(|leaf| leaf.path.clone()).collect();
     let columns =
         AddColumns { members: vec!["path", "partitionValues"], stats, num_records: true, ..AddColumns::default() };

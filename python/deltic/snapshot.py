@@ -96,9 +96,10 @@ class Snapshot:
 
         Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
         partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
-        can have statistics, named by its dotted path, the bounds typed. A struct that would have no fields is left out,
-        such as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the
-        log's precision (PROTOCOL.md: "Per-file Statistics").
+        can have statistics, the bounds typed. Such a field is named by its path with dots, `a.b`; a part that has a dot
+        or a back-tick itself stands in back-ticks, as in a filter. A struct that would have no fields is left out, such
+        as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the log's
+        precision (PROTOCOL.md: "Per-file Statistics").
         """
         return reader(self._core.files(condition(filter)))
 

@@ -19,7 +19,7 @@ use crate::prune::Bounds;
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::mapping::ColumnMapping;
-use crate::schema::{DataType, PrimitiveType, StructType};
+use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 use crate::stats::read::{JsonReader, Leaf, LeafBounds, StatsColumns, from_struct, was_float};
 
 /// How the table names its columns, and which ones partition it.
@@ -48,8 +48,8 @@ impl TableShape {
             match &field.data_type {
                 DataType::Struct(inner) => level = inner,
                 DataType::Primitive(primitive) if depth + 1 == path.len() => {
-                    let was_float = *primitive == PrimitiveType::Double && was_float(field);
-                    return Ok(Some(Leaf { path: physical, data_type: primitive.clone(), was_float }));
+                    let (data_type, was_float) = (primitive.clone(), is_widened(field));
+                    return Ok(Some(Leaf { path: physical, data_type, was_float }));
                 }
                 DataType::Primitive(_)
                 | DataType::Array(_)
@@ -61,22 +61,39 @@ impl TableShape {
         Ok(None)
     }
 
-    /// Logical paths of all columns that statistics can know, partition columns left out.
-    pub fn leaf_paths(&self) -> Vec<Vec<String>> {
-        fn walk(schema: &StructType, prefix: &[String], paths: &mut Vec<Vec<String>>) {
-            for field in &schema.fields {
-                let path: Vec<String> = prefix.iter().chain([&field.name]).cloned().collect();
-                match &field.data_type {
-                    DataType::Struct(inner) => walk(inner, &path, paths),
-                    DataType::Primitive(_) => paths.push(path),
-                    DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {}
-                }
-            }
+    /// All columns that statistics can know, partition columns left out, by their logical paths.
+    ///
+    /// # Errors
+    /// Those of [`ColumnMapping::physical_name`].
+    pub fn leaves(&self) -> Result<Vec<(Vec<String>, Leaf)>> {
+        let mut leaves = Vec::new();
+        let mut fields = self.schema.fields.iter().filter(|field| !self.is_partition_column(&field.name));
+        fields.try_for_each(|field| self.add_leaves(field, (&[], &[]), &mut leaves))?;
+        Ok(leaves)
+    }
+
+    /// Adds what is below a field of the struct at a logical and a physical path.
+    fn add_leaves(
+        &self,
+        field: &StructField,
+        (logical, physical): (&[String], &[String]),
+        leaves: &mut Vec<(Vec<String>, Leaf)>,
+    ) -> Result<()> {
+        if !matches!(field.data_type, DataType::Struct(_) | DataType::Primitive(_)) {
+            return Ok(());
         }
-        let mut paths = Vec::new();
-        walk(&self.schema, &[], &mut paths);
-        paths.retain(|path| path.first().is_none_or(|name| !self.is_partition_column(name)));
-        paths
+        let name = self.mapping.physical_name(field)?.to_owned();
+        let (logical, path) = ([logical, std::slice::from_ref(&field.name)].concat(), [physical, &[name]].concat());
+        match &field.data_type {
+            DataType::Struct(inner) => {
+                inner.fields.iter().try_for_each(|field| self.add_leaves(field, (&logical, &path), leaves))?;
+            }
+            DataType::Primitive(primitive) => {
+                leaves.push((logical, Leaf { path, data_type: primitive.clone(), was_float: is_widened(field) }));
+            }
+            DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {}
+        }
+        Ok(())
     }
 
     /// The values of a partition column, one for each file, in the column's Arrow type.
@@ -107,6 +124,11 @@ impl TableShape {
             .clone();
         Ok(Leaf { path: vec![self.mapping.physical_name(field)?.to_owned()], data_type, was_float: false })
     }
+}
+
+/// Whether a column of doubles had floats once.
+fn is_widened(field: &StructField) -> bool {
+    field.data_type == DataType::DOUBLE && was_float(field)
 }
 
 /// Parses each distinct text once. Keys and values are texts of any Arrow layout.

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use deltic_protocol::error::{Kind, Result};
-use deltic_table::scan::plan::{ScanPlan, files};
+use deltic_table::scan::files::files;
+use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;

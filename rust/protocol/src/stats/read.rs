@@ -9,6 +9,7 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, Int64Builder};
@@ -229,8 +230,9 @@ impl JsonReader {
 
 /// Reads the typed statistics of a checkpoint.
 pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns> {
+    let typed = TypedColumns::new(stats, leaves.len());
     let counts = |name: &str, path: &[String]| {
-        let found = descend(stats, name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
+        let found = typed.find(name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
         let counts = found.as_ref().and_then(|a| a.as_primitive_opt::<Int64Type>());
         // Less than none is no count.
         counts.map_or_else(|| Int64Array::new_null(stats.len()), |a| a.unary_opt(|n| (n >= 0).then_some(n)))
@@ -238,7 +240,7 @@ pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns>
     let leaves = leaves.iter().map(|leaf| {
         let target = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));
         let bound = |name: &str, upper: bool| {
-            let found = descend(stats, name, &leaf.path);
+            let found = typed.find(name, &leaf.path);
             typed_bound(found, leaf, &target, upper).unwrap_or_else(|| new_null_array(&target, stats.len()))
         };
         LeafBounds {
@@ -261,16 +263,65 @@ pub(crate) fn was_float(field: &StructField) -> bool {
     changes.is_some_and(|changes| changes.iter().any(|c| c.get("fromType").is_some_and(|t| t == "float")))
 }
 
-/// The column at `path` below a member of the statistics, with the nulls of its parents.
-pub(super) fn descend(stats: &StructArray, member: &str, path: &[String]) -> Option<ArrayRef> {
-    let child = |parent: &StructArray, name: &str| -> Option<ArrayRef> {
-        let child = parent.column_by_name(name)?;
-        match parent.nulls().filter(|nulls| nulls.null_count() > 0) {
-            Some(nulls) => arrow_select::nullif::nullif(child, &BooleanArray::new(!nulls.inner(), None)).ok(),
-            None => Some(child.clone()),
+/// The columns of typed statistics, with the nulls of the structs around them.
+pub(super) struct TypedColumns<'s> {
+    stats: &'s StructArray,
+    /// Those below each member by their paths, where so many are wanted that looking for each takes longer.
+    all: Option<HashMap<String, HashMap<Vec<String>, ArrayRef>>>,
+}
+
+/// So many columns are looked for one by one.
+const FEW_COLUMNS: usize = 8;
+
+impl<'s> TypedColumns<'s> {
+    /// Of which so many are wanted.
+    pub(super) fn new(stats: &'s StructArray, wanted: usize) -> Self {
+        let below = |name: &str| {
+            let mut found = HashMap::new();
+            if let Some(member) = child(stats, name) {
+                add_columns(&member, &mut Vec::new(), &mut found);
+            }
+            (name.to_owned(), found)
+        };
+        let all = (wanted > FEW_COLUMNS).then(|| ["minValues", "maxValues", "nullCount"].map(below).into());
+        Self { stats, all }
+    }
+
+    /// The column at `path` below a member.
+    pub(super) fn find(&self, member: &str, path: &[String]) -> Option<ArrayRef> {
+        match self.all.as_ref().and_then(|all| all.get(member)) {
+            Some(found) => found.get(path).cloned(),
+            None => {
+                path.iter().try_fold(child(self.stats, member)?, |parent, name| child(parent.as_struct_opt()?, name))
+            }
         }
-    };
-    path.iter().try_fold(child(stats, member)?, |parent, name| child(parent.as_struct_opt()?, name))
+    }
+}
+
+fn child(parent: &StructArray, name: &str) -> Option<ArrayRef> {
+    parent.column_by_name(name).and_then(|column| with_nulls_of(parent, column))
+}
+
+/// What is null in a struct that is null.
+fn with_nulls_of(parent: &StructArray, column: &ArrayRef) -> Option<ArrayRef> {
+    match parent.nulls().filter(|nulls| nulls.null_count() > 0) {
+        Some(nulls) => arrow_select::nullif::nullif(column, &BooleanArray::new(!nulls.inner(), None)).ok(),
+        None => Some(column.clone()),
+    }
+}
+
+/// Adds all that is below `array`, and itself. Of columns with one name the first counts.
+fn add_columns(array: &ArrayRef, path: &mut Vec<String>, found: &mut HashMap<Vec<String>, ArrayRef>) {
+    if let Some(parent) = array.as_struct_opt() {
+        for (name, column) in parent.column_names().into_iter().zip(parent.columns()) {
+            path.push(name.to_owned());
+            if let Some(column) = with_nulls_of(parent, column).filter(|_| !found.contains_key(path)) {
+                add_columns(&column, path, found);
+            }
+            path.pop();
+        }
+    }
+    found.insert(path.clone(), array.clone());
 }
 
 fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: bool) -> Option<ArrayRef> {

@@ -21,7 +21,9 @@ use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields};
 use arrow_select::zip::zip;
 
-use super::read::{Leaf, LeafBounds, StatsColumns, descend, from_json_as_written, retyped, was_float, widen_floats};
+use super::read::{
+    Leaf, LeafBounds, StatsColumns, TypedColumns, from_json_as_written, retyped, was_float, widen_floats,
+};
 use crate::error::Result;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructType};
@@ -77,7 +79,8 @@ impl StatsLayout {
 
     /// Typed statistics, and from the text what they lack: whole rows, or columns they do not have.
     fn merged<'t>(&self, typed: &StructArray, text: impl StringArrayType<'t> + Copy) -> Result<StatsColumns> {
-        let given: Vec<GivenLeaf> = self.leaves.iter().map(|leaf| GivenLeaf::of(typed, leaf)).collect();
+        let columns = TypedColumns::new(typed, self.leaves.len());
+        let given: Vec<GivenLeaf> = self.leaves.iter().map(|leaf| GivenLeaf::of(&columns, leaf)).collect();
         let num_records = typed.column_by_name("numRecords").and_then(|a| cast(a, &ArrowType::Int64).ok());
         let num_records = num_records.unwrap_or_else(|| new_null_array(&ArrowType::Int64, typed.len()));
         let tight_bounds = typed.column_by_name("tightBounds").filter(|a| a.data_type() == &ArrowType::Boolean);
@@ -174,8 +177,8 @@ struct GivenLeaf {
 }
 
 impl GivenLeaf {
-    fn of(typed: &StructArray, leaf: &Leaf) -> Self {
-        let found = |name: &str| descend(typed, name, &leaf.path);
+    fn of(typed: &TypedColumns<'_>, leaf: &Leaf) -> Self {
+        let found = |name: &str| typed.find(name, &leaf.path);
         let has_bounds = has_bounds(&leaf.data_type);
         let target = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));
         let bound = |name: &str, upper: bool| {

@@ -20,6 +20,7 @@ use deltic_protocol::action::batch::KeyBatch;
 use deltic_protocol::log::name::{LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::canonical_path;
+use deltic_protocol::stats::read::Leaf;
 use futures::future::try_join;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
@@ -386,10 +387,8 @@ fn tagged_columns(work: &Work) -> Result<Vec<Column>> {
     for name in &shape.partition_columns {
         columns.push(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
     }
-    let mut leaves = Vec::new();
-    for path in shape.leaf_paths() {
-        leaves.extend(shape.leaf(&path)?.filter(|leaf| work.layout.has_typed_stats(&leaf.path)));
-    }
+    let leaves = shape.leaves()?.into_iter().map(|(_, leaf)| leaf);
+    let mut leaves: Vec<Leaf> = leaves.filter(|leaf| work.layout.has_typed_stats(&leaf.path)).collect();
     let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
     // Stable, so that the others stay in the order of the schema.
     leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));

@@ -44,7 +44,7 @@ use self::decode::Values;
 use self::known::KnownBounds;
 use self::pieces::Before;
 use crate::checkpoint::part::{Decode, Part};
-use crate::checkpoint::read::{OpenCheckpoint, action_rows};
+use crate::checkpoint::read::{AddColumns, OpenCheckpoint, action_rows};
 use crate::error::{Error, Result};
 use crate::once::Once;
 use crate::tail::Tail;
@@ -128,6 +128,15 @@ impl Pruning {
     /// Whether statistics need counts of nulls and rows beside the bounds.
     pub(crate) fn needs_counts(&self) -> bool {
         self.statistics_columns.iter().any(|(_, column)| !matches!(column, Column::Bounds { counted: false, .. }))
+    }
+
+    /// How the log names the columns that `statistics` needs bounds of.
+    pub(crate) fn statistics_leaves(&self) -> Vec<Vec<String>> {
+        let leaf = |(_, column): &(Vec<String>, Column)| match column {
+            Column::Bounds { leaf, .. } => Some(leaf.path.clone()),
+            _ => None,
+        };
+        self.statistics_columns.iter().filter_map(leaf).collect()
     }
 
     pub(crate) fn of(shape: &TableShape, filter: Option<BoundPredicate>) -> Result<Self> {
@@ -340,19 +349,17 @@ impl FileTable {
         held.iter().map(of).collect::<Result<_>>().map_err(|e| e.in_file(part.path()))
     }
 
-    /// Members of the files at `rows`, without the path, in their order.
+    /// Members of the files at `rows`, whose paths are known, in their order.
     pub(crate) async fn members(
         &self,
         group: usize,
         rows: &BooleanBuffer,
-        members: &'static [&'static str],
+        columns: &AddColumns,
         paths: &StringArray,
     ) -> Result<AddBatch> {
         let (part, index) = self.group(group).await?;
-        let wanted = move |path: &[String]| match path {
-            [root, member, ..] => root == "add" && members.contains(&member.as_str()),
-            _ => false,
-        };
+        let projection = columns.of(part);
+        let wanted = |path: &[String]| projection.wants(path);
         let fetched = part.fetch(*index, &wanted).await?;
         let (rows, paths, origin) = (rows.clone(), paths.clone(), self.origin());
         part.blocking(move |part| {

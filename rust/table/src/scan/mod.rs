@@ -5,6 +5,7 @@ mod batch_rows;
 mod cast;
 mod decode;
 mod fetch;
+pub mod files;
 mod open;
 pub mod plan;
 pub mod read;

@@ -14,17 +14,16 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_buffer::BooleanBuffer;
-use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
+use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::{BoundPredicate, Column, parse};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
-use deltic_protocol::schema::arrow::to_arrow_type;
-use deltic_protocol::schema::{DataType, StructField, StructType};
-use futures::stream::{Stream, TryStreamExt};
+use deltic_protocol::schema::StructType;
 
 use super::adapt::check_types;
+use super::files::{base_columns, base_fields, partition_fields, structure};
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
@@ -36,11 +35,8 @@ use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, work
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
 
-/// Batches in work at once.
-const CONCURRENT_BATCHES: usize = 4;
-
 /// Members of `add` that reading a file needs, beside the path.
-static TASK_MEMBERS: [&str; 6] =
+pub(super) static TASK_MEMBERS: [&str; 6] =
     ["partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
 
 /// How many files a plan left out, by what.
@@ -173,6 +169,22 @@ impl ScanPlan {
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
     }
 
+    /// The files to read, with what [`ScanPlan::adds`] has and the statistics that the filter can be judged by.
+    pub(super) async fn counted_adds(&self) -> Result<Vec<AddBatch>> {
+        let of_group = |at: usize| {
+            let pruning = self.pruning.clone();
+            group_counted(self.snapshot.clone(), self.groups.clone(), at, pruning)
+        };
+        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        Ok(self.loose.iter().cloned().chain(in_groups).collect())
+    }
+
+    /// The filter.
+    pub(super) fn filter(&self) -> Option<BoundPredicate> {
+        let conjuncts = [&self.pruning.partition, &self.pruning.statistics].into_iter().flatten();
+        conjuncts.cloned().reduce(|one, other| BoundPredicate::And(vec![one, other]))
+    }
+
     /// One task for each file to read.
     pub async fn tasks(&self) -> Result<Vec<FileTask>> {
         let adds = self.adds().await.map_err(|e| e.in_table(self.snapshot.storage().location()))?;
@@ -238,7 +250,7 @@ impl Totals {
     }
 }
 
-fn pruning(shape: &TableShape, filter: Option<&str>) -> Result<Pruning> {
+pub(super) fn pruning(shape: &TableShape, filter: Option<&str>) -> Result<Pruning> {
     let bound = filter.map(|filter| parse(filter)?.bind(&shape.schema)).transpose()?;
     Pruning::of(shape, bound)
 }
@@ -281,7 +293,7 @@ async fn loose_files(
     all_of(batches.into_iter().map(prune), parallelism()).await
 }
 
-fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
+pub(super) fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
     let (files, all_bytes) = (adds.len() as u64, bytes(&adds));
     let adds = prune_batch(adds, pruning.partition.as_ref(), shape, LogBounds::of_partitions)?;
     let partition = files - adds.len() as u64;
@@ -310,7 +322,7 @@ fn prune_batch(
 }
 
 /// Does what is to be done with row groups, several at once.
-async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
+pub(super) async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
@@ -321,7 +333,7 @@ where
     }
 }
 
-async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
+pub(super) async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
     snapshot.files().await?.ok_or_else(|| Error::internal("there is no checkpoint"))
 }
 
@@ -382,7 +394,21 @@ async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize)
 /// The files to read of a row group, with all that reading needs.
 async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    file_table(&snapshot).await?.members(kept.group, &kept.rows, &TASK_MEMBERS, &kept.paths).await
+    let wanted = AddColumns { members: TASK_MEMBERS.to_vec(), ..AddColumns::default() };
+    file_table(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+}
+
+/// The same, with the statistics of the filter's columns.
+async fn group_counted(
+    snapshot: Snapshot,
+    groups: Arc<Vec<KeptGroup>>,
+    at: usize,
+    pruning: Arc<Pruning>,
+) -> Result<AddBatch> {
+    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let members = TASK_MEMBERS.to_vec();
+    let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
+    file_table(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
 }
 
 /// The files to read of a row group, as columns.
@@ -411,7 +437,7 @@ async fn group_batch(
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     blocking(work).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
 }
 
@@ -462,7 +488,7 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&st
     })
 }
 
-fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
+pub(super) fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
     let number = |name: &str| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
     let path = adds.path().value(row).to_owned();
     let size = number("size").and_then(|size| u64::try_from(size).ok());
@@ -476,98 +502,6 @@ fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
         path,
         ..FileTask::default()
     })
-}
-
-/// The live files with everything the log says of them, typed, batch by batch.
-///
-/// Columns: `path`, `size`, `modification_time` (ms), `partition` (struct of typed values), `num_records`, `min`, `max`,
-/// `null_count` (structs with one field for each leaf column, named by its dotted path). A struct without a field is
-/// left out: `partition` of a table without partitions, the last three where no column can have statistics.
-pub async fn files(
-    snapshot: &Snapshot,
-    filter: Option<&str>,
-) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + use<>)> {
-    let location = snapshot.storage().location().to_owned();
-    let shape = snapshot.shape().clone();
-    let pruning = pruning(&shape, filter).map_err(|e| e.in_table(&location))?;
-    let mut leaves = Vec::new();
-    for path in shape.leaf_paths() {
-        leaves.extend(shape.leaf(&path)?.map(|leaf| (path.join("."), leaf)));
-    }
-    let wanted = AddColumns {
-        members: [&["path"], TASK_MEMBERS.as_slice()].concat(),
-        stats: leaves.iter().map(|(_, leaf)| leaf.path.clone()).collect(),
-        num_records: true,
-        ..AddColumns::default()
-    };
-    let bound = |(name, leaf): &(String, deltic_protocol::stats::read::Leaf)| {
-        Field::new(name, to_arrow_type(&DataType::Primitive(leaf.data_type.clone())), true)
-    };
-    let bounds: Fields = leaves.iter().map(bound).collect();
-    let counts: Fields = leaves.iter().map(|(name, _)| Field::new(name, ArrowType::Int64, true)).collect();
-    let mut fields = base_fields(&shape);
-    fields.push(Field::new("num_records", ArrowType::Int64, true));
-    let structs = [("min", &bounds), ("max", &bounds), ("null_count", &counts)];
-    fields.extend(structs.into_iter().filter_map(|(name, fields)| struct_field(name, fields.clone())));
-    let schema = Arc::new(Schema::new(fields));
-    let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
-    let out = schema.clone();
-    let describe = Arc::new(move |adds: AddBatch| {
-        let (_, adds) = prune_loose(adds, &pruning, &shape)?;
-        let mut columns = base_columns(&adds, &shape)?;
-        let stats = statistics(&adds, &leaves)?;
-        columns.push(Arc::new(stats.num_records));
-        columns.extend(structure(&bounds, stats.leaves.iter().map(|l| l.min.clone()).collect())?);
-        columns.extend(structure(&bounds, stats.leaves.iter().map(|l| l.max.clone()).collect())?);
-        columns.extend(structure(&counts, stats.leaves.iter().map(|l| Arc::new(l.null_count.clone()) as _).collect())?);
-        Ok(RecordBatch::try_new(out.clone(), columns)?)
-    });
-    let batch = move |adds| {
-        let describe = describe.clone();
-        computed(move || describe(adds))
-    };
-    let batches = snapshot.live_files(&wanted).await?.map_ok(batch).try_buffered(CONCURRENT_BATCHES);
-    Ok((schema, batches.map_err(move |e| e.in_table(&location))))
-}
-
-/// A column of structs; none when they would have no fields, for DuckDB and Parquet know no such type.
-fn struct_field(name: &str, fields: Fields) -> Option<Field> {
-    (!fields.is_empty()).then(|| Field::new(name, ArrowType::Struct(fields), false))
-}
-
-/// The values of [`struct_field`].
-fn structure(fields: &Fields, arrays: Vec<ArrayRef>) -> Result<Option<ArrayRef>> {
-    if fields.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(Arc::new(StructArray::try_new(fields.clone(), arrays, None)?)))
-}
-
-fn partition_fields(shape: &TableShape) -> Fields {
-    let field = |name: &String| shape.schema.field(name).map(|f: &StructField| (&f.name, to_arrow_type(&f.data_type)));
-    shape.partition_columns.iter().filter_map(field).map(|(name, arrow)| Field::new(name, arrow, true)).collect()
-}
-
-/// The fields of [`base_columns`].
-fn base_fields(shape: &TableShape) -> Vec<Field> {
-    let mut fields = vec![
-        Field::new("path", ArrowType::Utf8, false),
-        Field::new("size", ArrowType::Int64, true),
-        Field::new("modification_time", ArrowType::Int64, true),
-    ];
-    fields.extend(struct_field("partition", partition_fields(shape)));
-    fields
-}
-
-fn base_columns(adds: &AddBatch, shape: &TableShape) -> Result<Vec<ArrayRef>> {
-    let number = |name: &str| -> ArrayRef {
-        Arc::new(adds.int64(name).cloned().unwrap_or_else(|| Int64Array::new_null(adds.len())))
-    };
-    let partitions = partition_fields(shape);
-    let values = partitions.iter().map(|f| shape.partition_values(adds, f.name())).collect::<Result<Vec<_>>>()?;
-    let mut columns = vec![Arc::new(adds.path().clone()) as ArrayRef, number("size"), number("modificationTime")];
-    columns.extend(structure(&partitions, values)?);
-    Ok(columns)
 }
 
 fn deleted_rows(vectors: Option<&StructArray>, files: usize) -> ArrayRef {

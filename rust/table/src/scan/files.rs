@@ -1,0 +1,122 @@
+//! The live files of a table with everything that the log says of them, as columns.
+//!
+//! PROTOCOL.md: "Add File and Remove File", "Per-file Statistics".
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StructArray};
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::log_bounds::{TableShape, statistics};
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::{DataType, StructField};
+use deltic_protocol::stats::read::Leaf;
+use futures::stream::{Stream, TryStreamExt};
+
+use super::plan::{TASK_MEMBERS, computed, prune_loose, pruning};
+use crate::checkpoint::read::AddColumns;
+use crate::error::Result;
+use crate::snapshot::Snapshot;
+
+/// Batches in work at once.
+const CONCURRENT_BATCHES: usize = 4;
+
+/// The live files with everything the log says of them, typed, batch by batch.
+///
+/// Columns: `path`, `size`, `modification_time` (ms), `partition` (struct of typed values), `num_records`, `min`, `max`,
+/// `null_count` (structs with one field for each leaf column, named by its path with dots, a part that holds a dot or a
+/// back-tick in back-ticks). A struct without a field is left out: `partition` of a table without partitions, the last
+/// three where no column can have statistics.
+pub async fn files(
+    snapshot: &Snapshot,
+    filter: Option<&str>,
+) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + use<>)> {
+    let location = snapshot.storage().location().to_owned();
+    let shape = snapshot.shape().clone();
+    let pruning = pruning(&shape, filter).map_err(|e| e.in_table(&location))?;
+    let leaves: Vec<(String, Leaf)> = shape.leaves()?.into_iter().map(|(path, leaf)| (dotted(&path), leaf)).collect();
+    let wanted = AddColumns {
+        members: [&["path"], TASK_MEMBERS.as_slice()].concat(),
+        stats: leaves.iter().map(|(_, leaf)| leaf.path.clone()).collect(),
+        num_records: true,
+        ..AddColumns::default()
+    };
+    let bound = |(name, leaf): &(String, Leaf)| {
+        Field::new(name, to_arrow_type(&DataType::Primitive(leaf.data_type.clone())), true)
+    };
+    let bounds: Fields = leaves.iter().map(bound).collect();
+    let counts: Fields = leaves.iter().map(|(name, _)| Field::new(name, ArrowType::Int64, true)).collect();
+    let mut fields = base_fields(&shape);
+    fields.push(Field::new("num_records", ArrowType::Int64, true));
+    let structs = [("min", &bounds), ("max", &bounds), ("null_count", &counts)];
+    fields.extend(structs.into_iter().filter_map(|(name, fields)| struct_field(name, fields.clone())));
+    let schema = Arc::new(Schema::new(fields));
+    let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
+    let out = schema.clone();
+    let describe = Arc::new(move |adds: AddBatch| {
+        let (_, adds) = prune_loose(adds, &pruning, &shape)?;
+        let mut columns = base_columns(&adds, &shape)?;
+        let stats = statistics(&adds, &leaves)?;
+        columns.push(Arc::new(stats.num_records));
+        columns.extend(structure(&bounds, stats.leaves.iter().map(|l| l.min.clone()).collect())?);
+        columns.extend(structure(&bounds, stats.leaves.iter().map(|l| l.max.clone()).collect())?);
+        columns.extend(structure(&counts, stats.leaves.iter().map(|l| Arc::new(l.null_count.clone()) as _).collect())?);
+        Ok(RecordBatch::try_new(out.clone(), columns)?)
+    });
+    let batch = move |adds| {
+        let describe = describe.clone();
+        computed(move || describe(adds))
+    };
+    let batches = snapshot.live_files(&wanted).await?.map_ok(batch).try_buffered(CONCURRENT_BATCHES);
+    Ok((schema, batches.map_err(move |e| e.in_table(&location))))
+}
+
+/// A path of names with dots between them. A name that holds a dot or a back-tick stands in back-ticks, so that no two
+/// paths are spelled alike.
+fn dotted(path: &[String]) -> String {
+    let part = |name: &String| match name.contains(['.', '`']) {
+        true => format!("`{}`", name.replace('`', "``")),
+        false => name.clone(),
+    };
+    path.iter().map(part).collect::<Vec<_>>().join(".")
+}
+
+/// A column of structs; none when they would have no fields, for DuckDB and Parquet know no such type.
+fn struct_field(name: &str, fields: Fields) -> Option<Field> {
+    (!fields.is_empty()).then(|| Field::new(name, ArrowType::Struct(fields), false))
+}
+
+/// The values of [`struct_field`].
+pub(super) fn structure(fields: &Fields, arrays: Vec<ArrayRef>) -> Result<Option<ArrayRef>> {
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(StructArray::try_new(fields.clone(), arrays, None)?)))
+}
+
+pub(super) fn partition_fields(shape: &TableShape) -> Fields {
+    let field = |name: &String| shape.schema.field(name).map(|f: &StructField| (&f.name, to_arrow_type(&f.data_type)));
+    shape.partition_columns.iter().filter_map(field).map(|(name, arrow)| Field::new(name, arrow, true)).collect()
+}
+
+/// The fields of [`base_columns`].
+pub(super) fn base_fields(shape: &TableShape) -> Vec<Field> {
+    let mut fields = vec![
+        Field::new("path", ArrowType::Utf8, false),
+        Field::new("size", ArrowType::Int64, true),
+        Field::new("modification_time", ArrowType::Int64, true),
+    ];
+    fields.extend(struct_field("partition", partition_fields(shape)));
+    fields
+}
+
+pub(super) fn base_columns(adds: &AddBatch, shape: &TableShape) -> Result<Vec<ArrayRef>> {
+    let number = |name: &str| -> ArrayRef {
+        Arc::new(adds.int64(name).cloned().unwrap_or_else(|| Int64Array::new_null(adds.len())))
+    };
+    let partitions = partition_fields(shape);
+    let values = partitions.iter().map(|f| shape.partition_values(adds, f.name())).collect::<Result<Vec<_>>>()?;
+    let mut columns = vec![Arc::new(adds.path().clone()) as ArrayRef, number("size"), number("modificationTime")];
+    columns.extend(structure(&partitions, values)?);
+    Ok(columns)
+}
