@@ -21,8 +21,9 @@ from deltic.hints import SCANS, no_attribute
 if TYPE_CHECKING:
     import pandas
     import polars
+    from typing_extensions import Self
 
-__all__ = ["ChangeQuery", "Changes", "Plan", "Query", "Rows", "Scan"]
+__all__ = ["ChangeQuery", "Changes", "Plan", "Query", "Rows", "Scan", "TableRows"]
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
@@ -212,7 +213,7 @@ class Rows:
 
         Nothing is read before the first batch is asked for, and only a bounded number of batches ahead.
         """
-        return reader(self._core.read(whole(batch_size, "batch_size", 1)))
+        return reader(self._read(whole(batch_size, "batch_size", 1)))
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a `pyarrow.Table`."""
@@ -236,33 +237,87 @@ class Rows:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as a lazy stream through the Arrow PyCapsule interface."""
-        return self._core.read().__arrow_c_stream__(requested_schema)
+        return self._read().__arrow_c_stream__(requested_schema)
+
+    def _read(self, batch_size: int | None = None) -> _deltic.ArrowStream:
+        return self._core.read(batch_size)
 
 
-class Scan(Rows):
-    """The rows of a plan, in no particular order. A scan pickles as its table, version, columns and filter.
+class TableRows(Rows):
+    """Rows of a table's files. They can be counted, and cut off."""
+
+    _core: _deltic.Plan | _deltic.TransactionScan
+
+    def __init__(self, core: _deltic.Plan | _deltic.TransactionScan) -> None:
+        """Wrap what the core has planned."""
+        self._core = core
+        self._limit: int | None = None
+
+    def count(self) -> int:
+        """Count the rows. A table's log knows most of them: no data file is read for a scan without a filter.
+
+        With a filter, files whose statistics or partition values prove that it keeps all rows or none are not read
+        either, and of the others nothing but the columns of the filter. Deleted rows do not count. Where the log has no
+        number of rows for a file, its footer has it.
+        """
+        rows = self._core.count()
+        return rows if self._limit is None else min(rows, self._limit)
+
+    def limit(self, n: int) -> Self:
+        """Return the same scan cut off after `n` rows, any of them. It reads no more files than that takes."""
+        rows = whole(n, "n") or 0
+        limited = object.__new__(type(self))
+        limited.__dict__.update(self.__dict__)
+        limited._limit = rows if self._limit is None else min(rows, self._limit)
+        return limited
+
+    def head(self, n: int = 10) -> pa.Table:
+        """Read `n` rows, any of them, into a `pyarrow.Table`: `limit(n).to_arrow()`."""
+        return self.limit(n).to_arrow()
+
+    def _read(self, batch_size: int | None = None) -> _deltic.ArrowStream:
+        return self._core.read(batch_size, self._limit)
+
+    def __repr__(self) -> str:
+        limit = "" if self._limit is None else f", limit={self._limit}"
+        return f"{type(self).__name__}(columns={some(self.schema.names)}, files={self._files()}{limit})"
+
+    def _files(self) -> int:
+        raise NotImplementedError
+
+
+class Scan(TableRows):
+    """The rows of a plan, in no particular order. A scan pickles as its table, version, columns, filter and limit.
 
     Errors while reading: `CorruptTableError` for a data file that is gone or not what the log says, `StorageError` for
     a store that fails.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/flights"
+    >>> _ = deltic.write(uri, pa.table({"month": [7, 8, 8], "distance": [2475, 733, 184]}))
+    >>> scan = deltic.Table(uri).scan(filter="month = 8")
+    >>> scan.count(), scan.head(1).num_rows
+    (2, 1)
     """
 
     _core: _deltic.Plan
 
     def __init__(self, core: _deltic.Plan, query: Query) -> None:
         """Wrap a plan of the core; use `Snapshot.scan`."""
-        self._core = core
+        super().__init__(core)
         self._query = query
 
     @property
     def plan(self) -> Plan:
-        """Which files will be read, and what was skipped."""
+        """Which files will be read if there is no limit, and what was skipped."""
         return Plan(self._core, self._query)
 
-    def __reduce__(self) -> tuple[Callable[[Query], Scan], tuple[Query]]:
-        return Query.scan, (self._query,)
+    def _files(self) -> int:
+        return self._core.files_kept
 
-    def __repr__(self) -> str:
-        return f"Scan(columns={some(self.schema.names)}, files={self._core.files_kept})"
+    def __reduce__(self) -> tuple[Callable[[Query, int | None], Scan], tuple[Query, int | None]]:
+        return _scan, (self._query, self._limit)
 
     if not TYPE_CHECKING:  # or every name would be right to a type checker
 
@@ -271,7 +326,13 @@ class Scan(Rows):
 
     def _repr_html_(self) -> str:
         title = f"Scan of {self._core.files_kept:,} files"
-        return html_table(title, [("filter", self._query.filter or "none"), *columns_of(self.schema)])
+        limit = [] if self._limit is None else [("limit", f"{self._limit:,}")]
+        return html_table(title, [("filter", self._query.filter or "none"), *limit, *columns_of(self.schema)])
+
+
+def _scan(query: Query, limit: int | None) -> Scan:
+    scan = query.scan()
+    return scan if limit is None else scan.limit(limit)
 
 
 class Changes(Rows):

@@ -18,9 +18,8 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import refuse_names, refuse_variants, stream
-from deltic.display import some
 from deltic.errors import InvalidInputError
-from deltic.scan import Rows
+from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
 
 __all__ = ["Commit", "Hook", "Transaction", "TransactionScan"]
@@ -55,22 +54,22 @@ class Commit:
         return cls(told["version"], told["attempts"], told["num_added_files"], counts)
 
 
-class TransactionScan(Rows):
+class TransactionScan(TableRows):
     """The rows that a transaction sees: those of its version without what it removed, and its own."""
 
     _core: _deltic.TransactionScan
 
     def __init__(self, core: _deltic.TransactionScan) -> None:
         """Wrap a scan of the core; use `Transaction.scan`."""
-        self._core = core
+        super().__init__(core)
 
     @property
     def num_files(self) -> int:
         """Data files that may hold matching rows."""
         return self._core.num_files
 
-    def __repr__(self) -> str:
-        return f"TransactionScan(columns={some(self.schema.names)}, files={self.num_files})"
+    def _files(self) -> int:
+        return self.num_files
 
 
 class Transaction:

@@ -135,6 +135,74 @@ def test_files_are_a_stream_of_what_the_log_says(trips: deltic.Table) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
+def test_counts_come_from_the_log(trips: deltic.Table, checkpoint: bool) -> None:
+    if checkpoint:
+        trips.checkpoint()
+    for path in Path(trips.uri).rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            path.unlink()
+    assert trips.scan().count() == 60
+    assert trips.scan(columns=["km"], filter="month = 2").count() == 20
+    assert trips.scan(filter="km >= 100 OR month = 1").count() == 40
+    assert trips.scan(filter="km > 1000").count() == 0
+    with pytest.raises(deltic.CorruptTableError, match="gone"):
+        trips.scan(filter="km > 105").count()
+
+
+def test_counts_are_exact(trips: deltic.Table) -> None:
+    assert trips.scan(filter="km > 105").count() == 12
+    assert trips.scan(columns=["month"], filter="km = 105 AND month <> 1").count() == 2
+    with trips.transaction() as tx:
+        tx.append(pa.table({"month": [1], "km": pa.array([7], pa.int32())}))
+        assert tx.scan().count() == 61
+        assert tx.scan(filter="km = 7").count() == 4
+
+
+def test_limits_and_heads(trips: deltic.Table) -> None:
+    scan = trips.scan(columns=["km", "month"])
+    head = scan.head(3)
+    assert head.schema.equals(scan.schema)
+    assert (head.num_rows, scan.head().num_rows, scan.head(1000).num_rows, scan.head(0).num_rows) == (3, 10, 60, 0)
+    limited = scan.limit(25)
+    assert limited.to_arrow().num_rows == pa.table(limited).num_rows == limited.to_pandas().shape[0] == 25
+    assert [batch.num_rows <= 4 for batch in limited.to_reader(4)] == [True] * len(list(limited.to_reader(4)))
+    assert (limited.count(), limited.limit(30).count(), limited.limit(5).count(), scan.limit(99).count()) == (
+        25,
+        25,
+        5,
+        60,
+    )
+    assert scan.to_arrow().num_rows == 60, "a limit is another scan's"
+    assert "limit=25" in repr(limited)
+    assert "limit" not in repr(scan)
+    assert trips.scan(filter="km = 105").limit(2).to_arrow()["km"].to_pylist() == [105, 105]
+    with pytest.raises(deltic.InvalidInputError, match="n must"):
+        scan.limit(-1)
+    with trips.transaction() as tx:
+        assert tx.scan().limit(7).to_arrow().num_rows == tx.scan().head(7).num_rows == 7
+
+
+def test_a_limit_opens_no_more_files_than_it_needs(trips: deltic.Table) -> None:
+    scan = trips.scan()
+    scan.head(1)
+    before = trips.request_counts()["gets"]
+    scan.head(15)
+    assert trips.request_counts()["gets"] == before + 2
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_files_tell_columns_with_dots_apart(uri: str, checkpoint: bool) -> None:
+    nested = pa.array([{"b": 1, "b.c": 2}])
+    deltic.write(uri, pa.table({"a": nested, "a.b": [3], "a.`b": [4], "größe, m": [5]}))
+    table = deltic.Table(uri)
+    if checkpoint:
+        table.checkpoint()
+    expected = {"a.b": 1, "a.`b.c`": 2, "`a.b`": 3, "`a.``b`": 4, "größe, m": 5}
+    assert table.files().read_all()["min"].to_pylist() == [expected]
+    assert table.files().read_all()["null_count"].to_pylist() == [dict.fromkeys(expected, 0)]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize(
     ("column", "structs"),
     [(pa.array([1, 2]), {"min", "max", "null_count"}), (pa.array([[1], []]), set())],

@@ -9,12 +9,13 @@ use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_table::history;
 use deltic_table::scan::files::files;
+use deltic_table::scan::limit::read_first;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::snapshot::Snapshot as TableSnapshot;
 use deltic_table::storage::Storage;
-use futures::stream::{self, TryStreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -269,12 +270,23 @@ impl Plan {
         run(py, self.0.task_groups(n))
     }
 
-    #[pyo3(signature = (batch_size = None))]
-    fn read(&self, py: Python<'_>, batch_size: Option<NonZeroUsize>) -> Result<ArrowStream> {
+    /// The number of rows that reading gives.
+    fn count(&self, py: Python<'_>) -> Result<u64> {
+        run(py, self.0.count_rows(ReadOptions::default()))
+    }
+
+    /// The rows, or as many of them as `limit` says.
+    #[pyo3(signature = (batch_size = None, limit = None))]
+    fn read(&self, py: Python<'_>, batch_size: Option<NonZeroUsize>, limit: Option<u64>) -> Result<ArrowStream> {
         let reader = Reader::new(self.0.snapshot().storage().clone(), self.0.spec().clone())?;
         let (plan, schema, options) = (self.0.clone(), reader.schema(), read_options(batch_size));
         // What reading needs of the log is read when the first batch is asked for.
-        let rows = async move { Ok::<_, Error>(reader.read(plan.tasks().await?, options)) };
+        let rows = async move {
+            Ok::<_, Error>(match limit {
+                Some(limit) => read_first(reader, plan.counted_tasks().await?, limit, options).boxed(),
+                None => reader.read(plan.tasks().await?, options).boxed(),
+            })
+        };
         let rows = stream::once(rows).try_flatten();
         Ok(ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?))
     }
@@ -291,18 +303,21 @@ pub(crate) fn read_task_group(
     group: &[u8],
     batch_size: Option<NonZeroUsize>,
 ) -> Result<ArrowStream> {
-    read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, batch_size)
+    read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, (batch_size, None))
 }
 
 pub(crate) fn read_tasks(
     py: Python<'_>,
     storage: Storage,
     group: TaskGroup,
-    batch_size: Option<NonZeroUsize>,
+    (batch_size, limit): (Option<NonZeroUsize>, Option<u64>),
 ) -> Result<ArrowStream> {
     let reader = Reader::new(storage, group.spec)?;
-    let schema = reader.schema();
-    let rows = reader.read(group.tasks, read_options(batch_size));
+    let (schema, options) = (reader.schema(), read_options(batch_size));
+    let rows = match limit {
+        Some(limit) => read_first(reader, group.tasks, limit, options).boxed(),
+        None => reader.read(group.tasks, options).boxed(),
+    };
     Ok(ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?))
 }
 

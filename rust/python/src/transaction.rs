@@ -15,7 +15,8 @@ use deltic_table::after_commit::Base as TableBase;
 use deltic_table::backfill;
 use deltic_table::commit::LogCommitter;
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
-use deltic_table::scan::read::Reader;
+use deltic_table::scan::count::count_rows;
+use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::Storage;
 use deltic_table::write::writer::DataWriter;
@@ -250,12 +251,33 @@ impl TransactionScan {
         Ok(ArrowSchema::new(reader.schema()))
     }
 
-    #[pyo3(signature = (batch_size = None))]
-    fn read(&self, py: Python<'_>, batch_size: Option<std::num::NonZeroUsize>) -> Result<ArrowStream> {
+    /// The number of rows that reading gives.
+    fn count(&self, py: Python<'_>) -> Result<u64> {
+        self.check_rows()?;
+        let TaskGroup { spec, tasks } = self.group.clone();
+        run(py, count_rows(&self.storage, &spec, tasks, ReadOptions::default()))
+    }
+
+    /// The rows, or as many of them as `limit` says.
+    #[pyo3(signature = (batch_size = None, limit = None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        batch_size: Option<std::num::NonZeroUsize>,
+        limit: Option<u64>,
+    ) -> Result<ArrowStream> {
+        self.check_rows()?;
+        read_tasks(py, self.storage.clone(), self.group.clone(), (batch_size, limit))
+    }
+}
+
+impl TransactionScan {
+    /// Fails if rows that were there are gone.
+    fn check_rows(&self) -> Result<()> {
         if self.reads_own && self.abandoned.load(Ordering::Relaxed) {
             let gone = "the transaction was abandoned, and the rows that it wrote are gone; scan the table";
             return Err(Error::invalid(gone).in_table(self.storage.location()).into());
         }
-        read_tasks(py, self.storage.clone(), self.group.clone(), batch_size)
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod cleanup;
 mod compaction;
 mod corpora;
 mod corpus;
+mod count;
 mod draft;
 mod file_table;
 mod history;

@@ -3,9 +3,11 @@
 mod adapt;
 mod batch_rows;
 mod cast;
+pub mod count;
 mod decode;
 mod fetch;
 pub mod files;
+pub mod limit;
 mod open;
 pub mod plan;
 pub mod read;

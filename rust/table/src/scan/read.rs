@@ -45,8 +45,8 @@ impl Default for ReadOptions {
     }
 }
 
-/// Reads files of one snapshot with one projection and one predicate.
-#[derive(Debug)]
+/// Reads files of one snapshot with one projection and one predicate. Cloning it shares what was bound.
+#[derive(Debug, Clone)]
 pub struct Reader {
     scan: Arc<Scan>,
 }
@@ -75,6 +75,11 @@ impl Reader {
     /// Schema of the batches: the columns of the spec in its order.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.scan.schema)
+    }
+
+    /// Whether rows are left out that a predicate does not make TRUE.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.scan.condition.is_some()
     }
 
     /// The qualifying rows of `tasks`, in order. To be polled inside a tokio runtime. Ends after the first error.

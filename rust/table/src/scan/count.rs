@@ -1,0 +1,96 @@
+//! How many rows a scan gives, from the log where the log knows it.
+//!
+//! A file counts with what the log says, less its deletion vector, if no filter applies to it or if its bounds prove that
+//! the filter keeps every row. Of the others nothing is read but the columns of the filter, or the footer alone.
+//!
+//! Proved by `tests/rust/table/count.rs`.
+//!
+//! PROTOCOL.md: "Per-file Statistics", "Deletion Vectors".
+
+use arrow_array::Array;
+use arrow_buffer::BooleanBuffer;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
+use deltic_protocol::predicate::BoundPredicate;
+use deltic_protocol::prune;
+use futures::stream::TryStreamExt;
+
+use super::plan::ScanPlan;
+use super::read::{ReadOptions, Reader};
+use super::task::{FileTask, ReadSpec};
+use crate::error::Result;
+use crate::storage::Storage;
+
+impl ScanPlan {
+    /// The number of rows that reading the plan gives.
+    ///
+    /// # Errors
+    /// Those of reading, where files are read.
+    pub async fn count_rows(&self, options: ReadOptions) -> Result<u64> {
+        let storage = self.snapshot().storage();
+        let counted = async {
+            let filter = self.filter();
+            let (mut rows, mut rest) = (0_u64, Vec::new());
+            for adds in self.counted_adds().await? {
+                let known = known_rows(&adds, self.snapshot().shape(), filter.as_ref())?;
+                for (row, known) in known.into_iter().enumerate() {
+                    match known {
+                        Some(known) => rows = rows.saturating_add(known),
+                        None => rest.push(super::plan::task(&adds, row)?),
+                    }
+                }
+            }
+            Ok(rows.saturating_add(count_rows(storage, self.spec(), rest, options).await?))
+        };
+        counted.await.map_err(|e: crate::error::Error| e.in_table(storage.location()))
+    }
+
+    /// One task for each file to read, with its number of rows where the log has it.
+    pub async fn counted_tasks(&self) -> Result<Vec<FileTask>> {
+        let adds = self.counted_adds().await;
+        let mut tasks = Vec::new();
+        for adds in adds.map_err(|e| e.in_table(self.snapshot().storage().location()))? {
+            let counts = statistics(&adds, &[])?.num_records;
+            for row in 0..adds.len() {
+                let num_records = counts.is_valid(row).then(|| counts.value(row));
+                tasks.push(FileTask { num_records, ..super::plan::task(&adds, row)? });
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+/// The number of rows that reading `tasks` gives, without reading more of them than that takes.
+pub async fn count_rows(storage: &Storage, spec: &ReadSpec, tasks: Vec<FileTask>, options: ReadOptions) -> Result<u64> {
+    if tasks.is_empty() {
+        return Ok(0);
+    }
+    let reader = Reader::new(storage.clone(), ReadSpec { columns: Vec::new(), ..spec.clone() })?;
+    let add = async |rows: u64, batch: arrow_array::RecordBatch| Ok(rows.saturating_add(batch.num_rows() as u64));
+    reader.read(tasks, options).try_fold(0, add).await
+}
+
+/// For each file how many of its rows count, if the log says.
+fn known_rows(adds: &AddBatch, shape: &TableShape, filter: Option<&BoundPredicate>) -> Result<Vec<Option<u64>>> {
+    let whole = match filter {
+        Some(filter) => {
+            let bounds = LogBounds::of_statistics(adds, shape, &filter.columns(), true)?;
+            &prune::keep(filter, &bounds)? & &prune::always(filter, &bounds)?
+        }
+        None => BooleanBuffer::new_set(adds.len()),
+    };
+    let counts = statistics(adds, &[])?.num_records;
+    let known = |row: usize| {
+        if !whole.value(row) || counts.is_null(row) {
+            return Ok(None);
+        }
+        let deleted = adds.deletion_vector(row)?.map_or(0, |vector| vector.cardinality);
+        let stored = (u64::try_from(counts.value(row)), u64::try_from(deleted));
+        // What does not add up is told by the file.
+        Ok(match stored {
+            (Ok(stored), Ok(deleted)) => stored.checked_sub(deleted),
+            _ => None,
+        })
+    };
+    (0..adds.len()).map(known).collect()
+}

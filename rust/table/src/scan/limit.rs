@@ -1,0 +1,107 @@
+//! The first rows of a scan, from no more files than they need.
+//!
+//! Files are read in turns. Where no filter applies, and the tasks say how many rows their files have, one turn is as many
+//! files as the rows need; otherwise a turn is one file. With a filter nobody knows how many rows a file gives, so each
+//! turn is twice as many files as the one before, up to those that are read at once anyway.
+//!
+//! Proved by `count::no_more_files_are_read_than_rows_are_asked_for`.
+
+use std::collections::VecDeque;
+
+use arrow_array::RecordBatch;
+use deltic_protocol::error::Result;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+
+use super::read::{ReadOptions, Reader};
+use super::task::FileTask;
+
+struct Turns {
+    reader: Reader,
+    tasks: VecDeque<FileTask>,
+    options: ReadOptions,
+    /// Rows still to come, at most.
+    left: u64,
+    /// Files of the next turn, where a filter applies.
+    files: usize,
+    current: Option<BoxStream<'static, Result<RecordBatch>>>,
+}
+
+/// The first `rows` rows of [`Reader::read`]. To be polled inside a tokio runtime. Ends after the first error.
+pub fn read_first(
+    reader: Reader,
+    tasks: Vec<FileTask>,
+    rows: u64,
+    options: ReadOptions,
+) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
+    let turns = Turns { reader, tasks: tasks.into(), options, left: rows, files: 1, current: None };
+    stream::unfold(Some(turns), async |turns| {
+        let mut turns = turns?;
+        match turns.advance().await {
+            Some(Ok(batch)) => Some((Ok(batch), Some(turns))),
+            Some(Err(error)) => Some((Err(error), None)),
+            None => None,
+        }
+    })
+    .fuse()
+}
+
+impl Turns {
+    async fn advance(&mut self) -> Option<Result<RecordBatch>> {
+        while self.left > 0 {
+            let Some(current) = &mut self.current else {
+                self.current = Some(self.next_turn()?);
+                continue;
+            };
+            match current.next().await {
+                Some(Ok(batch)) => {
+                    let rows = usize::try_from(self.left).unwrap_or(usize::MAX).min(batch.num_rows());
+                    self.left -= rows as u64;
+                    return Some(Ok(batch.slice(0, rows)));
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => self.current = None,
+            }
+        }
+        None
+    }
+
+    /// The next files; `None` behind the last.
+    fn next_turn(&mut self) -> Option<BoxStream<'static, Result<RecordBatch>>> {
+        let mut options = self.options.clone();
+        let files = if self.reader.has_filter() {
+            let files = self.files;
+            self.files = (2 * files).min(options.concurrent_files.max(1));
+            files
+        } else {
+            // No more are decoded than are asked for.
+            let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+            options.batch_rows = options.batch_rows.min(left).max(1);
+            self.files_of_left()
+        };
+        let tasks: Vec<FileTask> = self.tasks.drain(..files.min(self.tasks.len())).collect();
+        options.concurrent_files = options.concurrent_files.min(tasks.len()).max(1);
+        (!tasks.is_empty()).then(|| self.reader.clone().read(tasks, options).boxed())
+    }
+
+    /// How many of the files the rows that are left need, by what is known of them.
+    fn files_of_left(&self) -> usize {
+        let mut rows = 0_u64;
+        for (index, task) in self.tasks.iter().enumerate() {
+            let Some(known) = known_rows(task) else { return index.max(1) };
+            rows = rows.saturating_add(known);
+            if rows >= self.left {
+                return index + 1;
+            }
+        }
+        self.tasks.len()
+    }
+}
+
+/// The rows that a task without a filter gives.
+fn known_rows(task: &FileTask) -> Option<u64> {
+    if task.only_rows.is_some() {
+        return None;
+    }
+    let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
+    u64::try_from(task.num_records?).ok()?.checked_sub(u64::try_from(deleted).ok()?)
+}
