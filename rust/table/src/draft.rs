@@ -470,20 +470,13 @@ impl Draft {
             };
         }
         match ended {
-            Ok(outcome) => {
-                if let Some(Outcome { committed, .. }) = &outcome {
-                    committed.log(storage.location());
-                }
-                Ok(outcome)
-            }
+            Ok(outcome) => Ok(outcome),
             Err(failed) => {
                 // Otherwise a commit may name them that has landed unheard, or will.
                 if matches!(failed, Failed::Certainly(_)) {
                     remove_files(&storage, own).await;
                 }
-                let error = Error::from(failed).in_table(storage.location());
-                log_conflict(&error);
-                Err(error)
+                Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
             }
         }
     }
@@ -494,6 +487,7 @@ impl Draft {
         let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
         let verified = verify_base(committer, &committed, (&known.state, known.commit_length()));
         let after = AfterCommit::run_if(&storage, &committed, (Some(&known), verified), pace.now_ms()).await?;
+        committed.log(storage.location());
         Ok(Some(Outcome { committed, metrics, after }))
     }
 
