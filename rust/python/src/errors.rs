@@ -216,7 +216,8 @@ mod tests {
         }
 
         fn nothing(&self) {
-            panic!("the key is {}", "sesame");
+            let key = format!("sesame{}", self.0);
+            panic!("the key is {key}");
         }
     }
 

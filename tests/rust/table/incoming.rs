@@ -58,7 +58,7 @@ fn listed(offsets: &[i32], elements: ArrayData) -> ArrayData {
 }
 
 fn mapped(offsets: &[i32], keys: ArrayData) -> ArrayData {
-    let fields = [Field::new("key", keys.data_type().clone(), true), Field::new("value", DataType::Int64, true)];
+    let fields = [Field::new("key", keys.data_type().clone(), false), Field::new("value", DataType::Int64, true)];
     let length = keys.len();
     let values = numbers(i64::try_from(length).unwrap());
     let entries = data(DataType::Struct(Fields::from(fields.to_vec())), length, vec![], vec![keys, values]);
