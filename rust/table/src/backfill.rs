@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::Array;
 use deltic_protocol::action::Action;
-use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch};
+use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::conflict::{Actions, Pending, ReadSet};
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
@@ -102,9 +102,7 @@ pub async fn enable(storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace), files
 
 /// Some files without ids, to be said again.
 async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
-    let members = ADD_SCHEMA.fields().iter().map(|field| field.name().as_str());
-    let members = members.filter(|name| !matches!(*name, "stats" | "dataChange")).collect();
-    let columns = AddColumns { members, stats_text: true, stats_typed: true, ..AddColumns::default() };
+    let columns = AddColumns::all();
     let mut actions = Actions::say_again();
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     while let Some(adds) = live.try_next().await? {

@@ -1,8 +1,9 @@
 //! Removing what nobody needs any more from the log.
 //!
 //! The log from the newest checkpoint that has expired on is kept, with that checkpoint and its commit; what is before it
-//! goes, oldest first, so that what is left is in one piece whenever it stops. Sidecars go when no checkpoint that is left
-//! names them and they are older than a day.
+//! goes, oldest first, so that what is left is in one piece whenever it stops. The checkpoint is read to its end first:
+//! readers pass over one that is damaged, and then only what is before it tells of its files. Sidecars go when no
+//! checkpoint that is left names them and they are older than a day.
 //!
 //! PROTOCOL.md: "Metadata Cleanup", "Checkpoint Protection".
 
@@ -11,11 +12,13 @@ use std::collections::HashSet;
 use deltic_protocol::feature;
 use deltic_protocol::log::expired::{Expired, expired};
 use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, LogName, SIDECARS_DIR};
-use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
+use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, Segment};
 use deltic_protocol::property::Properties;
+use futures::TryStreamExt;
+use futures::future::ready;
 
-use crate::checkpoint::read::OpenCheckpoint;
-use crate::error::Result;
+use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
+use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
@@ -49,9 +52,8 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
         Err(e) if e.is_version_not_found() => return Ok(0),
         Err(e) => return Err(e),
     };
-    let listing = log_reader::list(storage, 0).await?;
     let mut removed = 0;
-    if let Some(Expired { kept_from, files }) = expired(&listing, newest_expired) {
+    if let Some(Expired { kept_from, files }) = dispensable(storage, newest_expired).await? {
         // Protected checkpoints go all at once or not at all.
         if kept_from < properties.checkpoint_protection()? {
             return Ok(0);
@@ -65,6 +67,35 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
         }
     }
     Ok(removed)
+}
+
+/// What may go of a log of which everything up to version `newest_expired` has expired.
+async fn dispensable(storage: &Storage, newest_expired: u64) -> Result<Option<Expired>> {
+    let mut listing = log_reader::list(storage, 0).await?;
+    while let Some(found) = expired(&listing, newest_expired) {
+        let Some(checkpoint) = Segment::choose(&listing, Some(found.kept_from), false)?.checkpoint else { break };
+        match check_whole(storage, &checkpoint).await {
+            Ok(()) => return Ok(Some(found)),
+            Err(e) if e.is_corrupt() || e.is_not_found() => {
+                listing.retain(|file| checkpoint.files.iter().all(|damaged| damaged.file_name != file.file_name));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a checkpoint to its end.
+///
+/// # Errors
+/// `Corrupt` or `NotFound` if a reader could not do with it alone.
+async fn check_whole(storage: &Storage, checkpoint: &Checkpoint) -> Result<()> {
+    let open = OpenCheckpoint::open(storage, checkpoint).await?;
+    if open.state().protocol.is_none() || open.state().metadata.is_none() {
+        return Err(Error::corrupt("a checkpoint lacks the protocol or the metadata of the table"));
+    }
+    open.adds(&AddColumns::all()).try_for_each(|_| ready(Ok(()))).await?;
+    open.removes().try_for_each(|_| ready(Ok(()))).await
 }
 
 fn start_of_day(time_ms: i64) -> i64 {

@@ -152,3 +152,34 @@ async fn sidecars_go_when_nobody_names_them() {
     let there = names.map(|name| sample.log(&format!("_sidecars/{name}")).exists());
     assert_eq!(there, [true, false, true]);
 }
+
+#[tokio::test]
+async fn commits_before_a_checkpoint_that_cannot_be_read_stay() {
+    // The checkpoint of 3 is cut off, so that only the commits before it tell of its files.
+    let cut = sample(protocol(1, 2), json!({}));
+    let whole = std::fs::read(cut.log(&checkpoint_name(3))).unwrap();
+    cut.put(&checkpoint_name(3), &whole[..whole.len() - 9]);
+    let before = left(&cut);
+    assert_eq!(clean_log(&cut.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(left(&cut), before);
+    let files = live(&cut.open_at(5).await.unwrap()).await.unwrap();
+    assert_eq!(files.len(), 5);
+
+    // So is one whose end is whole and whose pages are not.
+    let zeroed = sample(protocol(1, 2), json!({}));
+    let mut bytes = whole.clone();
+    bytes[4..whole.len() / 2].fill(0);
+    zeroed.put(&checkpoint_name(3), bytes);
+    let before = left(&zeroed);
+    assert_eq!(clean_log(&zeroed.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(left(&zeroed), before);
+
+    // An older one that can be read stands in for what is before it.
+    let older = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 2 days"}));
+    older.put(&checkpoint_name(6), &whole[..whole.len() - 9]);
+    assert_eq!(clean_log(&older.storage, now_ms()).await.unwrap(), 3);
+    for version in 3..10 {
+        let files = live(&older.open_at(version).await.unwrap()).await.unwrap();
+        assert_eq!(files.len() as u64, version, "version {version}");
+    }
+}

@@ -333,6 +333,13 @@ pub(crate) struct Projection {
 }
 
 impl AddColumns {
+    /// All that a checkpoint says of a file that another one is to say as well.
+    pub(crate) fn all() -> Self {
+        let members = ADD_SCHEMA.fields().iter().map(|field| field.name().as_str());
+        let members = members.filter(|name| !matches!(*name, "stats" | "dataChange")).collect();
+        Self { members, stats_text: true, stats_typed: true, ..Self::default() }
+    }
+
     /// The leaves to decode for them.
     pub(crate) fn of(&self, part: &Part) -> Projection {
         let wants_stats = self.num_records || !self.stats.is_empty();
