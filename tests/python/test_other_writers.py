@@ -288,6 +288,29 @@ def test_a_torn_file_that_is_optional_is_passed_over(uri: str, name: str, conten
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("commits", [12, 22])
+def test_a_torn_checkpoint_is_passed_over_beside_checksums(uri: str, commits: int) -> None:
+    def rows() -> list[int]:
+        return sorted(deltic.Table(uri).scan().to_arrow()["v"].to_pylist())
+
+    for i in range(commits):
+        deltic.write(uri, pa.table({"v": [i]}))
+    torn = sorted(Path(uri, "_delta_log").glob("*.checkpoint.parquet"))
+    assert torn
+    assert all(Path(uri, "_delta_log", f"{10 * at:020}.crc").exists() for at in range(1, len(torn) + 1))
+    for checkpoint in torn:
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
+    assert rows() == list(range(commits))
+    assert deltic.Table(uri).files().read_all().num_rows == commits
+    with deltic.Table(uri).transaction(app_id="a", app_version=1) as tx:
+        tx.append(pa.table({"v": [commits]}))
+    with deltic.Table(uri).transaction(app_id="a", app_version=1) as tx:
+        assert tx.replayed
+    assert deltic.Table(uri).checkpoint() == commits
+    assert pq.read_table(Path(uri, "_delta_log", f"{commits:020}.checkpoint.parquet"))["add"].null_count == 3
+    assert rows() == list(range(commits + 1))
+
+
 def test_a_torn_checkpoint_before_which_the_log_is_cut_off_is_an_error(uri: str) -> None:
     log = Log(uri, commits=3)
     log.path(1, "checkpoint.parquet").write_bytes(b"PAR1 and not much more")

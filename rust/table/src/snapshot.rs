@@ -116,13 +116,35 @@ impl Snapshot {
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
             let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
             damaged = older.checkpoint.clone();
-            match Self::of_segment(storage, older).await {
+            let opened = async {
+                let opened = Self::of_segment(storage, older).await?;
+                // With a checksum nothing was read of it yet.
+                opened.checkpoint().await?;
+                Ok::<_, Error>(opened)
+            };
+            match opened.await {
                 Ok(opened) => return Ok(opened),
                 Err(e) if e.is_corrupt() => {}
                 Err(e) => return Err(e),
             }
         }
         Err(error)
+    }
+
+    /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
+    /// enough of is opened without a look at the checkpoint.
+    ///
+    /// # Errors
+    /// The one that reading the checkpoint had, if nothing leads to the version without it.
+    pub(crate) async fn sound(&self) -> Result<Self> {
+        match self.checkpoint().await {
+            Ok(_) => Ok(self.clone()),
+            Err(error) if error.is_corrupt() => {
+                let checkpoint = self.segment().checkpoint.clone();
+                Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the newest version; `None` if there is no table.
@@ -440,11 +462,11 @@ impl Snapshot {
     /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
     pub async fn live_files(&self, columns: &AddColumns) -> Result<impl Stream<Item = Result<AddBatch>> + use<>> {
         self.tail().await?;
-        let checkpoint = self.checkpoint().await?.map(|open| open.adds(columns));
-        let snapshot = self.clone();
+        let snapshot = self.sound().await?;
+        let checkpoint = snapshot.checkpoint().await?.map(|open| open.adds(columns));
+        let tail: Vec<_> = snapshot.tail().await?.live.iter().cloned().map(Ok).collect();
         let unseen = move |batch| unseen(snapshot.clone(), batch);
         let checkpoint = stream::iter(checkpoint).flatten().map_ok(unseen).try_buffered(CONCURRENT_PARSES);
-        let tail: Vec<_> = self.tail().await?.live.iter().cloned().map(Ok).collect();
         let location = self.0.storage.location().to_owned();
         Ok(stream::iter(tail).chain(checkpoint).map_err(move |e| e.in_table(location.clone())))
     }
@@ -461,8 +483,10 @@ impl Snapshot {
 
     /// Application transactions, the newest of each application.
     pub async fn txns(&self) -> Result<Vec<Txn>> {
-        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
-        let older = self.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
+        self.tail().await?;
+        let sound = self.sound().await?;
+        let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
+        let older = sound.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
     }
@@ -483,8 +507,10 @@ impl Snapshot {
 
     /// Metadata domains that are not removed.
     pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
-        let newest_first = self.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
-        let older = self.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
+        self.tail().await?;
+        let sound = self.sound().await?;
+        let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
+        let older = sound.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         let newest = newest_first.chain(older).filter(|domain| seen.insert(domain.domain.clone()));
         Ok(newest.filter(|domain| !domain.removed).collect())

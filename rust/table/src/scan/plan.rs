@@ -89,7 +89,14 @@ impl ScanPlan {
     /// # Errors
     /// `Invalid` for an unknown column or a predicate that does not fit the schema.
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
-        let planned = Self::plan(snapshot, columns, filter).await;
+        let planned = match Self::plan(snapshot, columns, filter).await {
+            // Perhaps for a checkpoint that the version can do without.
+            Err(error) if error.is_corrupt() => match snapshot.sound().await {
+                Ok(sound) => Self::plan(&sound, columns, filter).await,
+                Err(_) => Err(error),
+            },
+            planned => planned,
+        };
         let plan = planned.map_err(|e| e.in_table(snapshot.storage().location()))?;
         if log::log_enabled!(target: TARGET, log::Level::Debug) {
             let (kept, version, location) = (plan.files_kept, snapshot.version(), snapshot.storage().location());
