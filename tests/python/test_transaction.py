@@ -392,6 +392,44 @@ def test_a_table_that_was_made_anew_gets_the_rows(table: Table) -> None:
             deltic.write(table, shop("d", n))
 
 
+def test_a_table_that_was_made_anew_with_a_commit_of_the_same_length_gets_no_files(uri: str) -> None:
+    first = Path(uri, "_delta_log", f"{0:020}.json")
+
+    def make(hours_ago: int) -> int:
+        shutil.rmtree(uri, ignore_errors=True)
+        deltic.create(uri, pa.schema([("v", pa.int64())]))
+        written = time.time() - hours_ago * 3600
+        os.utime(first, (written, written))
+        return first.stat().st_size
+
+    length = make(2)
+    with pytest.raises(deltic.MetadataChangedError, match="deleted or made anew"), Table(uri).transaction() as tx:
+        tx.append(pa.table({"v": [1]}))
+        assert make(1) == length
+    # Its files went with the table that they were written for.
+    assert Table(uri).snapshot().version == 0
+    assert Table(uri).scan().to_arrow().num_rows == 0
+
+
+def test_what_a_handle_remembers_is_not_taken_for_a_table_with_commits_of_the_same_length(uri: str) -> None:
+    def make(column: str, minutes_ago: int) -> tuple[Table, list[int]]:
+        shutil.rmtree(uri, ignore_errors=True)
+        deltic.create(uri, pa.schema([("x", pa.int64()), (column, pa.string())]))
+        handle = Table(uri)
+        deltic.write(handle, pa.table({"x": [1], column: ["a"]}))
+        commits = sorted(Path(uri, "_delta_log").glob("*.json"))
+        for commit in commits:
+            written = time.time() - minutes_ago * 60
+            os.utime(commit, (written, written))
+        return handle, [commit.stat().st_size for commit in commits]
+
+    handle, lengths = make("y", 0)
+    assert make("z", 1)[1] == lengths
+    with pytest.raises(deltic.InvalidInputError, match="`y`"):
+        deltic.write(handle, pa.table({"x": [2], "y": ["b"]}))
+    assert Table(uri).scan().to_arrow().to_pylist() == [{"x": 1, "z": "a"}]
+
+
 def test_a_table_that_was_deleted_is_made_anew(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     shutil.rmtree(table.uri)

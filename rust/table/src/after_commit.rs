@@ -20,7 +20,7 @@ use futures::TryStreamExt;
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint::write::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
-use crate::commit::Committer;
+use crate::commit::{CommitFile, Committer};
 use crate::error::{Error, Kind, Result};
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
@@ -46,8 +46,8 @@ pub struct Base {
     pub checksum: Option<VersionChecksum>,
     /// Its files, if there are few enough to be kept in mind.
     trail: Option<Arc<Trail>>,
-    /// The length of its commit, by which the table is known again, if the log has it.
-    commit_length: Option<u64>,
+    /// The file of its commit, by which the table is known again, if the log has it.
+    commit_file: Option<CommitFile>,
     /// Whether a commit of the handle's own left all this: nobody has looked at the log since.
     is_remembered: bool,
 }
@@ -56,8 +56,8 @@ impl Base {
     /// What a snapshot knows.
     pub async fn of(snapshot: &Snapshot) -> Result<Self> {
         let (state, checksum) = (state_of(snapshot).await?, snapshot.checksum().cloned());
-        let commit_length = snapshot.segment().latest_commit().map(|file| file.size);
-        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_length, is_remembered: false })
+        let commit_file = snapshot.segment().latest_commit().map(CommitFile::listed);
+        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_file, is_remembered: false })
     }
 
     /// Whether this is remembered rather than read: then the table may be another by now, or have changed.
@@ -65,9 +65,9 @@ impl Base {
         self.is_remembered
     }
 
-    /// The length of the version's commit, if the log has it.
-    pub(crate) fn commit_length(&self) -> Option<u64> {
-        self.commit_length
+    /// The file of the version's commit, if the log has it.
+    pub(crate) fn commit_file(&self) -> Option<CommitFile> {
+        self.commit_file
     }
 }
 
@@ -148,9 +148,11 @@ impl AfterCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
-        let (trail, commit_length) = (trail.map(Arc::new), Some(committed.lines.len()));
+        let (trail, length) = (trail.map(Arc::new), committed.lines.len());
+        let written_ms = committed.said.commit_info.as_ref().and_then(CommitInfo::timestamp);
+        let commit_file = Some(CommitFile::written(length, written_ms));
         let state = committed.state.clone();
-        Self { base: Base { state, checksum, trail, commit_length, is_remembered: true }, failed }
+        Self { base: Base { state, checksum, trail, commit_file, is_remembered: true }, failed }
     }
 }
 
@@ -272,18 +274,18 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
 }
 
 /// Refuses to commit to a table that was deleted, or made anew, since the version that a commit builds on was read, when
-/// that version's commit had `length`. Where no length is given, the log did not have that commit any more.
+/// that version's commit was `file`. Where none is given, the log did not have that commit any more.
 ///
 /// # Errors
 /// `Conflict` if the table is another, and those of reading the log. Nothing was put then.
 pub(crate) async fn check_base(
     committer: &dyn Committer,
-    (base, length): (&TableState, Option<u64>),
+    (base, file): (&TableState, Option<CommitFile>),
 ) -> Result<(), Failed> {
-    let Some(length) = length else { return Ok(()) };
+    let Some(file) = file else { return Ok(()) };
     // Where the log was cleaned up to the next version, that one is there and is judged; it may be this very commit.
     let versions = [base.version, base.version.saturating_add(1)];
-    if committer.is_same_table((base, length), &versions).await.map_err(Failed::Certainly)? {
+    if committer.is_same_table((base, file), &versions).await.map_err(Failed::Certainly)? {
         return Ok(());
     }
     let message = format!(
@@ -301,15 +303,15 @@ pub(crate) async fn check_base(
 pub(crate) async fn verify_base(
     committer: &dyn Committer,
     committed: &Committed,
-    (base, length): (&TableState, Option<u64>),
+    (base, file): (&TableState, Option<CommitFile>),
 ) -> Result<(), Failed> {
-    let Some(length) = length else { return Ok(()) };
+    let Some(file) = file else { return Ok(()) };
     let version = committed.version;
     // The version before tells, for the checksum of this one says what its writer remembered; but a commit that was found
     // in the log may be the first that cleaning left, behind a checkpoint of its version.
     let versions = [version.saturating_sub(1), version];
     let txn_id = txn_id(committed).unwrap_or_default();
-    match committer.is_same_table((base, length), &versions).await {
+    match committer.is_same_table((base, file), &versions).await {
         Ok(true) => Ok(()),
         Ok(false) => {
             let why = format!("the table was deleted or made anew since its version {} was made or read", base.version);

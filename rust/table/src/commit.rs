@@ -15,12 +15,14 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
+use deltic_protocol::log::segment::LogFile;
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Kind, Result};
 use crate::log_reader::{self, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::{Body, Put, Storage, Syncing};
+use crate::storage::{Body, FileMeta, Put, Storage, Syncing};
 
 /// Makes versions exist.
 pub trait Committer: Send + Sync {
@@ -37,16 +39,45 @@ pub trait Committer: Send + Sync {
     /// Then the log was cleaned, and no reader looks at `version`.
     fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
 
-    /// Whether the table that a writer remembers is still there: the commit of `base` has `length`, or a log of the same
-    /// table leads to one of `versions`.
+    /// Whether the table that a writer remembers is still there: the commit of `base` is the file that it was, or a log of
+    /// the same table leads to one of `versions`.
     ///
     /// Where tables are not deleted there is nothing to look for.
     fn is_same_table<'a>(
         &'a self,
-        (_base, _length): (&'a TableState, u64),
+        (_base, _file): (&'a TableState, CommitFile),
         _versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(std::future::ready(Ok(true)))
+    }
+}
+
+/// The file of a commit, by which it is known again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitFile {
+    length: u64,
+    /// When it was written, in milliseconds since the epoch.
+    modified_ms: Option<i64>,
+    /// How far from that the store may say it was.
+    within_ms: u64,
+}
+
+impl CommitFile {
+    /// As a listing has it, which may tell fractions of a second that a look at the file does not.
+    pub fn listed(file: &LogFile) -> Self {
+        Self { length: file.size, modified_ms: Some(file.modified_ms), within_ms: 1000 }
+    }
+
+    /// As its writer knows it: by another clock than the store's, and before it was sent. Where that is too far off, more is
+    /// asked of the store each time.
+    pub fn written(length: u64, at_ms: Option<i64>) -> Self {
+        Self { length, modified_ms: at_ms, within_ms: 5000 }
+    }
+
+    /// The length alone does not tell: tables that are made anew as they were have commits of the same lengths.
+    fn is(&self, there: &FileMeta) -> bool {
+        let is_time = |modified_ms: i64| modified_ms.abs_diff(there.modified_ms) < self.within_ms;
+        self.length == there.size && self.modified_ms.is_some_and(is_time)
     }
 }
 
@@ -108,12 +139,12 @@ impl Committer for LogCommitter {
 
     fn is_same_table<'a>(
         &'a self,
-        (base, length): (&'a TableState, u64),
+        (base, known): (&'a TableState, CommitFile),
         versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             match self.storage.head(&log_path(&commit_name(base.version))).await {
-                Ok(file) if file.size == length => return Ok(true),
+                Ok(file) if known.is(&file) => return Ok(true),
                 Ok(_) => {}
                 Err(e) if e.is_not_found() => {}
                 Err(e) => return Err(e),

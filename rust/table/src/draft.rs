@@ -485,7 +485,7 @@ impl Draft {
     async fn commit_once(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>, Failed> {
         let (storage, known) = (self.storage.clone(), self.base.clone());
         let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
-        let verified = verify_base(committer, &committed, (&known.state, known.commit_length()));
+        let verified = verify_base(committer, &committed, (&known.state, known.commit_file()));
         let after = AfterCommit::run_if(&storage, &committed, (Some(&known), verified), pace.now_ms()).await?;
         committed.log(storage.location());
         Ok(Some(Outcome { committed, metrics, after }))
@@ -500,7 +500,7 @@ impl Draft {
         let (syncing, base) = (self.take_syncing(), self.base.clone());
         let prepared = syncing.wait().await.and_then(|()| self.finish(pace.now_ms()));
         let Some(transaction) = prepared.map_err(Failed::Certainly)? else { return Ok(None) };
-        check_base(committer, (&base.state, base.commit_length())).await?;
+        check_base(committer, (&base.state, base.commit_file())).await?;
         let metrics = transaction.metrics.clone();
         Ok(Some((transaction.try_commit(committer, pace).await?, metrics)))
     }

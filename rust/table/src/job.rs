@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use crate::after_commit::{AfterCommit, check_base, verify_base};
 use crate::checkpoint::read::AddColumns;
-use crate::commit::LogCommitter;
+use crate::commit::{CommitFile, LogCommitter};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
@@ -33,7 +33,7 @@ use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
 /// Layout of the byte form; another one is refused.
-const FORM: u32 = 4;
+const FORM: u32 = 5;
 
 /// What happens to the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +77,8 @@ pub struct WriteJob {
     pub location: String,
     mode: Mode,
     base: Option<TableState>,
-    /// The length of the base's commit: when the job is committed, the table may be another.
-    base_length: Option<u64>,
+    /// The file of the base's commit: when the job is committed, the table may be another.
+    base_file: Option<CommitFile>,
     created: Option<(Protocol, Metadata)>,
     spec: WriteSpec,
     options: WriteOptions,
@@ -129,8 +129,8 @@ impl WriteJob {
                 check_existing(&state, mode, partition_by, &options).map_err(in_table)?;
                 check_columns(&state, schema).map_err(in_table)?;
                 let spec = write_spec((&state.protocol, &state.metadata), &options).map_err(in_table)?;
-                let length = snapshot.segment().latest_commit().map(|file| file.size);
-                Ok(Self::new(storage, mode, Some((state, length)), None, spec, (options, ids)))
+                let file = snapshot.segment().latest_commit().map(CommitFile::listed);
+                Ok(Self::new(storage, mode, Some((state, file)), None, spec, (options, ids)))
             }
             None => {
                 let table = NewTable {
@@ -153,15 +153,15 @@ impl WriteJob {
     fn new(
         storage: &Storage,
         mode: Mode,
-        base: Option<(TableState, Option<u64>)>,
+        base: Option<(TableState, Option<CommitFile>)>,
         created: Option<(Protocol, Metadata)>,
         spec: WriteSpec,
         (options, ids): (WriteOptions, &dyn Ids),
     ) -> Self {
         let (location, txn_id) = (storage.location().to_owned(), ids.unique());
-        let (base, length) = base.unzip();
-        let base_length = length.flatten();
-        Self { form: FORM, location, mode, base, base_length, created, spec, options, txn_id }
+        let (base, file) = base.unzip();
+        let base_file = file.flatten();
+        Self { form: FORM, location, mode, base, base_file, created, spec, options, txn_id }
     }
 
     /// The byte form.
@@ -255,14 +255,14 @@ impl WriteJob {
         };
         let committer = LogCommitter::new(storage.clone());
         if let Some(base) = &self.base {
-            check_base(&committer, (base, self.base_length)).await.map_err(|failed| in_table(failed.into()))?;
+            check_base(&committer, (base, self.base_file)).await.map_err(|failed| in_table(failed.into()))?;
         }
         let committed = transaction.commit(&committer, pace).await.map_err(in_table).inspect_err(log_conflict)?;
         committed.log(storage.location());
         let (version, attempts) = (committed.version, committed.attempts);
         let verified = async {
             match &self.base {
-                Some(base) => verify_base(&committer, &committed, (base, self.base_length)).await,
+                Some(base) => verify_base(&committer, &committed, (base, self.base_file)).await,
                 None => Ok(()),
             }
         };

@@ -2,6 +2,7 @@
 
 use deltic_protocol::conflict::TableState;
 use deltic_protocol::log::name::commit_name;
+use deltic_table::commit::CommitFile;
 use deltic_table::storage::Storage;
 use deltic_table::transaction::Committed;
 
@@ -56,10 +57,29 @@ async fn paths(sample: &Sample) -> Vec<String> {
 async fn who_remembers_looks_before_the_put_and_after_it_whether_it_is_still_there() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
+    written_ms_after(&sample, base.state.version, 100);
     let before = sample.storage.counts();
     append(&sample, Some(base), "c2").await;
     let counts = sample.storage.counts().since(&before);
     assert_eq!((counts.puts, counts.heads, counts.lists, counts.gets, counts.deletes), (2, 2, 0, 0, 0));
+}
+
+/// Lets the disk say that a commit was written so long after the time that its writer had.
+fn written_ms_after(sample: &Sample, version: u64, after_ms: u64) {
+    let file = std::fs::File::options().append(true).open(sample.log(&commit_name(version))).unwrap();
+    let now = u64::try_from(World.now_ms()).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + Duration::from_millis(now + after_ms)).unwrap();
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_costs_a_listing_and_refuses_nothing() {
+    let sample = sample();
+    let base = append(&sample, None, "c1").await;
+    written_ms_after(&sample, base.state.version, 10_000);
+    let before = sample.storage.counts();
+    let committed = add_one(&sample, base, "c2").await.unwrap();
+    assert_eq!((committed.version, committed.attempts), (2, 1));
+    assert!(sample.storage.counts().since(&before).lists > 0);
 }
 
 #[tokio::test]
@@ -212,7 +232,11 @@ impl Committer for MadeAnewBeforePut<'_> {
         self.0.is_passed(version)
     }
 
-    fn is_same_table<'a>(&'a self, base: (&'a TableState, u64), versions: &'a [u64]) -> BoxFuture<'a, Result<bool>> {
+    fn is_same_table<'a>(
+        &'a self,
+        base: (&'a TableState, CommitFile),
+        versions: &'a [u64],
+    ) -> BoxFuture<'a, Result<bool>> {
         self.0.is_same_table(base, versions)
     }
 }
