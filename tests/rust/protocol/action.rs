@@ -212,8 +212,8 @@ fn escapes_are_resolved() {
 #[test]
 fn bare_values_in_maps_of_texts_become_their_text() {
     check(
-        &ADD.replace("{}", r#"{"a":1,"b":-2,"c":true,"d":1.5,"e":2.0,"f":18446744073709551615}"#),
-        &[&ADDED.replace("{}", r#"{"a":"1","b":"-2","c":"true","d":"1.5","e":"2.0","f":"18446744073709551615"}"#)],
+        &ADD.replace("{}", r#"{"a":1,"b":-2,"c":true,"d":1.5,"e":2.0,"f":18446744073709551615,"g":12345678901234567890123,"h":1.10,"i":1e2}"#),
+        &[&ADDED.replace("{}", r#"{"a":"1","b":"-2","c":"true","d":"1.5","e":"2.0","f":"18446744073709551615","g":"12345678901234567890123","h":"1.10","i":"1e2"}"#)],
     );
     check(
         r#"{"metaData":{"id":"i","schemaString":"s","configuration":{"a":1,"b":false,"c":null,"d":2.0}}}"#,

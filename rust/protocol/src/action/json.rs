@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
 use super::columns::{AddBuilder, NO_REMOVES, RemoveBuilder};
-use super::loose::{self, Text};
+use super::loose::{self, Literal, Text};
 use super::scan::{Kind, Scratch, file_action};
 use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
@@ -302,7 +302,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts<'de>, A::Error> {
                 let mut entries = Vec::new();
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Literal<'de>>>()? {
                     entries.push((key.0, value.map(|v| v.0)));
                 }
                 Ok(Texts(entries))

@@ -13,6 +13,7 @@ use std::fmt;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// An integer, or null.
 pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
@@ -160,6 +161,21 @@ impl Visitor<'_> for Flag {
             "true" | "True" | "TRUE" => Ok(Some(true)),
             "false" | "False" | "FALSE" => Ok(Some(false)),
             text => Err(E::custom(format!("`{text}` is neither true nor false"))),
+        }
+    }
+}
+
+/// The text of a scalar, of a number the digits that stand there: another number has other digits, and so has the same one
+/// with fewer.
+pub(super) struct Literal<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Literal<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = <&'de RawValue>::deserialize(deserializer)?.get();
+        match value.as_bytes().first() {
+            Some(b'"') => serde_json::from_str::<Text<'de>>(value).map(|text| Self(text.0)).map_err(D::Error::custom),
+            Some(b'{' | b'[') => Err(D::Error::custom("a string was expected")),
+            Some(_) | None => Ok(Self(Cow::Borrowed(value))),
         }
     }
 }
