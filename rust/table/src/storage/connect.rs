@@ -114,7 +114,8 @@ fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
     };
     let mut clients = opened.map_err(|e| {
         let why = options.redact(&e.to_string());
-        Error::invalid(format!("{} cannot be opened; check the storage options: {why}", location.text))
+        let place = location.shown(options.foreign);
+        Error::invalid(format!("{place} cannot be opened; check the storage options: {why}"))
     })?;
     clients.pid = pid;
     Ok(clients)
@@ -430,7 +431,7 @@ fn open_http(location: &Location, options: &Options) -> Result<object_store::Res
     if is_plain && options.foreign && !allows {
         return Err(Error::invalid(format!(
             "the log names a file at {}, which is plain http; set the storage option allow_http to 'true' to read it",
-            location.text
+            location.base
         )));
     }
     let retry = options.retries()?;

@@ -223,6 +223,11 @@ impl Location {
         Ok(if local { Target::Local(key) } else { Target::Here(key) })
     }
 
+    /// What messages call it. A query in a path of a log is part of the name there, and may be a signature.
+    pub(super) fn shown(&self, is_foreign: bool) -> &str {
+        if is_foreign { &self.base } else { &self.text }
+    }
+
     /// The server that the location itself names, where it names one: the settings decide for the others.
     pub(super) fn server(&self) -> Option<String> {
         let url = Url::parse(&self.base).ok()?;

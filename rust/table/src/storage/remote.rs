@@ -377,7 +377,7 @@ impl Remote {
     }
 
     pub(super) fn fail(&self, action: &str, error: StoreError) -> Error {
-        let place = &self.inner.location.text;
+        let place = self.inner.location.shown(self.inner.options.foreign);
         let failed = match finding(&error) {
             Finding::Missing if action == "read" => return Error::not_found("the file does not exist"),
             Finding::Missing => Error::not_found(format!("could not {action} in {place}: it does not exist")),
