@@ -22,7 +22,7 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     if isinstance(data, Rows):
         _refuse_no_columns(data.schema, None)
         # The core takes its own stream back whole, so that errors of reading keep their class.
-        return data._core.read()
+        return data._read()
     if isinstance(data, _deltic.ArrowStream):
         return data
     try:

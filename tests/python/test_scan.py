@@ -182,6 +182,16 @@ def test_limits_and_heads(trips: deltic.Table) -> None:
         assert tx.scan().limit(7).to_arrow().num_rows == tx.scan().head(7).num_rows == 7
 
 
+def test_no_more_rows_are_written_than_a_limit_says(trips: deltic.Table, uri: str) -> None:
+    copy = deltic.Table(f"{uri}_copy")
+    deltic.write(copy, trips.scan().limit(25))
+    assert copy.scan().count() == 25
+    deltic.write(copy, trips.scan(filter="month = 2").limit(3))
+    with copy.transaction() as tx:
+        tx.append(trips.scan().limit(2))
+    assert copy.scan().to_arrow().num_rows == 30
+
+
 def test_a_limit_opens_no_more_files_than_it_needs(trips: deltic.Table) -> None:
     scan = trips.scan()
     scan.head(1)
