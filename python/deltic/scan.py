@@ -220,7 +220,11 @@ class Rows:
         return self.to_reader().read_all()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Read all rows into a pandas DataFrame (needs pandas)."""
+        """Read all rows into a pandas DataFrame (needs pandas), as pyarrow converts them.
+
+        Whole numbers in a column with nulls become float64, which holds them exactly up to 2**53 only;
+        `to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)` keeps them all.
+        """
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
