@@ -46,6 +46,12 @@ _ROWS = {
     "filter": "use `Table.scan(filter='month = 7')`",
     "select": "use `Table.scan(columns=['a', 'b'])`",
     "read": "use `Table.scan(columns, filter)`",
+    "count": "use `Table.scan(columns, filter).count()`",
+    "num_rows": "use `Table.scan(columns, filter).count()`",
+    "limit": "use `Table.scan(columns, filter).limit(n)`",
+    "head": "use `Table.scan(columns, filter).head(n)`",
+    "take": "use `Table.scan(columns, filter).head(n)`",
+    "show": "use `Table.scan(columns, filter).head(n)`",
     "query": "deltic does not run SQL; DuckDB does, over the stream of `Table.scan(columns, filter)`",
     "sql": "deltic does not run SQL; DuckDB does, over the stream of `Table.scan(columns, filter)`",
 }
@@ -130,6 +136,10 @@ SCANS = {
     "where": "give the filter to `Table.scan(columns, filter)`: it then skips files",
     "select": "give the columns to `Table.scan(columns, filter)`",
     "files": "use `Scan.plan`, whose `tasks` are the files",
+    "num_rows": "use `Scan.count()`",
+    "take": "use `Scan.head(n)`",
+    "show": "use `Scan.head(n)`",
+    "first": "use `Scan.head(n)`",
 }
 """Of `Scan`."""
 

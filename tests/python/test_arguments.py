@@ -164,11 +164,15 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Snapshot.scan": (lambda t, a: t.snapshot().scan(**a), {"columns": ["a"], "filter": "a = 1"}),
     "Plan.task_groups": (lambda t, a: t.plan().task_groups(**a), {"n": 2}),
     "Scan.to_reader": (lambda t, a: t.scan().to_reader(**a).read_all(), {"batch_size": 1}),
+    "Scan.limit": (lambda t, a: t.scan().limit(**a).to_arrow(), {"n": 1}),
+    "Scan.head": (lambda t, a: t.scan().head(**a), {"n": 1}),
     "Changes.to_reader": (lambda t, a: t.changes().to_reader(**a).read_all(), {"batch_size": 1}),
     "TransactionScan.to_reader": (
         lambda t, a: committed(t, lambda tx: tx.scan().to_reader(**a).read_all()),
         {"batch_size": 1},
     ),
+    "TransactionScan.limit": (lambda t, a: committed(t, lambda tx: tx.scan().limit(**a).to_arrow()), {"n": 1}),
+    "TransactionScan.head": (lambda t, a: committed(t, lambda tx: tx.scan().head(**a)), {"n": 1}),
     "Transaction.scan": (
         lambda t, a: committed(t, lambda tx: tx.scan(**a).to_arrow()),
         {"columns": ["a"], "filter": "a = 1"},

@@ -158,6 +158,9 @@ def test_scans_and_plans_travel_with_their_version(table: deltic.Table) -> None:
     assert repr(of_files) == repr(plan)
     assert sorted(of_all.to_arrow()["v"].to_pylist()) == [1, 2, 3]
     assert pickle.loads(pickle.dumps(there.plan)).files_kept == scan.plan.files_kept
+    limited = pickle.loads(pickle.dumps(scan.limit(2)))
+    assert repr(limited) == repr(scan.limit(2))
+    assert limited.to_arrow().num_rows == limited.count() == 2
 
 
 def test_settings_travel_with_a_scan(tmp_path: Path) -> None:
