@@ -374,13 +374,14 @@ DEFINES = ["delta.columnMapping.id", "delta.typeChanges", "delta.generationExpre
 
 @pytest.mark.parametrize("key", DEFINES)
 def test_rows_do_not_define_a_table_and_a_schema_does(uri: str, key: str) -> None:
-    told = {"comment": "counts", "__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
-    inner = pa.field("x", pa.int64(), metadata={key: "1", "mine": "2", **told})
-    field = pa.field("s", pa.struct([inner]), metadata={key: "1", "mine": "2", **told})
+    of_x = {"comment": "counts", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+    of_s = {"comment": "counts", "__CHAR_VARCHAR_TYPE_STRING": "struct<x:varchar(3)>"}
+    inner = pa.field("x", pa.string(), metadata={key: "1", "mine": "2", **of_x})
+    field = pa.field("s", pa.struct([inner]), metadata={key: "1", "mine": "2", **of_s})
     schema = pa.schema([field])
-    deltic.write(uri, pa.table({"s": [{"x": 1}]}, schema=schema))
+    deltic.write(uri, pa.table({"s": [{"x": "abc"}]}, schema=schema))
     stored = json.loads(deltic.Table(uri).snapshot().metadata["schemaString"])["fields"][0]
-    assert [stored["metadata"], stored["type"]["fields"][0]["metadata"]] == [told, told]
+    assert [stored["metadata"], stored["type"]["fields"][0]["metadata"]] == [of_s, of_x]
     with pytest.raises(deltic.UnsupportedFeatureError, match="column `s"):
         deltic.create(uri + "2", schema)
     with deltic.Table(uri).transaction() as tx, pytest.raises(deltic.UnsupportedFeatureError, match="column `s"):
