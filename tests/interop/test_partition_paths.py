@@ -32,11 +32,16 @@ NAMES = ["p", "é", "日本", "a%b", "x:y", "#?", "..", "it's", '"', "[]^`~|<>",
 
 @pytest.fixture(scope="module")
 def spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session of the suite, as one that lets VACUUM delete what was removed a moment ago."""
-    key = "spark.databricks.delta.retentionDurationCheck.enabled"
-    spark.conf.set(key, "false")
+    """The session of the suite, as one that lets VACUUM delete what was removed a moment ago, and lists in one task."""
+    settings = {
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     yield spark
-    spark.conf.unset(key)
+    for name in settings:
+        spark.conf.unset(name)
 
 
 def odd_values(first: int = 0) -> pa.Table:
@@ -62,25 +67,24 @@ def check(uri: str, expected: pa.Table) -> None:
 
 @pytest.mark.parametrize("make", [odd_values, odd_names])
 def test_delta_spark_keeps_every_file(spark: SparkSession, tmp_path: Path, make: Any) -> None:
-    for number, name in enumerate(name for name in make().column_names if name != "id"):
-        uri, clone = str(tmp_path / f"table-{number}"), str(tmp_path / f"clone-{number}")
-        parts = [make(first).select([name, "id"]) for first in (0, 1000)]
-        for part in parts:
-            deltic.write(uri, part, partition_by=[name])
-        both = pa.concat_tables(parts)
-        vacuum = f"VACUUM delta.`{uri}` RETAIN 0 HOURS"
-        spark.sql(vacuum)
-        check(uri, both)
-        spark.sql(f"OPTIMIZE delta.`{uri}`")
-        check(uri, both)
-        spark.sql(f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 1")
-        spark.sql(vacuum)
-        check(uri, both)
-        assert rows(theirs(spark, uri)) == rows(both)
-        spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{uri}`")
-        spark.sql(f"VACUUM delta.`{clone}` RETAIN 0 HOURS")
-        assert rows(theirs(spark, clone)) == rows(both)
-        check(uri, both)
+    uri, clone = str(tmp_path / "table"), str(tmp_path / "clone")
+    parts = [make(0), make(1000)]
+    for part in parts:
+        deltic.write(uri, part, partition_by=[name for name in part.column_names if name != "id"])
+    both = pa.concat_tables(parts)
+    vacuum = f"VACUUM delta.`{uri}` RETAIN 0 HOURS"
+    spark.sql(vacuum)
+    check(uri, both)
+    spark.sql(f"OPTIMIZE delta.`{uri}`")
+    check(uri, both)
+    spark.sql(f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 1")
+    spark.sql(vacuum)
+    check(uri, both)
+    assert rows(theirs(spark, uri)) == rows(both)
+    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{uri}`")
+    spark.sql(f"VACUUM delta.`{clone}` RETAIN 0 HOURS")
+    assert rows(theirs(spark, clone)) == rows(both)
+    check(uri, both)
 
 
 def test_deltalake_keeps_every_file(tmp_path: Path) -> None:
