@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from conftest import FILTERS, with_reused_sidecars
 from sample import log_actions, rows
@@ -124,3 +125,17 @@ def test_an_overwrite_of_theirs_by_deltic(uri: str, flights: pa.Table) -> None:
     deltic.write(uri, flights.slice(0, 7), mode="overwrite")
     assert rows(theirs(uri)) == rows(flights.slice(0, 7))
     assert rows(theirs(uri, version=0)) == rows(flights)
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_they_find_rows_beside_the_last_instant(uri: str, zone: str | None) -> None:
+    """Rows that are valid for ever are often valid until then, and a missing bound is null to delta-rs."""
+    kind = pa.timestamp("us", zone)
+    instants = pa.array([0, 253_402_300_799_999_999], pa.int64()).cast(kind)
+    deltic.write(uri, pa.table({"id": [1, 2], "until": instants}))
+    dataset = deltalake.DeltaTable(uri).to_pyarrow_dataset()
+    written = ["1970-01-01 00:00:00Z", "9999-12-31 23:59:59.999999Z"]
+    for at, (instant, text) in enumerate(zip(instants, written, strict=True), 1):
+        assert dataset.to_table(filter=pc.field("until") == instant)["id"].to_pylist() == [at]
+        literal = f"TIMESTAMP '{text}'" if zone else f"TIMESTAMP_NTZ '{text[:-1]}'"
+        assert deltic.Table(uri).scan(["id"], filter=f"until = {literal}").to_arrow()["id"].to_pylist() == [at]

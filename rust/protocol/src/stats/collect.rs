@@ -4,9 +4,10 @@
 //! `add.stats`. Not here: reading statistics, and which columns a table wants indexed.
 //!
 //! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
-//! (the properties `stats::collect::bounds_hold_every_…`). A bound that JSON or other readers could misread is left out,
-//! and the other one with it, since readers take a single bound for both: infinities, columns with a NaN, years outside
-//! 0 to 9999, strings that cannot be rounded up. Null counts include the rows whose enclosing struct is null.
+//! (the properties `stats::collect::bounds_hold_every_…`); the last millisecond of 9999 stands for all of it. A bound
+//! that JSON or other readers could misread is left out, and the other one with it, since readers take a single bound
+//! for both: infinities, columns with a NaN, years outside 0 to 9999, strings that cannot be rounded up. Null counts
+//! include the rows whose enclosing struct is null.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
@@ -428,10 +429,15 @@ pub(super) fn print_date(days: i64) -> Option<String> {
     in_common_years(date).then(|| format!("\"{}\"", date.format("%Y-%m-%d")))
 }
 
-/// Milliseconds are what the protocol has; the maximum goes up to the next one so that it stays one.
+/// The last millisecond of the year 9999.
+const LAST_MILLIS: i64 = 253_402_300_799_999;
+
+/// Milliseconds are what the protocol has; the maximum goes up to the next one so that it stays one. The last one that
+/// can be printed stays, for readers take a maximum to be up to a millisecond more, and "valid until" is often that.
 pub(super) fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<String> {
-    let round = i64::from(upper && micros.rem_euclid(1000) != 0);
-    let time = DateTime::from_timestamp_millis(micros.div_euclid(1000) + round)?;
+    let millis = micros.div_euclid(1000);
+    let round = i64::from(upper && micros.rem_euclid(1000) != 0 && millis != LAST_MILLIS);
+    let time = DateTime::from_timestamp_millis(millis + round)?;
     in_common_years(time).then(|| format!("\"{}{zone}\"", time.format("%Y-%m-%dT%H:%M:%S%.3f")))
 }
 
