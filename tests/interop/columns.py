@@ -190,6 +190,9 @@ def lists(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
         hidden = [of.zero] * (1 if fixed is None else fixed)
         shown = [hidden if value is None else value for value in column]
         elements = of.build([item for value in shown for item in value])
+        if fixed == 0:
+            # pyarrow divides by the size in `from_arrays`, and the process ends.
+            return pa.array([None if value is None else [] for value in column], kind)
         if fixed is not None:
             return pa.FixedSizeListArray.from_arrays(elements, type=kind, mask=mask(column))
         offsets = [0]
