@@ -274,7 +274,7 @@ fn what_is_no_action_is_corrupt_with_its_line() {
     check_corrupt(format!("\u{feff}{ADD}"), "line 1");
     check_corrupt(format!("{ADD}{ADD}"), "line 1");
     check_corrupt(format!("{ADD},"), "line 1");
-    for wrong in ["[]", "null", "1", "\"add\"", "x", "{\"add\":1}", "{\"add\":{}}", r#"{"add":{"path":1}}"#] {
+    for wrong in ["[]", "null", "1", "\"add\"", "x", "{\"add\":1}", "{\"add\":{}}", r#"{"add":{"path":[1]}}"#] {
         check_corrupt(wrong, "line 1");
     }
     // Not the members in their order.

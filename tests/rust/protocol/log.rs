@@ -521,7 +521,7 @@ mod properties {
             };
             let version = target.unwrap_or(latest);
             if version > latest {
-                prop_assert!(chosen.unwrap_err().is_not_found());
+                prop_assert!(chosen.unwrap_err().is_version_not_found());
                 return Ok(());
             }
             let checkpoint = checkpoints.range(..=version).next_back().copied();

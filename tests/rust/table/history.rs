@@ -91,7 +91,8 @@ async fn entries_are_commit_infos_newest_first() {
     assert!(history(&sample.storage, Some(0)).await.unwrap().is_empty());
     // One list, and the commits that are shown.
     assert_eq!(sample.counted(history(&sample.storage, Some(1))).await.0, (1, 1));
-    not_found(&history(&Sample::new().storage, None).await.unwrap_err(), "not a Delta table");
+    let error = history(&Sample::new().storage, None).await.unwrap_err();
+    assert!(error.is_not_found() && error.to_string().contains("not a Delta table"), "{error}");
 }
 
 #[tokio::test]
@@ -137,7 +138,7 @@ async fn commits_with_a_time_of_their_own() {
     for (time, version) in [(0, 0), (999, 0), (1000, 1), (20_500, 20), (39_000, 39)] {
         assert_eq!(version_at(&sample.storage, time).await.unwrap(), version, "at {time} ms");
     }
-    not_found(&version_at(&sample.storage, 39_001).await.unwrap_err(), "to 1970-01-01T00:00:39.000Z (version 39)");
+    assert_eq!(version_at(&sample.storage, 39_001).await.unwrap(), 39, "later than all is the newest");
     not_found(&version_at(&sample.storage, -1).await.unwrap_err(), "from 1970-01-01T00:00:00.000Z (version 0)");
     every_time_finds_its_version(&sample).await;
     // Few of the forty are read, beside those that opening the table takes.
@@ -165,7 +166,7 @@ async fn commits_before_their_own_times_were_enabled() {
     assert_eq!(version_at(&sample.storage, 2999).await.unwrap(), 1);
     assert_eq!(version_at(&sample.storage, 3000).await.unwrap(), 3);
     not_found(&version_at(&sample.storage, 999).await.unwrap_err(), "from 1970-01-01T00:00:01.000Z (version 0)");
-    not_found(&version_at(&sample.storage, 5001).await.unwrap_err(), "to 1970-01-01T00:00:05.000Z (version 5)");
+    assert_eq!(version_at(&sample.storage, 5001).await.unwrap(), 5);
 }
 
 #[tokio::test]

@@ -56,6 +56,11 @@ impl Sample {
         std::fs::remove_file(self.log(name)).unwrap();
     }
 
+    /// Deletes commits, as log cleanup does behind a checkpoint.
+    pub(crate) fn forget_commits(&self, versions: std::ops::RangeInclusive<u64>) {
+        versions.for_each(|version| self.delete(&commit_name(version)));
+    }
+
     /// Writes a commit; one without actions has a commit info.
     pub(crate) fn commit(&self, version: u64, actions: &[Value]) {
         let bare = [json!({"commitInfo": {}})];

@@ -301,10 +301,18 @@ async fn a_json_checkpoint_with_its_files_inside() {
     sample.put(&name, lines(&state(&[add("a"), add("b"), remove("z")])));
     sample.hint(2);
     assert_eq!(requests(&sample).await, ((3, 1), (0, 0), vec!["b".to_owned()]));
-    sample.put(&name, lines(&state(&[json!({"sidecar": {"path": "x", "sizeInBytes": -1, "modificationTime": 0}})])));
-    assert!(is_corrupt(&sample.open().await.unwrap_err(), "negative size"));
-    sample.put(&name, "{\"protocol\":");
-    assert!(is_corrupt(&sample.open().await.unwrap_err(), "line 1"));
+    // One that is damaged is passed over while the commits are there.
+    let negative = lines(&state(&[json!({"sidecar": {"path": "x", "sizeInBytes": -1, "modificationTime": 0}})]));
+    let damaged = [(negative, "negative size"), ("{\"protocol\":".to_owned(), "line 1")];
+    for (bytes, _) in &damaged {
+        sample.put(&name, bytes);
+        assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["b"]);
+    }
+    sample.forget_commits(0..=1);
+    for (bytes, words) in &damaged {
+        sample.put(&name, bytes);
+        assert!(is_corrupt(&sample.open().await.unwrap_err(), words));
+    }
 }
 
 #[tokio::test]
@@ -430,7 +438,7 @@ async fn where_there_is_no_table_it_is_not_found() {
     assert!(sample.open().await.unwrap_err().is_not_found());
     let sample = Sample::with_commits(&[vec![add("a")]]);
     let error = sample.open_at(7).await.unwrap_err();
-    assert!(error.is_not_found() && error.to_string().contains("versions 0 to 1"), "{error}");
+    assert!(error.is_version_not_found() && error.to_string().contains("versions 0 to 1"), "{error}");
     assert!(error.table().is_some());
 }
 
@@ -502,6 +510,15 @@ async fn a_file_that_vanished_is_no_missing_table() {
 async fn hostile_checkpoints_are_corrupt() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
     let whole = parquet(&state(&[add("a"), add("b"), add("c")]));
+    // While the commits are there, one that cannot be opened is passed over.
+    for length in [1, 7, 8, 12, whole.len() / 2, whole.len() - 1] {
+        sample.put("00000000000000000002.checkpoint.parquet", &whole[..length]);
+        assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b"], "{length} bytes");
+    }
+    // One that was begun, and nothing more.
+    sample.put("00000000000000000002.checkpoint.parquet", b"");
+    assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b"]);
+    sample.forget_commits(0..=1);
     let mut outcomes = 0;
     for at in (0..whole.len()).step_by(31) {
         let mut broken = whole.clone();
@@ -521,9 +538,6 @@ async fn hostile_checkpoints_are_corrupt() {
         sample.put("00000000000000000002.checkpoint.parquet", &whole[..length]);
         assert_eq!(*sample.open().await.unwrap_err().kind(), Kind::Corrupt, "{length} bytes");
     }
-    // One that was begun, and nothing more.
-    sample.put("00000000000000000002.checkpoint.parquet", b"");
-    assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b"]);
 }
 
 #[tokio::test]

@@ -21,18 +21,22 @@ pub(super) fn filled(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// The sizes of files, none of which may be missing: any number in its place would be taken for the size. `paths`, if
-/// they are not those of the batch.
+/// The sizes of files, none of which may be missing: any number in its place would be taken for the size. Rows without a
+/// path are no files. `paths`, if they are not those of the batch.
 ///
 /// # Errors
 /// `Corrupt`, naming a file without a size.
 pub(super) fn all_there(sizes: ArrayRef, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<ArrayRef> {
-    let Some(row) = (0..sizes.len()).find(|row| sizes.is_null(*row)) else { return Ok(sizes) };
-    let path = match paths {
-        Some(paths) => cast(&paths.slice(row, 1), &DataType::Utf8)?.as_string::<i32>().value(0).to_owned(),
-        None => adds.path().value(row).to_owned(),
-    };
-    let message = "the log does not say the size of a file, so no checkpoint was written; rewrite that file, or remove it \
-                   from the table";
-    Err(Error::corrupt(message).in_file(path))
+    for row in (0..sizes.len()).filter(|row| sizes.is_null(*row)) {
+        let path = match paths {
+            Some(paths) => cast(&paths.slice(row, 1), &DataType::Utf8)?.as_string::<i32>().value(0).to_owned(),
+            None => adds.path().value(row).to_owned(),
+        };
+        if !path.is_empty() {
+            let message = "the log does not say the size of a file, so no checkpoint was written; rewrite that file, or \
+                           remove it from the table";
+            return Err(Error::corrupt(message).in_file(path));
+        }
+    }
+    Ok(sizes)
 }

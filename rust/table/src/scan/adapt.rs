@@ -521,7 +521,7 @@ fn only(hits: impl Iterator<Item = bool>, name: &str) -> Result<Option<usize>> {
 fn mismatch(path: &str, file: &ArrowType, table: &DataType) -> Error {
     let file = table_type_name(file);
     Error::corrupt(format!(
-        "column `{path}` is a {file} in the file but a {table} in the table, which it cannot become; rewrite the file"
+        "column `{path}` has type {file} in the file but type {table} in the table, which it cannot become; rewrite the file"
     ))
 }
 

@@ -85,5 +85,5 @@ fn geometries_inside_maps_and_structs_keep_their_reference_system() {
 fn a_geometry_that_is_no_bytes_is_corrupt() {
     let mut lake = Lake::new(&[("g", "geometry(OGC:CRS84)")]);
     lake.file(vec![("g", ints([1]))]);
-    lake.check_corrupt(&["g"], &["`g` is a Int32 in the file"]);
+    lake.check_corrupt(&["g"], &["`g` has type integer in the file"]);
 }

@@ -113,7 +113,7 @@ fn a_file_without_what_is_needed_is_corrupt() {
     lake.check(&[ROW_ID, ROW_COMMIT_VERSION], None, &["1|3", "2|4"]);
     lake.tasks.clear();
     lake.file(vec![("n", ints([0])), ("_id", strings(["one"]))]);
-    lake.check_corrupt(&[ROW_ID], &["`_id` is a Utf8 in the file"]);
+    lake.check_corrupt(&[ROW_ID], &["`_id` has type string in the file"]);
 }
 
 #[test]
