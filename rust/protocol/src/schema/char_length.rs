@@ -15,7 +15,7 @@ pub const CHAR_VARCHAR_TYPE: &str = "__CHAR_VARCHAR_TYPE_STRING";
 /// How many characters a string may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CharLength {
-    /// Exactly so many: shorter ones end with spaces.
+    /// At most so many; Spark adds spaces to shorter ones where it reads them.
     Char(usize),
     /// At most so many.
     Varchar(usize),

@@ -213,7 +213,8 @@ mod tests {
         let mut zones = 0;
         for line in lines {
             let clock = Clock::find(line.split(' ').next().unwrap()).unwrap();
-            assert!(clock.offset.abs() <= 15 * 3600 && clock.shift.abs() <= 24 * 3600, "{line}");
+            // Alaska and the Philippines changed sides of the date line, which is a day besides the local mean time.
+            assert!(clock.offset.abs() <= 15 * 3600 && clock.shift.abs() <= 25 * 3600, "{line}");
             assert!(clock.later.is_sorted(), "{line}");
             assert_eq!(clock.later.last().map_or(clock.shift, |(_, shift)| *shift), 0, "{line}");
             zones += 1;

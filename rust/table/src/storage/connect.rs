@@ -226,21 +226,21 @@ fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, F
     let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
     let mut has_keys = has(&settings, Key::AccessKeyId) || has(&settings, Key::SecretAccessKey);
     let has_role = has(&settings, Key::WebIdentityTokenFile) && has(&settings, Key::RoleArn);
-    if names_profile || !(skips || has_keys || has_role || options.offline) {
-        if let Some(mut profile) = Profile::load(options)? {
-            if let Some(keys) = if has_keys || skips { None } else { profile.take_keys()? } {
-                options.keep_secret([Some(keys.secret.clone()), keys.token.clone()].into_iter().flatten().collect());
-                settings.extend([(Key::AccessKeyId, keys.id), (Key::SecretAccessKey, keys.secret)]);
-                settings.extend(keys.token.map(|token| (Key::Token, token)));
-                has_keys = true;
-            }
-            if let Some(region) = profile.region.filter(|_| !has(&settings, Key::Region)) {
-                // The default region is only taken where there is no other.
-                settings.extend((!has(&settings, Key::DefaultRegion)).then_some((Key::Region, region)));
-            }
-            if let Some(endpoint) = profile.endpoint.filter(|_| !has(&settings, Key::Endpoint)) {
-                settings.extend((!has(&settings, Key::S3Endpoint)).then_some((Key::Endpoint, endpoint)));
-            }
+    if (names_profile || !(skips || has_keys || has_role || options.offline))
+        && let Some(mut profile) = Profile::load(options)?
+    {
+        if let Some(keys) = if has_keys || skips { None } else { profile.take_keys()? } {
+            options.keep_secret([Some(keys.secret.clone()), keys.token.clone()].into_iter().flatten().collect());
+            settings.extend([(Key::AccessKeyId, keys.id), (Key::SecretAccessKey, keys.secret)]);
+            settings.extend(keys.token.map(|token| (Key::Token, token)));
+            has_keys = true;
+        }
+        if let Some(region) = profile.region.filter(|_| !has(&settings, Key::Region)) {
+            // The default region is only taken where there is no other.
+            settings.extend((!has(&settings, Key::DefaultRegion)).then_some((Key::Region, region)));
+        }
+        if let Some(endpoint) = profile.endpoint.filter(|_| !has(&settings, Key::Endpoint)) {
+            settings.extend((!has(&settings, Key::S3Endpoint)).then_some((Key::Endpoint, endpoint)));
         }
     }
     // The environment's endpoint for S3 alone would otherwise win over the general one that the caller gave.

@@ -1,15 +1,12 @@
 //! Holding rows to the lengths of `char(n)` and `varchar(n)` columns, at every depth.
 //!
-//! Characters are code points, as Spark counts them. A longer string is refused; a shorter one of a `char(n)` ends with
-//! spaces, as Spark stores it, and spaces beyond its length are dropped.
+//! Characters are code points, as Spark counts them. A longer string is refused; any other is stored as it is given: Spark
+//! adds the spaces of a `char(n)` where it reads one.
 //!
-//! Invariant: what comes out has no string that is longer than its column allows (`write::char_lengths`).
+//! Invariant: rows that pass have no string that is longer than its column allows (`write::char_lengths`).
 
-use std::sync::Arc;
-
-use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, ListArray, MapArray, RecordBatch, StringArray, StructArray};
+use arrow_array::{ArrayRef, RecordBatch, StringArray, StructArray};
 use arrow_buffer::OffsetBuffer;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::StructType;
@@ -42,12 +39,6 @@ enum Failure {
     Other(Error),
 }
 
-impl From<arrow_schema::ArrowError> for Failure {
-    fn from(error: arrow_schema::ArrowError) -> Self {
-        Self::Other(error.into())
-    }
-}
-
 impl CharLengths {
     /// Those of the columns of `schema`: logical names, and no columns that are not stored.
     pub(super) fn of(schema: &StructType) -> Result<Self> {
@@ -58,30 +49,26 @@ impl CharLengths {
         Ok(Self(columns))
     }
 
-    /// The rows as they are stored. `first` is the number of the first of them.
+    /// Checks rows as they are stored. `first` is the number of the first of them.
     ///
     /// # Errors
     /// `Invalid`, naming column, row and length, if a string is too long.
-    pub(super) fn fit(&self, batch: RecordBatch, first: u64) -> Result<RecordBatch> {
-        if self.0.is_empty() {
-            return Ok(batch);
-        }
-        let mut columns = batch.columns().to_vec();
+    pub(super) fn check(&self, batch: &RecordBatch, first: u64) -> Result<()> {
         for (index, name, lengths) in &self.0 {
-            let Some(column) = columns.get_mut(*index) else { continue };
-            match fit(column, lengths, true) {
-                Ok(fitted) => *column = fitted,
+            let Some(column) = batch.columns().get(*index) else { continue };
+            match check(column, lengths) {
+                Ok(()) => {}
                 Err(Failure::Other(error)) => return Err(error),
                 Err(Failure::TooLong(TooLong { at, characters, length, path })) => {
                     return Err(Error::invalid(format!(
-                        "the column `{name}{path}` is {length}, and row {} (counted from 0) has a string of {characters} \
+                        "the column `{name}{path}` is {length}, and row {} (the first is 0) has a string of {characters} \
                          characters; shorten it, or write to a column that takes it",
                         first.saturating_add(at as u64)
                     )));
                 }
             }
         }
-        Ok(RecordBatch::try_new(batch.schema(), columns)?)
+        Ok(())
     }
 }
 
@@ -90,48 +77,34 @@ fn foreign() -> Failure {
     Failure::Other(Error::internal("a column with lengths holds something else than its type"))
 }
 
-/// `pads`: whether short strings of a `char(n)` get their spaces.
-fn fit(array: &ArrayRef, lengths: &Lengths, pads: bool) -> Result<ArrayRef, Failure> {
+fn check(array: &ArrayRef, lengths: &Lengths) -> Result<(), Failure> {
     match lengths {
-        Lengths::String(length) => {
-            let strings = array.as_string_opt::<i32>().ok_or_else(foreign)?;
-            match *length {
-                CharLength::Varchar(n) => check(strings, n, *length).map(|()| Arc::clone(array)),
-                CharLength::Char(n) if pads => Ok(Arc::new(pad(strings, n)?)),
-                CharLength::Char(n) => exact(strings, n).map(|()| Arc::clone(array)),
-            }
-        }
-        Lengths::Struct(fields) => fit_struct(array.as_struct_opt().ok_or_else(foreign)?, fields, pads),
+        Lengths::String(length) => check_strings(array.as_string_opt::<i32>().ok_or_else(foreign)?, *length),
+        Lengths::Struct(fields) => check_struct(array.as_struct_opt().ok_or_else(foreign)?, fields),
         Lengths::Array(inner) => {
-            let (field, offsets, values, nulls) = array.as_list_opt::<i32>().ok_or_else(foreign)?.clone().into_parts();
-            let values = fit(&values, inner, pads).map_err(|e| outside(e, &offsets, "element"))?;
-            Ok(Arc::new(ListArray::try_new(field, offsets, values, nulls)?))
+            let list = array.as_list_opt::<i32>().ok_or_else(foreign)?;
+            check(list.values(), inner).map_err(|e| outside(e, list.offsets(), "element"))
         }
         Lengths::Map(key, value) => {
-            let (field, offsets, entries, nulls, ordered) =
-                array.as_map_opt().ok_or_else(foreign)?.clone().into_parts();
-            let (fields, mut columns, within) = entries.into_parts();
-            // Keys that differ in their spaces only would become one.
-            for (column, inner, name, pads) in [(0, key, "key", false), (1, value, "value", pads)] {
-                let (Some(inner), Some(column)) = (inner, columns.get_mut(column)) else { continue };
-                *column = fit(column, inner, pads).map_err(|e| outside(e, &offsets, name))?;
+            let map = array.as_map_opt().ok_or_else(foreign)?;
+            for (column, inner, name) in [(map.keys(), key, "key"), (map.values(), value, "value")] {
+                let Some(inner) = inner else { continue };
+                check(column, inner).map_err(|e| outside(e, map.offsets(), name))?;
             }
-            let entries = StructArray::try_new(fields, columns, within)?;
-            Ok(Arc::new(MapArray::try_new(field, offsets, entries, nulls, ordered)?))
+            Ok(())
         }
     }
 }
 
-fn fit_struct(array: &StructArray, lengths: &[(usize, Lengths)], pads: bool) -> Result<ArrayRef, Failure> {
-    let (fields, mut columns, nulls) = array.clone().into_parts();
+fn check_struct(array: &StructArray, lengths: &[(usize, Lengths)]) -> Result<(), Failure> {
     for (index, inner) in lengths {
-        let (Some(field), Some(column)) = (fields.get(*index), columns.get_mut(*index)) else { continue };
-        *column = fit(column, inner, pads).map_err(|failure| match failure {
+        let (Some(field), Some(column)) = (array.fields().get(*index), array.columns().get(*index)) else { continue };
+        check(column, inner).map_err(|failure| match failure {
             Failure::TooLong(found) => found.outside(|at| at, field.name()),
             Failure::Other(error) => Failure::Other(error),
         })?;
     }
-    Ok(Arc::new(StructArray::try_new(fields, columns, nulls)?))
+    Ok(())
 }
 
 /// The list that an element is in.
@@ -143,56 +116,15 @@ fn outside(failure: Failure, offsets: &OffsetBuffer<i32>, name: &str) -> Failure
     }
 }
 
-fn too_long(at: usize, string: &str, length: CharLength) -> Failure {
-    Failure::TooLong(TooLong { at, characters: string.chars().count(), length, path: String::new() })
-}
-
-fn check(strings: &StringArray, most: usize, length: CharLength) -> Result<(), Failure> {
+fn check_strings(strings: &StringArray, length: CharLength) -> Result<(), Failure> {
+    let (CharLength::Char(most) | CharLength::Varchar(most)) = length;
     // No string has more characters than bytes.
     let fits = |string: &str| string.len() <= most || string.chars().nth(most).is_none();
     match strings.iter().enumerate().find(|(_, string)| string.is_some_and(|string| !fits(string))) {
-        Some((at, string)) => Err(too_long(at, string.unwrap_or_default(), length)),
-        None => Ok(()),
-    }
-}
-
-/// Keys of maps, to which no spaces are added.
-fn exact(strings: &StringArray, n: usize) -> Result<(), Failure> {
-    check(strings, n, CharLength::Char(n))?;
-    match strings.iter().flatten().find(|string| string.chars().count() < n) {
-        Some(_) => Err(Failure::Other(Error::invalid(format!(
-            "a key of a map is char({n}) and has fewer characters; fill it up with spaces"
-        )))),
-        None => Ok(()),
-    }
-}
-
-fn pad(strings: &StringArray, n: usize) -> Result<StringArray, Failure> {
-    // The length comes from the table's metadata, and may be anything.
-    let spaces = |string: &str| n.saturating_sub(string.chars().count());
-    let bytes = |sum: usize, string: &str| sum.saturating_add(string.len()).saturating_add(spaces(string));
-    let bytes = strings.iter().flatten().fold(0_usize, bytes);
-    if i32::try_from(bytes).is_err() {
-        let message =
-            format!("values of a char({n}) column have more than 2 GiB with their spaces; pass smaller batches");
-        return Err(Failure::Other(Error::invalid(message)));
-    }
-    let mut padded = StringBuilder::with_capacity(strings.len(), bytes);
-    let mut buffer = String::new();
-    for (at, string) in strings.iter().enumerate() {
-        let Some(string) = string else {
-            padded.append_null();
-            continue;
-        };
-        let end = string.char_indices().nth(n).map_or(string.len(), |(end, _)| end);
-        let (kept, rest) = string.split_at(end);
-        if rest.bytes().any(|byte| byte != b' ') {
-            return Err(too_long(at, string, CharLength::Char(n)));
+        Some((at, string)) => {
+            let characters = string.unwrap_or_default().chars().count();
+            Err(Failure::TooLong(TooLong { at, characters, length, path: String::new() }))
         }
-        buffer.clear();
-        buffer.push_str(kept);
-        buffer.extend(std::iter::repeat_n(' ', spaces(kept)));
-        padded.append_value(&buffer);
+        None => Ok(()),
     }
-    Ok(padded.finish())
 }

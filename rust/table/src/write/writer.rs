@@ -298,7 +298,8 @@ impl DataWriter {
         let first = self.rows;
         self.rows += piece.num_rows() as u64;
         let split = move || {
-            let rows = shared.lengths.fit(shared.conformer.conform_from(&piece, first)?, first)?;
+            let rows = shared.conformer.conform_from(&piece, first)?;
+            shared.lengths.check(&rows, first)?;
             shared.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
