@@ -90,7 +90,7 @@ def rows_of(draw: st.DrawFn) -> Rows:
     return Rows(draw)
 
 
-@bounded(100)
+@bounded(50)
 @hypothesis.given(data=st.data())
 def test_what_is_written_is_read_back(
     places: Iterator[str], connection: duckdb.DuckDBPyConnection, data: st.DataObject
@@ -108,7 +108,7 @@ def test_what_is_written_is_read_back(
     assert spelled(table.scan().to_arrow(), rows.names()) == rows.expected
 
 
-@bounded(60)
+@bounded(30)
 @hypothesis.given(data=st.data())
 def test_statistics_lose_no_row(places: Iterator[str], data: st.DataObject) -> None:
     rows = data.draw(rows_of())
@@ -140,7 +140,7 @@ PARTITIONED = [
 ]
 
 
-@bounded(40)
+@bounded(20)
 @hypothesis.given(data=st.data())
 def test_partition_values_are_read_back(
     places: Iterator[str], connection: duckdb.DuckDBPyConnection, data: st.DataObject
@@ -202,7 +202,7 @@ def nest(array: pa.Array, how: str) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), array)
 
 
-@bounded(60)
+@bounded(30)
 @hypothesis.given(
     array=REFUSED, levels=st.lists(st.sampled_from(["list", "struct", "map", "dictionary", "runs"]), max_size=3)
 )
