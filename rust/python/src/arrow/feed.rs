@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
 use super::import::{ImportedStream, Source};
-use super::loans::Pull;
+use super::loans::{Pull, wait_for_the_end};
 use crate::errors::{Failure, Result, panic_text};
 use crate::runtime::{Runtime, block_on, run_or_undo, wait_undone};
 
@@ -29,6 +29,13 @@ const BATCHES_AT_ONCE: usize = 64;
 const BATCHES_AHEAD: usize = 2;
 
 type Pulled = std::result::Result<RecordBatch, Error>;
+
+/// How feeding ended.
+enum Fed {
+    All,
+    /// The interpreter is ending.
+    Interrupted(Pull),
+}
 
 /// What is consumed.
 pub(crate) type Batches = BoxStream<'static, Pulled>;
@@ -98,9 +105,17 @@ where
     let fed = feed(py, &runtime, &mut rows, &sender);
     // What the producer holds goes before anything is waited for.
     drop(rows);
+    // Without its end the consumer sees that the data ended early, and cleans up.
+    drop(sender);
+    if let Ok(Fed::Interrupted(pull)) = fed {
+        let stopped = async {
+            drop(consumer.await);
+            undone.await;
+        };
+        wait_for_the_end(py, &runtime, pull, stopped);
+    }
     if let Err(failure) = fed {
-        // The consumer sees that the data ended early, and cleans up. If that takes long, it is dropped.
-        drop(sender);
+        // If that takes long, it is dropped.
         let stopping = consumer.abort_handle();
         let stopped = wait_undone(py, async { drop(consumer.await) });
         stopping.abort();
@@ -132,7 +147,7 @@ fn feed(
     runtime: &Runtime,
     rows: &mut ImportedStream,
     sender: &Sender<Option<RecordBatch>>,
-) -> Result<()> {
+) -> Result<Fed> {
     loop {
         // Room is made first, so that a producer is not asked for what would only wait.
         let room = match sender.try_reserve() {
@@ -141,16 +156,19 @@ fn feed(
             Err(TrySendError::Closed(())) => None,
         };
         // Whoever does not take them says why.
-        let Some(room) = room else { return Ok(()) };
+        let Some(room) = room else { return Ok(Fed::All) };
         py.check_signals()?;
-        let pull = Pull::begin()?;
+        let pull = match Pull::begin() {
+            Ok(pull) => pull,
+            Err(pull) => return Ok(Fed::Interrupted(pull)),
+        };
         let batch = rows.pull(py);
         drop(pull);
         let batch = batch?;
         let is_last = batch.is_none();
         room.send(batch);
         if is_last {
-            return Ok(());
+            return Ok(Fed::All);
         }
     }
 }

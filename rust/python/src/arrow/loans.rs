@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use arrow_array::ffi::FFI_ArrowArray;
 use deltic_entry::entry;
-use deltic_protocol::error::Error;
 use pyo3::prelude::*;
 use tokio::time::{sleep, timeout};
+
+use crate::runtime::Runtime;
 
 /// How long to wait for threads that are in the middle of something.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -94,14 +95,12 @@ impl Loans {
 pub(super) struct Pull;
 
 impl Pull {
-    /// # Errors
-    /// `Invalid` on a daemon thread when the interpreter is ending, which would end it in the middle of something.
-    pub(super) fn begin() -> Result<Self, Error> {
+    /// `Err` on a daemon thread when the interpreter is ending, which would end it in the middle of something.
+    pub(super) fn begin() -> Result<Self, Self> {
         PULLING.fetch_add(1, Ordering::SeqCst);
-        let pull = Self;
         match ENDING.load(Ordering::SeqCst) && !ENDS.get() {
-            true => Err(Error::invalid("the interpreter is ending, so no more rows are read; join the thread before")),
-            false => Ok(pull),
+            true => Err(Self),
+            false => Ok(Self),
         }
     }
 }
@@ -110,6 +109,24 @@ impl Drop for Pull {
     fn drop(&mut self) {
         PULLING.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Ends a daemon thread while the interpreter ends: runs `undone`, for a while, and never returns. Returning would run
+/// Python code, in the middle of which the interpreter would end the thread, and that in a destructor of C++ ends the
+/// process with an error. From Python 3.14 the interpreter lets such threads wait as well.
+pub(super) fn wait_for_the_end(
+    py: Python<'_>,
+    runtime: &Runtime,
+    pull: Pull,
+    undone: impl Future<Output = ()> + Send,
+) -> ! {
+    py.detach(|| {
+        runtime.wait(async { drop(timeout(LIMIT, undone).await) });
+        drop(pull);
+        loop {
+            thread::park();
+        }
+    })
 }
 
 async fn none_left(count: &AtomicUsize) {
