@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit, UnionFi
 use deltic_table::error::{Error, Kind, Result};
 use deltic_table::job::{Ids, Mode, WriteJob, WriteOptions};
 use deltic_table::storage::Storage;
-use deltic_table::transaction::Pace;
+use deltic_table::transaction::RetryPolicy;
 use deltic_table::write::incoming::checked_batch;
 use deltic_table::write::writer::DataWriter;
 
@@ -64,7 +64,7 @@ impl Ids for Fixed {
     }
 }
 
-impl Pace for Fixed {
+impl RetryPolicy for Fixed {
     fn now_ms(&self) -> i64 {
         0
     }

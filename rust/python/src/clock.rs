@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deltic_table::job::Ids;
-use deltic_table::transaction::Pace;
+use deltic_table::transaction::RetryPolicy;
 use uuid::Uuid;
 
 /// First and longest pause between attempts to commit.
@@ -74,8 +74,8 @@ fn longest_pause(attempts: u32, attempt: Duration) -> Duration {
     doubled.min(slowly).min(PAUSE.1)
 }
 
-impl Pace for Clock {
-    fn begins(&self) {
+impl RetryPolicy for Clock {
+    fn start(&self) {
         *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.waited.store(0, Ordering::Relaxed);
     }

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::job::Ids;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
-use crate::transaction::{Pace, Transaction, state_of};
+use crate::transaction::{PreparedCommit, RetryPolicy, state_of};
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
@@ -52,15 +52,19 @@ pub struct Enabled {
 /// # Errors
 /// `Invalid` if a file's statistics do not say how many rows it has, or row ids are suspended; those of committing. What
 /// was done by then is done: running it again goes on from there.
-pub async fn enable_row_tracking(storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace)) -> Result<Enabled> {
-    enable(storage, (ids, pace), FILES_PER_COMMIT).await.map_err(|e| e.in_table(storage.location()))
+pub async fn enable_row_tracking(storage: &Storage, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
+    enable(storage, (ids, retry), FILES_PER_COMMIT).await.map_err(|e| e.in_table(storage.location()))
 }
 
 /// As [`enable_row_tracking`], with another number of files to a commit.
 ///
 /// # Errors
 /// As [`enable_row_tracking`].
-pub async fn enable(storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace), files_per_commit: usize) -> Result<Enabled> {
+pub async fn enable(
+    storage: &Storage,
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    files_per_commit: usize,
+) -> Result<Enabled> {
     let committer = LogCommitter::new(storage.clone());
     let (mut files, mut batch) = (0, 0);
     let mut latest = None;
@@ -80,12 +84,12 @@ pub async fn enable(storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace), files
             let known = (None, Some(snapshot));
             let mut upgrade = Draft::begin(storage, known, options("UPGRADE PROTOCOL"), ids).await?;
             upgrade.add_feature("rowTracking")?;
-            upgrade.commit(&committer, pace).await?;
+            upgrade.commit(&committer, retry).await?;
             continue;
         }
         let actions = without_ids(&snapshot, files_per_commit).await?;
         if actions.num_added() > 0 {
-            files += give_ids(&snapshot, actions, batch, (ids, pace)).await?;
+            files += give_ids(&snapshot, actions, batch, (ids, retry)).await?;
             batch += 1;
             latest = Some(snapshot);
             continue;
@@ -94,7 +98,7 @@ pub async fn enable(storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace), files
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
         draft.every_file_has_ids();
         draft.set_metadata(MetadataChange { properties, ..MetadataChange::default() }, ids)?;
-        if let Some(outcome) = draft.commit(&committer, pace).await? {
+        if let Some(outcome) = draft.commit(&committer, retry).await? {
             return Ok(Enabled { version: outcome.committed.version, files });
         }
     }
@@ -137,12 +141,12 @@ async fn give_ids(
     snapshot: &Snapshot,
     actions: Actions,
     batch: u32,
-    (ids, pace): (&dyn Ids, &dyn Pace),
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<u64> {
     let storage = snapshot.storage();
     let mut parameters = Map::new();
     parameters.insert("batchId".to_owned(), json!(batch.to_string()));
-    let transaction = Transaction {
+    let transaction = PreparedCommit {
         pending: Pending {
             state: Some(state_of(snapshot).await?),
             // It has looked at the table, but a winner matters only by the files that both mention.
@@ -157,8 +161,8 @@ async fn give_ids(
         user_metadata: None,
         txn_id: ids.unique(),
     };
-    let committed = transaction.commit(&LogCommitter::new(storage.clone()), pace).await?;
+    let committed = transaction.commit(&LogCommitter::new(storage.clone()), retry).await?;
     // Best effort, as after any commit.
-    let _after = AfterCommit::run(storage, &committed, None, pace.now_ms()).await;
+    let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
     Ok(committed.num_added as u64)
 }

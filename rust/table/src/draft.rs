@@ -1,7 +1,7 @@
 //! A transaction while it is put together: what was read, what goes, what comes, what is set.
 //!
 //! Everything is checked when it is said, before a file is written. A scan sees the draft's own rows and not what it
-//! removed; nobody else sees either. It ends as a [`Transaction`], once, or as nothing: files that were written and not
+//! removed; nobody else sees either. It ends as a [`PreparedCommit`], once, or as nothing: files that were written and not
 //! committed are no part of the table.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
@@ -29,7 +29,7 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::{FileTask, TaskGroup};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing, decode_path};
-use crate::transaction::{Committed, Failed, Pace, Transaction, log_conflict};
+use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_conflict};
 use crate::write::spec::{DataFile, WriteSpec};
 
 mod remembered;
@@ -454,17 +454,17 @@ impl Draft {
     /// handle remembered are committed to the table as it is, if the files fit that.
     ///
     /// # Errors
-    /// As [`Transaction::commit`]; `Conflict` also if the table is not the one that was remembered.
-    pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>> {
+    /// As [`PreparedCommit::commit`]; `Conflict` also if the table is not the one that was remembered.
+    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Option<Outcome>> {
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         let own: Vec<String> = self.added.iter().map(|file| file.add.path.clone()).collect();
         remove_files(&storage, discarded).await;
         let again = self.again();
-        let mut ended = self.commit_once(committer, pace).await;
+        let mut ended = self.commit_once(committer, retry).await;
         let is_outdated = ended.as_ref().is_err_and(is_outdated);
         if let Some(again) = again.filter(|_| is_outdated) {
             ended = match again.on_newest().await {
-                Ok(Some(draft)) => draft.commit_once(committer, pace).await,
+                Ok(Some(draft)) => draft.commit_once(committer, retry).await,
                 Ok(None) => ended,
                 Err(error) => Err(Failed::Certainly(error)),
             };
@@ -482,11 +482,11 @@ impl Draft {
     }
 
     /// The commit, and what follows it.
-    async fn commit_once(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Option<Outcome>, Failed> {
+    async fn commit_once(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Option<Outcome>, Failed> {
         let (storage, known) = (self.storage.clone(), self.base.clone());
-        let Some((committed, metrics)) = self.try_commit(committer, pace).await? else { return Ok(None) };
+        let Some((committed, metrics)) = self.try_commit(committer, retry).await? else { return Ok(None) };
         let verified = verify_base(committer, &committed, (&known.state, known.commit_file()));
-        let after = AfterCommit::run_if(&storage, &committed, (Some(&known), verified), pace.now_ms()).await?;
+        let after = AfterCommit::run_if(&storage, &committed, (Some(&known), verified), retry.now_ms()).await?;
         committed.log(storage.location());
         Ok(Some(Outcome { committed, metrics, after }))
     }
@@ -495,19 +495,19 @@ impl Draft {
     async fn try_commit(
         mut self,
         committer: &dyn Committer,
-        pace: &dyn Pace,
+        retry: &dyn RetryPolicy,
     ) -> Result<Option<(Committed, Map<String, Value>)>, Failed> {
         let (syncing, base) = (self.take_syncing(), self.base.clone());
-        let prepared = syncing.wait().await.and_then(|()| self.finish(pace.now_ms()));
+        let prepared = syncing.wait().await.and_then(|()| self.finish(retry.now_ms()));
         let Some(transaction) = prepared.map_err(Failed::Certainly)? else { return Ok(None) };
         check_base(committer, (&base.state, base.commit_file())).await?;
         let metrics = transaction.metrics.clone();
-        Ok(Some((transaction.try_commit(committer, pace).await?, metrics)))
+        Ok(Some((transaction.try_commit(committer, retry).await?, metrics)))
     }
 
     /// The transaction, if there is anything to say. Metadata may have moved on since the draft began only where the
     /// conflict rules let it.
-    fn finish(self, now_ms: i64) -> Result<Option<Transaction>> {
+    fn finish(self, now_ms: i64) -> Result<Option<PreparedCommit>> {
         let says_nothing = self.added.is_empty()
             && self.removed.is_empty()
             && self.metadata.is_none()
@@ -539,7 +539,7 @@ impl Draft {
         others.into_iter().chain(added).try_for_each(|action| actions.push(action))?;
         let pending =
             Pending { state: Some(self.base.state), read: self.read, read_apps: BTreeSet::new(), isolation, actions };
-        Ok(Some(Transaction {
+        Ok(Some(PreparedCommit {
             pending,
             operation: self.options.operation,
             parameters: Map::new(),

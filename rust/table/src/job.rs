@@ -28,7 +28,7 @@ use crate::commit::{CommitFile, LogCommitter};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
-use crate::transaction::{Pace, Transaction, log_conflict, state_of};
+use crate::transaction::{PreparedCommit, RetryPolicy, log_conflict, state_of};
 use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
@@ -116,7 +116,7 @@ impl WriteJob {
         mode: Mode,
         partition_by: Option<&[String]>,
         options: WriteOptions,
-        (ids, pace): (&dyn Ids, &dyn Pace),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
         if options.app_id.is_some() != options.app_version.is_some() {
@@ -141,7 +141,7 @@ impl WriteJob {
                     description: options.description.clone(),
                 };
                 let new_schema = table.schema.clone();
-                let (protocol, metadata) = table.actions(ids, pace).map_err(in_table)?;
+                let (protocol, metadata) = table.actions(ids, retry).map_err(in_table)?;
                 // Some tables can be created and not filled.
                 feature::check_writable(&protocol, &metadata, &new_schema).map_err(in_table)?;
                 let spec = write_spec((&protocol, &metadata), &options).map_err(in_table)?;
@@ -192,10 +192,15 @@ impl WriteJob {
     /// removed. A job that was committed can be committed again and gives the same version.
     ///
     /// # Errors
-    /// As [`Transaction::commit`]; `Conflict` also if two writers create the table at once, or if it is not the one that the
+    /// As [`PreparedCommit::commit`]; `Conflict` also if two writers create the table at once, or if it is not the one that the
     /// job was planned for.
-    pub async fn commit(&self, storage: &Storage, files: Vec<DataFile>, pace: &dyn Pace) -> Result<WriteOutcome> {
-        self.commit_each(storage, files.into_iter().map(Ok), pace).await
+    pub async fn commit(
+        &self,
+        storage: &Storage,
+        files: Vec<DataFile>,
+        retry: &dyn RetryPolicy,
+    ) -> Result<WriteOutcome> {
+        self.commit_each(storage, files.into_iter().map(Ok), retry).await
     }
 
     /// As [`WriteJob::commit`], of files that are looked at one by one: there may be a million.
@@ -206,7 +211,7 @@ impl WriteJob {
         &self,
         storage: &Storage,
         files: impl Iterator<Item = Result<DataFile>>,
-        pace: &dyn Pace,
+        retry: &dyn RetryPolicy,
     ) -> Result<WriteOutcome> {
         let in_table = |e: Error| e.in_table(storage.location());
         if let Some(version) = self.committed_before(storage).await? {
@@ -220,12 +225,12 @@ impl WriteJob {
             actions.push(Action::Metadata(metadata.clone()))?;
         }
         if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
-            actions.push(Action::Txn(Txn { app_id: app_id.clone(), version, last_updated: Some(pace.now_ms()) }))?;
+            actions.push(Action::Txn(Txn { app_id: app_id.clone(), version, last_updated: Some(retry.now_ms()) }))?;
         }
         let mut read = ReadSet::Nothing;
         if let (Mode::Overwrite, Some(base)) = (self.mode, &self.base) {
             read = ReadSet::WholeTable;
-            remove_all(storage, base.version, &mut actions, pace.now_ms()).await?;
+            remove_all(storage, base.version, &mut actions, retry.now_ms()).await?;
             metrics.insert("numRemovedFiles".to_owned(), json!(actions.num_removed().to_string()));
         }
         let (mut num_added_files, mut rows, mut bytes) = (0_u64, 0_u64, 0_i64);
@@ -245,7 +250,7 @@ impl WriteJob {
             None => IsolationLevel::default(),
         };
         let pending = Pending { state: self.base.clone(), read, read_apps: BTreeSet::new(), isolation, actions };
-        let transaction = Transaction {
+        let transaction = PreparedCommit {
             pending,
             operation: if self.created.is_some() { "CREATE TABLE AS SELECT" } else { "WRITE" }.to_owned(),
             parameters: self.parameters(),
@@ -257,7 +262,7 @@ impl WriteJob {
         if let Some(base) = &self.base {
             check_base(&committer, (base, self.base_file)).await.map_err(|failed| in_table(failed.into()))?;
         }
-        let committed = transaction.commit(&committer, pace).await.map_err(in_table).inspect_err(log_conflict)?;
+        let committed = transaction.commit(&committer, retry).await.map_err(in_table).inspect_err(log_conflict)?;
         committed.log(storage.location());
         let (version, attempts) = (committed.version, committed.attempts);
         let verified = async {
@@ -266,7 +271,7 @@ impl WriteJob {
                 None => Ok(()),
             }
         };
-        let after = AfterCommit::run_if(storage, &committed, (None, verified), pace.now_ms()).await;
+        let after = AfterCommit::run_if(storage, &committed, (None, verified), retry.now_ms()).await;
         let AfterCommit { failed, .. } = after.map_err(|failed| in_table(failed.into()))?;
         metrics.extend(failed.into_iter().map(|(what, error)| (what.to_owned(), json!(error.to_string()))));
         Ok(WriteOutcome { version, attempts, num_added_files, metrics })
@@ -426,7 +431,7 @@ impl NewTable {
     ///
     /// # Errors
     /// `Invalid` if the schema cannot be a table's; `TableExists` if there is a table already.
-    pub async fn create(self, storage: &Storage, (ids, pace): (&dyn Ids, &dyn Pace)) -> Result<u64> {
+    pub async fn create(self, storage: &Storage, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<u64> {
         let in_table = |e: Error| e.in_table(storage.location());
         if Snapshot::find(storage).await?.is_some() {
             return Err(in_table(Error::table_exists()));
@@ -434,14 +439,14 @@ impl NewTable {
         let partition_by = json!(json!(self.partition_by).to_string());
         let properties = json!(json!(self.properties).to_string());
         let description = json!(self.description);
-        let (protocol, metadata) = self.actions(ids, pace).map_err(in_table)?;
+        let (protocol, metadata) = self.actions(ids, retry).map_err(in_table)?;
         let parameters = [
             ("isManaged", json!("false")),
             ("description", description),
             ("partitionBy", partition_by),
             ("properties", properties),
         ];
-        let transaction = Transaction {
+        let transaction = PreparedCommit {
             pending: Pending {
                 state: None,
                 read: ReadSet::Nothing,
@@ -455,13 +460,13 @@ impl NewTable {
             user_metadata: None,
             txn_id: ids.unique(),
         };
-        let committed = transaction.commit(&LogCommitter::new(storage.clone()), pace).await.map_err(in_table)?;
+        let committed = transaction.commit(&LogCommitter::new(storage.clone()), retry).await.map_err(in_table)?;
         // Best effort: the table is there with or without a checksum.
-        let _after = AfterCommit::run(storage, &committed, None, pace.now_ms()).await;
+        let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
         Ok(committed.version)
     }
 
-    fn actions(mut self, ids: &dyn Ids, pace: &dyn Pace) -> Result<(Protocol, Metadata)> {
+    fn actions(mut self, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<(Protocol, Metadata)> {
         let protocol = feature::protocol_for(&self.schema, &self.properties)?;
         let mut configuration = stored(&self.properties);
         legality::check_new(&self.schema, &mut self.partition_by, &configuration)?;
@@ -473,7 +478,7 @@ impl NewTable {
             format: Default::default(),
             schema_string: json::print(&self.schema),
             partition_columns: self.partition_by,
-            created_time: Some(pace.now_ms()),
+            created_time: Some(retry.now_ms()),
             configuration,
         };
         Ok((protocol, metadata))

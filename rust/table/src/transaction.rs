@@ -48,7 +48,7 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Everything that one commit will say.
 #[derive(Debug, Clone)]
-pub struct Transaction {
+pub struct PreparedCommit {
     /// What it has read and does, and the table it builds on.
     pub pending: Pending,
     /// Name of the operation, e.g. `WRITE`.
@@ -102,9 +102,9 @@ pub(crate) fn log_conflict(error: &Error) {
 }
 
 /// Time, as the loop sees it.
-pub trait Pace: Send + Sync {
-    /// A commit begins, whose attempts and time are counted from here: several may have one pace, one after the other.
-    fn begins(&self) {}
+pub trait RetryPolicy: Send + Sync {
+    /// A commit begins, whose attempts and time are counted from here: several may share one policy, one after the other.
+    fn start(&self) {}
 
     /// Milliseconds since the epoch.
     fn now_ms(&self) -> i64;
@@ -118,42 +118,42 @@ pub trait Pace: Send + Sync {
     }
 }
 
-impl Transaction {
+impl PreparedCommit {
     /// Commits, after whatever was committed since the version it builds on.
     ///
     /// # Errors
-    /// `Conflict` if a winner does not allow it, `Storage` if the store fails, the pace gives up or is cancelled. After a
+    /// `Conflict` if a winner does not allow it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
     /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
-    pub async fn commit(self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed> {
-        Ok(self.try_commit(committer, pace).await?)
+    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
+        Ok(self.try_commit(committer, retry).await?)
     }
 
-    /// As [`Transaction::commit`], for who has to know whether a failure is certain.
+    /// As [`PreparedCommit::commit`], for who has to know whether a failure is certain.
     ///
     /// # Errors
-    /// As [`Transaction::commit`].
-    pub async fn try_commit(mut self, committer: &dyn Committer, pace: &dyn Pace) -> Result<Committed, Failed> {
+    /// As [`PreparedCommit::commit`].
+    pub async fn try_commit(mut self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed, Failed> {
         let first = self.pending.version();
         let prepared = self.pending.check_duplicates().and_then(|()| self.tracks_rows());
         let tracked = prepared.map_err(Failed::Certainly)?;
-        pace.begins();
-        self.check_not_passed(committer, pace.now_ms()).await?;
+        retry.start();
+        self.check_not_passed(committer, retry.now_ms()).await?;
         let mut attempts = 0;
         // Why it is not known whether a put of `version` landed, or still will.
         let mut unknown = None;
         loop {
-            if pace.is_cancelled() {
+            if retry.is_cancelled() {
                 return Err(self.failed(attempts, unknown, interrupted(attempts)));
             }
             attempts += 1;
             let version = self.pending.version();
-            let (lines, others) = match self.print((first, tracked), pace.now_ms()) {
+            let (lines, others) = match self.print((first, tracked), retry.now_ms()) {
                 Ok(printed) => printed,
                 Err(error) => return Err(self.failed(attempts, unknown, error)),
             };
             match committer.commit(version, lines.clone()).await {
                 Ok(Put::Created) => {
-                    self.check_not_late(committer, attempts, pace.now_ms()).await?;
+                    self.check_not_late(committer, attempts, retry.now_ms()).await?;
                     return self.landed((lines, others), attempts, version == first).map_err(Failed::Perhaps);
                 }
                 // Something on the way may have sent the request twice, so it can be ours that is there.
@@ -164,12 +164,12 @@ impl Transaction {
             drop(lines);
             // The wait is before the reading: an attempt that followed a wait would nearly always come too late where many
             // write, and who writes without a pause would win every time.
-            let wait = pace.back_off(attempts);
-            sleep(wait.unwrap_or_default(), pace).await;
+            let wait = retry.back_off(attempts);
+            sleep(wait.unwrap_or_default(), retry).await;
             match self.follow(committer).await {
                 Ok(Some(found)) => {
                     let others = found.others().map_err(Failed::Perhaps)?;
-                    self.check_not_late(committer, attempts, pace.now_ms()).await?;
+                    self.check_not_late(committer, attempts, retry.now_ms()).await?;
                     let follows_base = self.pending.version() == first;
                     return self.landed((found, others), attempts, follows_base).map_err(Failed::Perhaps);
                 }
@@ -418,8 +418,8 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
 }
 
 /// Waits, in pieces, so that a cancellation is noticed.
-async fn sleep(mut wait: Duration, pace: &dyn Pace) {
-    while !wait.is_zero() && !pace.is_cancelled() {
+async fn sleep(mut wait: Duration, retry: &dyn RetryPolicy) {
+    while !wait.is_zero() && !retry.is_cancelled() {
         let piece = wait.min(NOTICE);
         tokio::time::sleep(piece).await;
         wait = wait.saturating_sub(piece);

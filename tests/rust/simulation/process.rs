@@ -1,5 +1,5 @@
 //! Writers and readers. A writer looks at the table, prepares an operation on what it saw, and runs the real
-//! [`Transaction::commit`]; its [`Committer`] sends every request through the simulated store.
+//! [`PreparedCommit::commit`]; its [`Committer`] sends every request through the simulated store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ use deltic_protocol::replay::Replay;
 use deltic_table::commit::Committer;
 use deltic_table::log_reader;
 use deltic_table::storage::Put;
-use deltic_table::transaction::{Committed, Pace, Transaction};
+use deltic_table::transaction::{Committed, PreparedCommit, RetryPolicy};
 use futures::future::BoxFuture;
 use serde_json::Map;
 
@@ -170,7 +170,7 @@ impl Committer for Client {
     }
 }
 
-impl Pace for Client {
+impl RetryPolicy for Client {
     fn now_ms(&self) -> i64 {
         1_700_000_000_000 + self.world().store.now as i64 + self.skew
     }
@@ -342,7 +342,7 @@ async fn commit(
         };
         drop(world);
         client.born = born;
-        Transaction {
+        PreparedCommit {
             pending,
             operation: "WRITE".to_owned(),
             parameters: Map::new(),

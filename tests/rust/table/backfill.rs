@@ -14,7 +14,7 @@ use deltic_table::backfill::{Enabled, enable};
 use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
-use deltic_table::transaction::Pace;
+use deltic_table::transaction::RetryPolicy;
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ impl<F: FnMut(u64) + Send> Ids for World<F> {
     }
 }
 
-impl<F: FnMut(u64) + Send> Pace for World<F> {
+impl<F: FnMut(u64) + Send> RetryPolicy for World<F> {
     fn now_ms(&self) -> i64 {
         1_700_000_000_000
     }

@@ -15,7 +15,7 @@ use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Put;
-use deltic_table::transaction::Pace;
+use deltic_table::transaction::RetryPolicy;
 use deltic_table::write::spec::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ impl Ids for World {
     }
 }
 
-impl Pace for World {
+impl RetryPolicy for World {
     /// The file system's own time: a handle knows the commit that it made by it.
     fn now_ms(&self) -> i64 {
         std::time::UNIX_EPOCH.elapsed().unwrap().as_millis().try_into().unwrap()
@@ -322,7 +322,7 @@ struct Short {
     cancelled: bool,
 }
 
-impl Pace for Short {
+impl RetryPolicy for Short {
     fn now_ms(&self) -> i64 {
         1_700_000_000_000
     }

@@ -11,7 +11,7 @@ use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
 use deltic_table::history::history;
 use deltic_table::job::{Ids, Mode, NewTable, WriteJob, WriteOptions, WriteOutcome};
-use deltic_table::transaction::Pace;
+use deltic_table::transaction::RetryPolicy;
 use deltic_table::write::spec::DataFile;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ impl Ids for World {
     }
 }
 
-impl Pace for World {
+impl RetryPolicy for World {
     fn now_ms(&self) -> i64 {
         1_700_000_000_000
     }

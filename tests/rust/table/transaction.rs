@@ -19,7 +19,7 @@ use deltic_protocol::property::IsolationLevel;
 use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log_reader::{self, log_path};
 use deltic_table::storage::{Put, Storage};
-use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, Pace, Transaction};
+use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, PreparedCommit, RetryPolicy};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -164,7 +164,7 @@ impl Committer for Faulty {
 /// A clock that stands still, and as many attempts as it says.
 struct Attempts(u32);
 
-impl Pace for Attempts {
+impl RetryPolicy for Attempts {
     fn now_ms(&self) -> i64 {
         1_700_000_000_000
     }
@@ -192,9 +192,9 @@ fn pending(version: u64, actions: Vec<Action>) -> Pending {
     }
 }
 
-fn append(txn_id: &str) -> Transaction {
+fn append(txn_id: &str) -> PreparedCommit {
     let add = Action::Add(Add { path: format!("{txn_id}.parquet"), data_change: true, ..Add::default() });
-    Transaction {
+    PreparedCommit {
         pending: pending(4, vec![add]),
         operation: "WRITE".to_owned(),
         parameters: Map::new(),
@@ -479,13 +479,13 @@ async fn the_commit_info_says_who_what_and_when() {
             "readVersion": 4, "isolationLevel": "Serializable", "isBlindAppend": true,
             "operationMetrics": {"numFiles": "1"}, "engineInfo": ENGINE_INFO, "userMetadata": "note", "txnId": "mine"})
     );
-    let blind = async |transaction: Transaction| {
+    let blind = async |transaction: PreparedCommit| {
         let store = MemoryCommitter::default();
         transaction.commit(&store, &Attempts(1)).await.unwrap();
         parsed(store.versions().values().next().unwrap()).commit_info.unwrap().is_blind_append()
     };
     let remove = Action::Remove(Remove { path: "w".to_owned(), ..Remove::default() });
-    let with = |pending| Transaction { pending, ..append("x") };
+    let with = |pending| PreparedCommit { pending, ..append("x") };
     let own = append("x").pending;
     assert!(blind(with(own.clone())).await);
     assert!(!blind(with(Pending { read: ReadSet::WholeTable, ..own.clone() })).await);
@@ -496,7 +496,7 @@ async fn the_commit_info_says_who_what_and_when() {
 async fn who_is_cancelled_says_that_nothing_was_committed() {
     /// Cancelled after so many looks.
     struct Cancelled(std::sync::atomic::AtomicU32);
-    impl Pace for Cancelled {
+    impl RetryPolicy for Cancelled {
         fn now_ms(&self) -> i64 {
             1
         }
@@ -517,11 +517,11 @@ async fn who_is_cancelled_says_that_nothing_was_committed() {
         [(Answer::After(APPEND), "nothing was committed"), (Answer::Lost, "outcome of the commit is unknown")]
     {
         let store = Faulty::new(&[answer]);
-        let pace = Arc::new(cancelled(u32::MAX));
-        let (task, own) = (pace.clone(), Arc::new(store));
+        let retry = Arc::new(cancelled(u32::MAX));
+        let (task, own) = (retry.clone(), Arc::new(store));
         let commit = tokio::spawn(async move { append("mine").commit(own.as_ref(), task.as_ref()).await });
         tokio::time::sleep(Duration::from_millis(30)).await;
-        pace.0.store(0, std::sync::atomic::Ordering::Relaxed);
+        retry.0.store(0, std::sync::atomic::Ordering::Relaxed);
         let error = commit.await.unwrap().unwrap_err();
         assert!(error.message().contains(words), "{error}");
     }
