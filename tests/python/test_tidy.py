@@ -19,10 +19,10 @@ PROTOCOL: list[set[str]] = [
     {"action"},
     {"property"},
     {"log", "deletion_vector", "stats"},
-    {"feature", "legality"},
+    {"feature", "validation"},
     {"replay", "prune"},
     {"log_bounds"},
-    {"conflict", "check"},
+    {"commit", "check"},
 ]
 TABLE: list[set[str]] = [
     {"error"},
@@ -36,7 +36,7 @@ TABLE: list[set[str]] = [
     {"history", "check", "scan", "write", "checkpoint/write", "checkpoint/sidecars", "checkpoint/runs"},
     {"commit", "changes", "cleanup", "compaction"},
     {"transaction"},
-    {"trail"},
+    {"cached_log_tail"},
     {"after_commit"},
     {"job"},
     {"draft"},

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
-use deltic_table::after_commit::Base as TableBase;
+use deltic_table::after_commit::HandleState;
 use deltic_table::backfill;
 use deltic_table::commit::LogCommitter;
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
@@ -36,7 +36,7 @@ const FRESH: Duration = Duration::from_secs(60);
 
 /// What a handle knows of its table after a commit of its own, and since when.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Base(TableBase, Instant);
+pub(crate) struct Base(HandleState, Instant);
 
 #[entry]
 #[pymethods]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
-use deltic_protocol::conflict::TableState;
+use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use deltic_protocol::log::segment::LogFile;
 use futures::future::BoxFuture;

@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use arrow_schema::Schema;
 use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
-use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet, TableState};
+use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet, TableState};
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::{IsolationLevel, Properties, check_settable, check_unset, is_instruction, stored};
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::PathSet;
 use deltic_protocol::schema::{StructType, json};
-use deltic_protocol::{feature, legality};
+use deltic_protocol::{feature, validation};
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::after_commit::{AfterCommit, Base, check_base, verify_base};
+use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
 use crate::commit::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_spec};
@@ -77,7 +77,7 @@ pub struct Draft {
     storage: Storage,
     options: DraftOptions,
     isolation: Option<IsolationLevel>,
-    base: Base,
+    base: HandleState,
     snapshot: Option<Snapshot>,
     /// A version that was open already, to be refreshed rather than opened anew.
     latest: Option<Snapshot>,
@@ -115,7 +115,7 @@ impl Draft {
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(
         storage: &Storage,
-        (known, latest): (Option<Base>, Option<Snapshot>),
+        (known, latest): (Option<HandleState>, Option<Snapshot>),
         options: DraftOptions,
         ids: &dyn Ids,
     ) -> Result<Self> {
@@ -130,7 +130,7 @@ impl Draft {
             Some(base) => (base, None),
             None => {
                 let snapshot = newest(storage, latest.as_ref()).await?;
-                (Base::of(&snapshot).await?, Some(snapshot))
+                (HandleState::of(&snapshot).await?, Some(snapshot))
             }
         };
         check_writable(&base.state).map_err(in_table)?;
@@ -180,7 +180,7 @@ impl Draft {
             return Ok(snapshot.clone());
         }
         let snapshot = newest(&self.storage, self.latest.as_ref()).await?;
-        let base = Base::of(&snapshot).await?;
+        let base = HandleState::of(&snapshot).await?;
         let untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();
         let (old, new) = (&self.base.state, &base.state);
         if !untouched && (&old.metadata, &old.protocol) != (&new.metadata, &new.protocol) {
@@ -373,7 +373,7 @@ impl Draft {
         after.description = change.description.or(after.description);
         if let Some(schema) = &change.schema {
             let known = before.schema().map_err(place)?;
-            after.schema_string = json::print(&legality::with_column_metadata(&known, schema));
+            after.schema_string = json::print(&validation::with_column_metadata(&known, schema));
         }
         for key in &change.unset {
             check_unset(key).map_err(place)?;
@@ -383,7 +383,7 @@ impl Draft {
         }
         after.configuration.extend(stored(&change.properties));
         name_row_tracking_columns(&mut after.configuration, ids).map_err(place)?;
-        legality::check_change(before, &after).map_err(place)?;
+        validation::check_change(before, &after).map_err(place)?;
         let enables = Properties::of(&after).is_true("delta.enableRowTracking")?
             && !Properties::of(before).is_true("delta.enableRowTracking")?;
         if enables && !self.has_ids {

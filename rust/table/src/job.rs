@@ -11,13 +11,13 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::{Action, Add, Metadata, Protocol, Remove, Txn};
-use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
+use deltic_protocol::commit::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties, stored};
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::stats::collect::IndexedColumns;
-use deltic_protocol::{feature, legality};
+use deltic_protocol::{feature, validation};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -469,7 +469,7 @@ impl NewTable {
     fn actions(mut self, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<(Protocol, Metadata)> {
         let protocol = feature::protocol_for(&self.schema, &self.properties)?;
         let mut configuration = stored(&self.properties);
-        legality::check_new(&self.schema, &mut self.partition_by, &configuration)?;
+        validation::check_new(&self.schema, &mut self.partition_by, &configuration)?;
         name_row_tracking_columns(&mut configuration, ids)?;
         let metadata = Metadata {
             id: ids.unique(),

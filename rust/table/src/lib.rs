@@ -5,11 +5,12 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
 //! `log_reader` and `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
+//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `cached_log_tail`,
 //! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
+pub mod cached_log_tail;
 pub mod changes;
 pub mod check;
 pub mod checkpoint;
@@ -31,6 +32,5 @@ pub mod scan;
 pub mod snapshot;
 pub mod storage;
 pub mod tail;
-pub mod trail;
 pub mod transaction;
 pub mod write;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Reading, Together, Wanted, parse_commit};
+use deltic_protocol::action::json::{CommitActions, CommitBatch, CommitBatchReader, Wanted, parse_commit};
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::log::listing;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_prefix};
@@ -106,10 +106,10 @@ pub fn load_whole(
     storage: &Storage,
     files: Vec<LogFile>,
     known: HashMap<String, Bytes>,
-) -> impl Stream<Item = Result<Together>> + use<> {
+) -> impl Stream<Item = Result<CommitBatch>> + use<> {
     let parse = |group: Vec<(LogFile, Bytes)>| {
         let first = group.first().map_or(&[][..], |(_, first)| first);
-        let (mut all, mut reading, mut bytes) = (Vec::new(), Reading::new(group.len(), first), 0_usize);
+        let (mut all, mut reading, mut bytes) = (Vec::new(), CommitBatchReader::new(group.len(), first), 0_usize);
         for (file, commit) in group {
             bytes = bytes.saturating_add(commit.len());
             if bytes > SHARED_BYTES {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::json::Together;
+use deltic_protocol::action::json::CommitBatch;
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::feature;
 use deltic_protocol::log::crc::VersionChecksum;
@@ -326,7 +326,7 @@ impl Snapshot {
         let known = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
         let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>(), fetched).try_collect().await?;
-        let commits = || newer.iter().flat_map(|together: &Together| &together.commits);
+        let commits = || newer.iter().flat_map(|together: &CommitBatch| &together.commits);
         let protocol = commits().find_map(|commit| commit.protocol.clone());
         let metadata = commits().find_map(|commit| commit.metadata.clone());
         let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
@@ -424,7 +424,11 @@ impl Snapshot {
     }
 
     /// Newest first; those that were fetched already are not fetched again.
-    fn load_commits(&self, files: &[LogFile], fetched: Vec<(LogFile, Bytes)>) -> impl Stream<Item = Result<Together>> {
+    fn load_commits(
+        &self,
+        files: &[LogFile],
+        fetched: Vec<(LogFile, Bytes)>,
+    ) -> impl Stream<Item = Result<CommitBatch>> {
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = log_reader::load_whole(&self.0.storage, newest_first, known);

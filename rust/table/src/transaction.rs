@@ -16,8 +16,8 @@ use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{CommitInfo, Metadata};
-use deltic_protocol::conflict::rebase::{Attempt, watermark};
-use deltic_protocol::conflict::{Pending, ROW_TRACKING_DOMAIN, TableState};
+use deltic_protocol::commit::rebase::Attempt;
+use deltic_protocol::commit::{Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::{MAX_VERSION, commit_name};
 use deltic_protocol::property::Properties;
@@ -73,7 +73,7 @@ pub struct Committed {
     /// What stands in the log.
     pub lines: Lines,
     /// Of that, what is not of files, read back.
-    pub said: Arc<CommitActions>,
+    pub actions: Arc<CommitActions>,
     /// The table after it.
     pub state: TableState,
     /// The commit's time, where commits carry one.
@@ -81,7 +81,7 @@ pub struct Committed {
     /// Files that joined the table.
     pub num_added: usize,
     /// Whether they were there before, and were only said anew.
-    pub says_again: bool,
+    pub is_re_add: bool,
     /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
     pub follows_base: bool,
 }
@@ -306,16 +306,16 @@ impl PreparedCommit {
             row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
-        let (num_added, says_again) = (self.pending.actions.num_added(), self.pending.actions.says_again());
+        let (num_added, is_re_add) = (self.pending.actions.num_added(), self.pending.actions.is_re_add());
         Ok(Committed {
             version,
             attempts,
             lines,
-            said: Arc::new(said),
+            actions: Arc::new(said),
             state,
             in_commit_timestamp,
             num_added,
-            says_again,
+            is_re_add,
             follows_base,
         })
     }

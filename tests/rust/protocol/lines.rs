@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add, DeletionVectorDescriptor, Remove, Txn};
-use deltic_protocol::conflict::Actions;
+use deltic_protocol::commit::Actions;
 use deltic_protocol::replay::paths::PathSet;
 use proptest::prelude::*;
 use serde_json::json;

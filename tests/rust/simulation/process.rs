@@ -10,8 +10,7 @@ use deltic_protocol::action::batch::KeyBatch;
 use deltic_protocol::action::json::{CommitActions, Wanted};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{CommitInfo, Metadata, Protocol};
-use deltic_protocol::conflict::rebase::watermark;
-use deltic_protocol::conflict::{Actions, Pending, ROW_TRACKING_DOMAIN, TableState};
+use deltic_protocol::commit::{Actions, Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::feature;
 use deltic_protocol::log::segment::{LogFile, Segment};
@@ -404,7 +403,7 @@ async fn find(client: &Client, first: u64) -> Told {
 
 /// What kind of failure an error is; nothing if it must not happen here.
 fn failed(error: &Error) -> &'static str {
-    use deltic_protocol::conflict::Conflict;
+    use deltic_protocol::commit::Conflict;
     match error.kind() {
         Kind::Conflict(Conflict::ConcurrentAppend) => "conflicts: ConcurrentAppend",
         Kind::Conflict(Conflict::ConcurrentDeleteRead) => "conflicts: ConcurrentDeleteRead",

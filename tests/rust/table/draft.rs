@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
-use deltic_protocol::conflict::Conflict;
+use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
-use deltic_table::after_commit::{Base, write_checksum};
+use deltic_table::after_commit::{HandleState, write_checksum};
 use deltic_table::commit::{Committer, LogCommitter};
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::job::Ids;
@@ -90,7 +90,7 @@ fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {
 #[tokio::test]
 async fn a_handle_commits_on_what_it_knows() {
     let sample = sample();
-    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
     let mut draft = Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap();
     draft.append(vec![file("c1")]);
@@ -191,7 +191,7 @@ async fn checksums_follow_and_equal_counting() {
 }
 
 /// Commits one file through a handle that knows `base`; gives what it knows then.
-async fn append(sample: &Sample, base: Option<Base>, path: &str) -> Base {
+async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> HandleState {
     let mut draft = Draft::begin(&sample.storage, (base, None), DraftOptions::default(), &World).await.unwrap();
     draft.append(vec![file(path)]);
     let after = commit(draft).await.unwrap().unwrap().after;
@@ -397,7 +397,7 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
 
 /// A transaction on what a handle knew before another writer committed this.
 async fn begin_before(sample: &Sample, action: Value) -> Draft {
-    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     sample.commit(1, &[action]);
     Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap()
 }

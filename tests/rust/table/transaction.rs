@@ -12,7 +12,7 @@ use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Add, Remove, Txn};
-use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
+use deltic_protocol::commit::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;

@@ -19,7 +19,7 @@ pub struct Step<'a> {
     /// What it says; actions that are not of files are passed over.
     pub lines: &'a Lines,
     /// Whether the files that it adds were there before.
-    pub says_again: bool,
+    pub is_re_add: bool,
     /// The applications that it advances.
     pub txns: &'a [Txn],
     /// The domains that it sets and removes.
@@ -72,7 +72,7 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Result<O
     sum.txn_id = step.txn_id.map(str::to_owned);
     sum.in_commit_timestamp_opt = step.in_commit_timestamp;
     let mut is_told = true;
-    let lines = if step.says_again { &Lines::new() } else { step.lines };
+    let lines = if step.is_re_add { &Lines::new() } else { step.lines };
     lines.each(|line| {
         let unreadable = |e| Error::internal("a line of a commit cannot be read back").caused_by(e);
         let Counted { add, remove } = serde_json::from_slice(line).map_err(unreadable)?;

@@ -9,11 +9,11 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Metadata;
-use deltic_protocol::conflict::{Actions, Conflict, MAINTENANCE, ReadSet};
+use deltic_protocol::commit::{Actions, Conflict, MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::{Draft, check_writable};
-use crate::after_commit::Base;
+use crate::after_commit::HandleState;
 use crate::error::{Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Syncing;
@@ -72,7 +72,7 @@ impl Draft {
     pub(super) async fn on_newest(mut self) -> Result<Option<Self>> {
         // Not refreshed from one that was open: the table may be another.
         let snapshot = Snapshot::open(&self.storage, None).await?;
-        let base = Base::of(&snapshot).await?;
+        let base = HandleState::of(&snapshot).await?;
         check_writable(&base.state).map_err(|e| self.placed(e))?;
         if !takes_files_of(&self.base.state.metadata, &base.state.metadata).map_err(|e| self.placed(e))? {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! What becomes of a handle's memory of a table that is another by now.
 
-use deltic_protocol::conflict::TableState;
+use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
 use deltic_table::commit::CommitFile;
 use deltic_table::storage::Storage;
@@ -39,7 +39,7 @@ fn log_files(sample: &Sample) -> Vec<String> {
 }
 
 /// Adds one file to what a handle remembers.
-async fn add_one(sample: &Sample, base: Base, path: &str) -> Result<Committed> {
+async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Committed> {
     let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
     draft.append(vec![file(path)]);

@@ -19,7 +19,7 @@ pub struct Actions {
     changes_data: bool,
     has_cdc: bool,
     /// Whether the files that join are in the table already.
-    says_again: bool,
+    is_re_add: bool,
     /// The first file that is said twice in one role.
     twice: Option<String>,
 }
@@ -53,13 +53,13 @@ impl Actions {
 
     /// None yet, and all files to come are in the table already and only said anew. Those that a winner mentions are left
     /// out: what it says of them is newer.
-    pub fn say_again() -> Self {
-        Self { says_again: true, ..Self::default() }
+    pub fn re_add() -> Self {
+        Self { is_re_add: true, ..Self::default() }
     }
 
     /// Whether the files that join are in the table already.
-    pub fn says_again(&self) -> bool {
-        self.says_again
+    pub fn is_re_add(&self) -> bool {
+        self.is_re_add
     }
 
     /// These.
@@ -188,8 +188,7 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub(super) fn leave_out(&mut self, goes: impl Fn(&str) -> bool) -> Result<()> {
-        let mut kept =
-            Self { others: std::mem::take(&mut self.others), says_again: self.says_again, ..Self::default() };
+        let mut kept = Self { others: std::mem::take(&mut self.others), is_re_add: self.is_re_add, ..Self::default() };
         self.files.each(|line| match file_action_of(line)? {
             Some(action) if path_of(&action).is_some_and(&goes) => Ok(()),
             Some(action) => kept.push(action),

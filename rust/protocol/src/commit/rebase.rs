@@ -11,7 +11,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Actions, Pending, ROW_TRACKING_DOMAIN};
+use super::actions::Actions;
+use super::pending::{Pending, ROW_TRACKING_DOMAIN};
 use crate::action::json::print_action;
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
@@ -200,20 +201,4 @@ pub fn num_records(stats: &str) -> Option<i64> {
         num_records: Option<i64>,
     }
     serde_json::from_str::<Counted>(stats).ok()?.num_records.filter(|rows| *rows >= 0)
-}
-
-/// The highest row id in the configuration of the domain `delta.rowTracking`.
-///
-/// # Errors
-/// `Corrupt` if it is not there.
-pub fn watermark(configuration: &str) -> Result<i64> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Domain {
-        row_id_high_water_mark: i64,
-    }
-    let parsed = serde_json::from_str::<Domain>(configuration);
-    parsed
-        .map(|domain| domain.row_id_high_water_mark)
-        .map_err(|e| Error::corrupt("the metadata domain `delta.rowTracking` cannot be read").caused_by(e))
 }
