@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::commit::{Conflict, TableState};
+use deltic_protocol::commit::{Conflict, TableState, in_the_log_but, unknown_outcome};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::increment::{Step, following};
 use deltic_protocol::log::name::checksum_name;
@@ -26,7 +26,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
-use crate::transaction::{Committed, Failed, in_the_log_but, state_of, unknown_outcome};
+use crate::transaction::{Committed, Failed, state_of};
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::job::Ids;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
-use crate::transaction::{PreparedCommit, RetryPolicy, state_of};
+use crate::transaction::{PreparedCommit, RetryPolicy, commit, state_of};
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
@@ -161,7 +161,7 @@ async fn give_ids(
         user_metadata: None,
         txn_id: ids.unique(),
     };
-    let committed = transaction.commit(&LogCommitter::new(storage.clone()), retry).await?;
+    let committed = commit(transaction, &LogCommitter::new(storage.clone()), retry).await?;
     // Best effort, as after any commit.
     let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
     Ok(committed.num_added as u64)

@@ -29,7 +29,7 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::{FileTask, TaskGroup};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing, decode_path};
-use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_conflict};
+use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
 use crate::write::spec::{DataFile, WriteSpec};
 
 mod remembered;
@@ -454,7 +454,7 @@ impl Draft {
     /// handle remembered are committed to the table as it is, if the files fit that.
     ///
     /// # Errors
-    /// As [`PreparedCommit::commit`]; `Conflict` also if the table is not the one that was remembered.
+    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
     pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Option<Outcome>> {
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         let own: Vec<String> = self.added.iter().map(|file| file.add.path.clone()).collect();
@@ -487,7 +487,7 @@ impl Draft {
         let Some((committed, metrics)) = self.try_commit(committer, retry).await? else { return Ok(None) };
         let verified = verify_base(committer, &committed, (&known.state, known.commit_file()));
         let after = AfterCommit::run_if(&storage, &committed, (Some(&known), verified), retry.now_ms()).await?;
-        committed.log(storage.location());
+        log_committed(&committed, storage.location());
         Ok(Some(Outcome { committed, metrics, after }))
     }
 
@@ -502,7 +502,7 @@ impl Draft {
         let Some(transaction) = prepared.map_err(Failed::Certainly)? else { return Ok(None) };
         check_base(committer, (&base.state, base.commit_file())).await?;
         let metrics = transaction.metrics.clone();
-        Ok(Some((transaction.try_commit(committer, retry).await?, metrics)))
+        Ok(Some((try_commit(transaction, committer, retry).await?, metrics)))
     }
 
     /// The transaction, if there is anything to say. Metadata may have moved on since the draft began only where the

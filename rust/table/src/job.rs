@@ -28,7 +28,7 @@ use crate::commit::{CommitFile, LogCommitter};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
-use crate::transaction::{PreparedCommit, RetryPolicy, log_conflict, state_of};
+use crate::transaction::{PreparedCommit, RetryPolicy, commit, log_committed, log_conflict, state_of};
 use crate::write::conform::Conformer;
 use crate::write::spec::{Compression, DataFile, WriteSpec};
 
@@ -192,7 +192,7 @@ impl WriteJob {
     /// removed. A job that was committed can be committed again and gives the same version.
     ///
     /// # Errors
-    /// As [`PreparedCommit::commit`]; `Conflict` also if two writers create the table at once, or if it is not the one that the
+    /// As [`commit`](crate::transaction::commit); `Conflict` also if two writers create the table at once, or if it is not the one that the
     /// job was planned for.
     pub async fn commit(
         &self,
@@ -262,8 +262,8 @@ impl WriteJob {
         if let Some(base) = &self.base {
             check_base(&committer, (base, self.base_file)).await.map_err(|failed| in_table(failed.into()))?;
         }
-        let committed = transaction.commit(&committer, retry).await.map_err(in_table).inspect_err(log_conflict)?;
-        committed.log(storage.location());
+        let committed = commit(transaction, &committer, retry).await.map_err(in_table).inspect_err(log_conflict)?;
+        log_committed(&committed, storage.location());
         let (version, attempts) = (committed.version, committed.attempts);
         let verified = async {
             match &self.base {
@@ -460,7 +460,7 @@ impl NewTable {
             user_metadata: None,
             txn_id: ids.unique(),
         };
-        let committed = transaction.commit(&LogCommitter::new(storage.clone()), retry).await.map_err(in_table)?;
+        let committed = commit(transaction, &LogCommitter::new(storage.clone()), retry).await.map_err(in_table)?;
         // Best effort: the table is there with or without a checksum.
         let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
         Ok(committed.version)

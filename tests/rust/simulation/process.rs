@@ -1,5 +1,5 @@
 //! Writers and readers. A writer looks at the table, prepares an operation on what it saw, and runs the real
-//! [`PreparedCommit::commit`]; its [`Committer`] sends every request through the simulated store.
+//! [`transaction::commit`]; its [`Committer`] sends every request through the simulated store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ use deltic_protocol::replay::Replay;
 use deltic_table::commit::Committer;
 use deltic_table::log_reader;
 use deltic_table::storage::Put;
-use deltic_table::transaction::{Committed, PreparedCommit, RetryPolicy};
+use deltic_table::transaction::{self, Committed, PreparedCommit, RetryPolicy};
 use futures::future::BoxFuture;
 use serde_json::Map;
 
@@ -351,7 +351,7 @@ async fn commit(
         }
     };
     let first = transaction.pending.version();
-    let outcome = transaction.commit(client, client).await;
+    let outcome = transaction::commit(transaction, client, client).await;
     let (told, what) = match &outcome {
         Ok(committed) => (Told::Committed(committed.version), "commits that were acknowledged"),
         Err(e) if e.message().contains("outcome of the commit is unknown") => {

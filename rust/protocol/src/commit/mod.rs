@@ -3,13 +3,18 @@
 //! PROTOCOL.md: "Commit Protocol".
 
 mod actions;
+mod commit_loop;
 mod conflict;
 mod matrix;
 mod pending;
+mod prepared;
 pub mod rebase;
+pub mod state;
 
 pub use crate::error::Conflict;
 pub use actions::Actions;
+pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
 pub use matrix::{docs_checks, docs_matrix};
 pub use pending::{Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, watermark};
+pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, in_the_log_but, unknown_outcome};
