@@ -80,7 +80,7 @@ impl Table {
 
     fn exists(&self, py: Python<'_>) -> Result<bool> {
         let segment = async {
-            match deltic_table::log_reader::segment(&self.storage, None).await {
+            match deltic_table::log::LogSource::of(&self.storage).segment(None).await {
                 Ok(_) => Ok(true),
                 Err(e) if e.is_not_found() => Ok(false),
                 Err(e) => Err(e),

@@ -13,7 +13,7 @@ use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::after_commit::HandleState;
 use deltic_table::backfill;
-use deltic_table::commit::LogCommitter;
+use deltic_table::committers::for_table_after;
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
@@ -168,8 +168,9 @@ impl Transaction {
     ) -> Result<Option<Landed<'py>>> {
         let mut draft = self.take()?;
         let clock = Clock::with_attempts(max_attempts);
-        let committer = LogCommitter::new(draft.storage().clone()).after(draft.take_syncing());
-        let commit = draft.commit(&committer, &clock);
+        let (storage, syncing) = (draft.storage().clone(), draft.take_syncing());
+        let committer = for_table_after(&storage, syncing);
+        let commit = draft.commit(committer.as_ref(), &clock);
         let Some(Outcome { committed, mut metrics, after }) =
             run_to_end(py, commit, &clock, |outcome| outcome.as_ref().map(|o| o.committed.version))?
         else {

@@ -21,9 +21,9 @@ use crate::cached_log_tail::CachedLogTail;
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint::write::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
-use crate::commit::{CommitFile, Committer};
+use crate::committers::{CommitFile, Committer, put_hint_file};
 use crate::error::{Error, Kind, Result};
-use crate::log_reader::log_path;
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
 use crate::transaction::{Committed, Failed, state_of};
@@ -226,17 +226,17 @@ async fn increment(
 
 /// The checksum of a version; an unreadable one is none.
 async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
-    let bytes = storage.get(&log_path(&checksum_name(version))).await.ok()?;
+    let bytes = LogSource::of(storage).read(&checksum_name(version)).await.ok()?;
     VersionChecksum::parse(&bytes).ok()
 }
 
 /// Never in the place of one that can be read. Readers can do without it, so that nobody waits for the disk; what a power
 /// cut left of one is written anew.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
-    let (path, text) = (log_path(&checksum_name(version)), Bytes::from(checksum.print()?));
-    match storage.put_hint_if_absent(&path, text.clone()).await? {
+    let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
+    match put_hint_file(storage, &name, text.clone()).await? {
         Put::Created => Ok(()),
-        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&path, text).await,
+        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&log_path(&name), text).await,
         Put::Exists => Ok(()),
         Put::Unknown(lost) => Err(lost),
     }

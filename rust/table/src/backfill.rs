@@ -22,7 +22,7 @@ use serde_json::{Map, json};
 
 use crate::after_commit::AfterCommit;
 use crate::checkpoint::read::AddColumns;
-use crate::commit::LogCommitter;
+use crate::committers::for_table;
 use crate::draft::{Draft, DraftOptions, MetadataChange};
 use crate::error::{Error, Result};
 use crate::job::Ids;
@@ -65,7 +65,7 @@ pub async fn enable(
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     files_per_commit: usize,
 ) -> Result<Enabled> {
-    let committer = LogCommitter::new(storage.clone());
+    let committer = for_table(storage);
     let (mut files, mut batch) = (0, 0);
     let mut latest = None;
     loop {
@@ -84,7 +84,7 @@ pub async fn enable(
             let known = (None, Some(snapshot));
             let mut upgrade = Draft::begin(storage, known, options("UPGRADE PROTOCOL"), ids).await?;
             upgrade.add_feature("rowTracking")?;
-            upgrade.commit(&committer, retry).await?;
+            upgrade.commit(committer.as_ref(), retry).await?;
             continue;
         }
         let actions = without_ids(&snapshot, files_per_commit).await?;
@@ -98,7 +98,7 @@ pub async fn enable(
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
         draft.every_file_has_ids();
         draft.set_metadata(MetadataChange { properties, ..MetadataChange::default() }, ids)?;
-        if let Some(outcome) = draft.commit(&committer, retry).await? {
+        if let Some(outcome) = draft.commit(committer.as_ref(), retry).await? {
             return Ok(Enabled { version: outcome.committed.version, files });
         }
     }
@@ -161,7 +161,7 @@ async fn give_ids(
         user_metadata: None,
         txn_id: ids.unique(),
     };
-    let committed = commit(transaction, &LogCommitter::new(storage.clone()), retry).await?;
+    let committed = commit(transaction, for_table(storage).as_ref(), retry).await?;
     // Best effort, as after any commit.
     let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
     Ok(committed.num_added as u64)

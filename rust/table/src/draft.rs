@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
-use crate::commit::Committer;
+use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::job::{Ids, WriteOptions, name_row_tracking_columns, remove_of, write_spec};
 use crate::scan::plan::ScanPlan;

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use crate::after_commit::{AfterCommit, check_base, verify_base};
 use crate::checkpoint::read::AddColumns;
-use crate::commit::{CommitFile, LogCommitter};
+use crate::committers::{CommitFile, for_table};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
@@ -258,16 +258,17 @@ impl WriteJob {
             user_metadata: self.options.user_metadata.clone(),
             txn_id: self.txn_id.clone(),
         };
-        let committer = LogCommitter::new(storage.clone());
+        let committer = for_table(storage);
         if let Some(base) = &self.base {
-            check_base(&committer, (base, self.base_file)).await.map_err(|failed| in_table(failed.into()))?;
+            check_base(committer.as_ref(), (base, self.base_file)).await.map_err(|failed| in_table(failed.into()))?;
         }
-        let committed = commit(transaction, &committer, retry).await.map_err(in_table).inspect_err(log_conflict)?;
+        let committed =
+            commit(transaction, committer.as_ref(), retry).await.map_err(in_table).inspect_err(log_conflict)?;
         log_committed(&committed, storage.location());
         let (version, attempts) = (committed.version, committed.attempts);
         let verified = async {
             match &self.base {
-                Some(base) => verify_base(&committer, &committed, (base, self.base_file)).await,
+                Some(base) => verify_base(committer.as_ref(), &committed, (base, self.base_file)).await,
                 None => Ok(()),
             }
         };
@@ -460,7 +461,7 @@ impl NewTable {
             user_metadata: None,
             txn_id: ids.unique(),
         };
-        let committed = commit(transaction, &LogCommitter::new(storage.clone()), retry).await.map_err(in_table)?;
+        let committed = commit(transaction, for_table(storage).as_ref(), retry).await.map_err(in_table)?;
         // Best effort: the table is there with or without a checksum.
         let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
         Ok(committed.version)

@@ -4,8 +4,8 @@
 //! to `deltic-protocol`.
 //!
 //! Modules depend on each other in one direction only: `error`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
-//! `log_reader` and `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `cached_log_tail`,
+//! `log` and `checkpoint::read`, then `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
+//! `checkpoint::{write, sidecars}`, then `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`,
 //! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
 
 pub mod after_commit;
@@ -15,7 +15,7 @@ pub mod changes;
 pub mod check;
 pub mod checkpoint;
 pub mod cleanup;
-pub mod commit;
+pub mod committers;
 pub mod compaction;
 pub mod draft;
 pub mod error;
@@ -25,12 +25,11 @@ pub mod footer;
 pub mod history;
 pub mod job;
 mod large;
-pub mod log_reader;
+pub mod log;
 mod once;
 mod parallel;
 pub mod scan;
 pub mod snapshot;
 pub mod storage;
-pub mod tail;
 pub mod transaction;
 pub mod write;

@@ -18,10 +18,10 @@ use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
 use futures::stream::{self, StreamExt};
 
-use crate::commit::Committer;
+use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
-use crate::log_reader::log_path;
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
 
@@ -168,8 +168,8 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
         return Ok(Some(time));
     }
     let path = log_path(&commit_name(version));
-    match snapshot.storage().get(&path).await {
-        Ok(lines) => {
+    match LogSource::of(snapshot.storage()).read_commit(version).await? {
+        Some(lines) => {
             let place = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());
             let info = parse_commit(&lines, Origin::Commit(version), Wanted::NoFiles).map_err(place)?.commit_info;
             let time = info.and_then(|info| info.in_commit_timestamp());
@@ -177,8 +177,7 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
                 .ok_or_else(|| place(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for")))
         }
         // Cleaned up behind a checkpoint: a clock that runs is later than what is that old.
-        Err(e) if e.is_not_found() => Ok(None),
-        Err(e) => Err(e),
+        None => Ok(None),
     }
 }
 

@@ -16,8 +16,8 @@ use deltic_protocol::feature;
 use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::property::IsolationLevel;
 use deltic_protocol::replay::Replay;
-use deltic_table::commit::Committer;
-use deltic_table::log_reader;
+use deltic_table::committers::Committer;
+use deltic_table::log::parse_file;
 use deltic_table::storage::Put;
 use deltic_table::transaction::{self, Committed, PreparedCommit, RetryPolicy};
 use futures::future::BoxFuture;
@@ -68,7 +68,7 @@ impl World {
         if let Some((_, _, parsed)) = self.parsed.iter().find(|(at, known, _)| *at == version && known == lines) {
             return Ok(parsed.clone());
         }
-        let commit = log_reader::parse(file, lines, Wanted::All)?;
+        let commit = parse_file(file, lines, Wanted::All)?;
         let parsed = Arc::new(Parsed { adds: commit.adds.keys()?, commit });
         self.parsed.push((version, lines.clone(), parsed.clone()));
         Ok(parsed)

@@ -10,7 +10,7 @@ use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::after_commit::{HandleState, write_checksum};
-use deltic_table::commit::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;

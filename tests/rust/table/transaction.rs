@@ -16,8 +16,8 @@ use deltic_protocol::commit::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
-use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
-use deltic_table::log_reader::{self, log_path};
+use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
+use deltic_table::log::{LogSource, log_path};
 use deltic_table::storage::{Put, Storage};
 use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, PreparedCommit, RetryPolicy, commit, try_commit};
 use futures::future::BoxFuture;
@@ -621,11 +621,11 @@ async fn all_of_many_writers_commit_once_on_a_disk() {
     let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
     let versions = compete(Arc::new(LogCommitter::new(storage.clone())), 6, 10).await;
     assert_eq!(versions, (1..=60).collect());
-    let log = log_reader::list(&storage, 0).await.unwrap();
+    let log = LogSource::of(&storage).list(0).await.unwrap();
     assert_eq!(log.len(), 61);
     let mut ids = BTreeSet::new();
     for file in &log {
-        let lines = storage.get(&log_reader::log_path(&file.file_name)).await.unwrap();
+        let lines = storage.get(&log_path(&file.file_name)).await.unwrap();
         assert!(ids.insert(parsed(&lines).adds.path().value(0).to_owned()), "{} holds a second copy", file.file_name);
     }
 }
