@@ -210,7 +210,7 @@ async fn increment(
         },
     };
     let step = Step {
-        lines: &committed.lines,
+        files: &committed.sizes,
         is_re_add: committed.is_re_add,
         txns: &committed.actions.txns,
         domains: &committed.actions.domains,
@@ -219,7 +219,7 @@ async fn increment(
         txn_id: txn_id(committed),
         in_commit_timestamp: committed.in_commit_timestamp,
     };
-    let Some(checksum) = following(before.as_ref(), step)? else { return Ok(None) };
+    let Some(checksum) = following(before.as_ref(), step) else { return Ok(None) };
     write(storage, committed.version, &checksum).await?;
     Ok(Some(checksum))
 }

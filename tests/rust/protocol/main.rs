@@ -3,6 +3,7 @@
 
 mod action;
 mod check;
+mod commit_loop;
 mod conflict;
 mod corpora;
 mod deletion_vector;

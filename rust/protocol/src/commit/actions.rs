@@ -6,8 +6,9 @@
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, DeletionVectorDescriptor};
 use crate::error::{Error, Result};
+use crate::log::increment::FileSizes;
 use crate::replay::canonical_path;
-use crate::replay::paths::{Fingerprints, PathSet};
+use crate::replay::paths::{Fingerprints, PathMap};
 
 /// The actions of a commit without its commit info, as prepared.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +17,8 @@ pub struct Actions {
     files: Lines,
     added: LogicalFiles,
     removed: LogicalFiles,
+    /// What checksums count of them.
+    sizes: FileSizes,
     changes_data: bool,
     has_cdc: bool,
     /// Whether the files that join are in the table already.
@@ -28,20 +31,29 @@ pub struct Actions {
 #[derive(Debug, Clone, Default)]
 struct LogicalFiles {
     files: Fingerprints,
-    /// The paths of those that have a deletion vector; without one, path and file are the same.
-    with_vector: PathSet,
+    /// Of those that have one; without, path and file are the same.
+    vectors: PathMap<DeletionVectorDescriptor>,
+}
+
+/// A file of a commit, by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogicalFile<'a> {
+    /// Its deletion vector, if it has one.
+    pub vector: Option<&'a DeletionVectorDescriptor>,
 }
 
 impl LogicalFiles {
     fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
-        if vector.is_some() {
-            self.with_vector.insert(path);
+        if let Some(vector) = vector {
+            self.vectors.insert(path, vector.clone());
         }
         self.files.insert(&(canonical_path(path).as_ref(), vector.map(DeletionVectorDescriptor::unique_id)))
     }
 
-    fn has_path(&self, path: &str) -> bool {
-        self.files.contains(&(canonical_path(path).as_ref(), None::<String>)) || self.with_vector.contains(path)
+    fn get(&self, path: &str) -> Option<LogicalFile<'_>> {
+        let vector = self.vectors.get(path);
+        let is_whole = || self.files.contains(&(canonical_path(path).as_ref(), None::<String>));
+        (vector.is_some() || is_whole()).then_some(LogicalFile { vector })
     }
 }
 
@@ -80,10 +92,12 @@ impl Actions {
         let is_new = match &action {
             Action::Add(add) => {
                 self.changes_data |= add.data_change;
+                self.sizes.add(add);
                 self.added.insert(&add.path, add.deletion_vector.as_ref())
             }
             Action::Remove(remove) => {
                 self.changes_data |= remove.data_change;
+                self.sizes.remove(remove);
                 self.removed.insert(&remove.path, remove.deletion_vector.as_ref())
             }
             Action::Cdc(_) => {
@@ -106,9 +120,9 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub fn append(&mut self, other: Self) -> Result<()> {
-        let both = |own: &LogicalFiles, more: &LogicalFiles| !own.files.is_empty() && !more.files.is_empty();
-        // One may be in both.
-        if both(&self.added, &other.added) || both(&self.removed, &other.removed) {
+        let is_new = |own: &LogicalFiles, more: &LogicalFiles| own.files.is_disjoint(&more.files);
+        // The first file that is in both is to be named.
+        if !is_new(&self.added, &other.added) || !is_new(&self.removed, &other.removed) {
             other.others.into_iter().try_for_each(|action| self.push(action))?;
             return other.files.each(|line| match file_action_of(line)? {
                 Some(action) => self.push(action),
@@ -119,8 +133,9 @@ impl Actions {
         self.files.append(other.files)?;
         for (own, more) in [(&mut self.added, other.added), (&mut self.removed, other.removed)] {
             own.files.extend(more.files);
-            own.with_vector.extend(more.with_vector);
+            own.vectors.extend(more.vectors);
         }
+        self.sizes.append(other.sizes);
         self.changes_data |= other.changes_data;
         self.has_cdc |= other.has_cdc;
         self.twice = self.twice.take().or(other.twice);
@@ -154,12 +169,27 @@ impl Actions {
 
     /// Whether a file of this path leaves the table.
     pub fn removes(&self, path: &str) -> bool {
-        self.removed.has_path(path)
+        self.removed_file(path).is_some()
+    }
+
+    /// The file of this path that leaves the table, if one does.
+    pub fn removed_file(&self, path: &str) -> Option<LogicalFile<'_>> {
+        self.removed.get(path)
     }
 
     /// Whether a file of this path joins the table.
     pub fn adds(&self, path: &str) -> bool {
-        self.added.has_path(path)
+        self.added_file(path).is_some()
+    }
+
+    /// The file of this path that joins the table, if one does.
+    pub fn added_file(&self, path: &str) -> Option<LogicalFile<'_>> {
+        self.added.get(path)
+    }
+
+    /// What checksums count of the files. None is left.
+    pub(super) fn take_sizes(&mut self) -> FileSizes {
+        std::mem::take(&mut self.sizes)
     }
 
     /// Whether a file changes the table's rows rather than rearranges them.

@@ -12,7 +12,7 @@ pub mod rebase;
 pub mod state;
 
 pub use crate::error::Conflict;
-pub use actions::Actions;
+pub use actions::{Actions, LogicalFile};
 pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
 pub use matrix::{docs_checks, docs_matrix};

@@ -13,6 +13,7 @@ use crate::action::batch::Origin;
 use crate::action::json::{CommitActions, Wanted, parse_commit};
 use crate::action::lines::Lines;
 use crate::error::{Error, Result};
+use crate::log::increment::FileSizes;
 use crate::log::name::MAX_VERSION;
 use crate::property::Properties;
 
@@ -59,6 +60,8 @@ pub struct Committed {
     pub in_commit_timestamp: Option<i64>,
     /// Files that joined the table.
     pub num_added: usize,
+    /// What checksums count of its files.
+    pub sizes: Arc<FileSizes>,
     /// Whether they were there before, and were only added again.
     pub is_re_add: bool,
     /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
@@ -154,7 +157,7 @@ impl PreparedCommit {
     }
 
     /// The commit, now that it is in the log as `lines`, of which `others` are not of files.
-    pub(super) fn committed(&self, lines: Lines, others: Vec<u8>, attempts: u32, first: u64) -> Result<Committed> {
+    pub(super) fn committed(&mut self, lines: Lines, others: Vec<u8>, attempts: u32, first: u64) -> Result<Committed> {
         let version = self.pending.version();
         // What the attempt wrote is what counts.
         let actions = parse_commit(&others.into(), Origin::Commit(version), Wanted::NoFiles)?;
@@ -176,6 +179,7 @@ impl PreparedCommit {
             row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
+        let sizes = self.pending.actions.take_sizes();
         Ok(Committed {
             version,
             attempts,
@@ -184,6 +188,7 @@ impl PreparedCommit {
             state,
             in_commit_timestamp,
             num_added: self.pending.actions.num_added(),
+            sizes: Arc::new(sizes),
             is_re_add: self.pending.actions.is_re_add(),
             follows_base: version == first,
         })
