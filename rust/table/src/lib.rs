@@ -3,7 +3,7 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
+//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `once`, then
 //! `log_reader` and `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
 //! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
 //! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
@@ -23,14 +23,14 @@ pub mod file_table;
 pub mod footer;
 pub mod history;
 pub mod job;
-mod large;
 pub mod log_reader;
 mod once;
-mod parallel;
 pub mod scan;
 pub mod snapshot;
-pub mod storage;
 pub mod tail;
 pub mod trail;
 pub mod transaction;
 pub mod write;
+
+pub use deltic_store as storage;
+use deltic_store::{large, parallel};

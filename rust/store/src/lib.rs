@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use deltic_protocol::error;
+
 use crate::error::{Error, Kind, Result};
 use crate::large::Large;
 
@@ -31,12 +33,14 @@ mod credentials;
 mod dynamodb;
 mod elsewhere;
 mod in_parts;
+pub mod large;
 mod local;
 mod location;
 mod names;
 mod options;
+pub mod parallel;
 mod pin;
-pub(crate) mod pool;
+pub mod pool;
 mod profile;
 mod ranges;
 mod remote;
@@ -219,7 +223,7 @@ impl Storage {
     }
 
     /// Whether a request for the table's own files costs next to nothing.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         matches!(self.inner.backend, Backend::Local(_))
     }
 
@@ -307,13 +311,7 @@ impl Storage {
     }
 
     /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
-    pub(crate) async fn append(
-        &self,
-        path: &str,
-        range: Range<u64>,
-        mut memory: Large,
-        pin: Option<&Pin>,
-    ) -> Result<Large> {
+    pub async fn append(&self, path: &str, range: Range<u64>, mut memory: Large, pin: Option<&Pin>) -> Result<Large> {
         match self.resolve_file(path)? {
             (Backend::Local(disk), key) if !range.is_empty() => {
                 disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
@@ -541,7 +539,7 @@ impl FileWriter {
 }
 
 /// The system has no memory to read into.
-pub(crate) fn no_memory(error: std::io::Error) -> Error {
+pub fn no_memory(error: std::io::Error) -> Error {
     Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 
