@@ -3,8 +3,8 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
-//! `log` and `checkpoint::read`, then `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
+//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `once`, then `log` and
+//! `checkpoint::read`, then `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
 //! `checkpoint::{write, sidecars}`, then `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`,
 //! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
 
@@ -24,12 +24,12 @@ pub mod file_table;
 pub mod footer;
 pub mod history;
 pub mod job;
-mod large;
 pub mod log;
 mod once;
-mod parallel;
 pub mod scan;
 pub mod snapshot;
-pub mod storage;
 pub mod transaction;
 pub mod write;
+
+pub use deltic_store as storage;
+use deltic_store::{large, parallel};

@@ -30,7 +30,7 @@ thread_local! {
 
 /// Why a computation did not end.
 #[derive(Debug)]
-pub(crate) struct Unfinished(String);
+pub struct Unfinished(String);
 
 impl Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,17 +56,17 @@ impl Unfinished {
 }
 
 /// How much to work on at once: a piece for each processor, and one that is being fetched.
-pub(crate) fn parallelism() -> usize {
+pub fn parallelism() -> usize {
     working() + 1
 }
 
 /// How much to work on at once where fetching takes little time, and what is fetched takes memory.
-pub(crate) fn working() -> usize {
+pub fn working() -> usize {
     processors().clamp(2, 16)
 }
 
 /// Processors that this process may use.
-pub(crate) fn processors() -> usize {
+pub fn processors() -> usize {
     // To know it, several files of the operating system are read.
     static PROCESSORS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZeroUsize::get));
     *PROCESSORS
@@ -74,7 +74,7 @@ pub(crate) fn processors() -> usize {
 
 /// Does pieces of work, so many at once, and gives what came of them in their order. Other than in a buffered stream, a
 /// piece that takes long keeps none behind it from beginning.
-pub(crate) async fn all_of<T, W: Future<Output = Result<T>>>(
+pub async fn all_of<T, W: Future<Output = Result<T>>>(
     pieces: impl IntoIterator<Item = W>,
     at_once: usize,
 ) -> Result<Vec<T>> {
@@ -86,9 +86,7 @@ pub(crate) async fn all_of<T, W: Future<Output = Result<T>>>(
 }
 
 /// Runs on any thread of the runtime, so that several run at once; stops if nobody waits for it any more.
-pub(crate) async fn in_parallel<T: Send + 'static>(
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
+pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
     impl<T> Drop for AbortOnDrop<T> {
         fn drop(&mut self) {
@@ -103,7 +101,7 @@ pub(crate) async fn in_parallel<T: Send + 'static>(
 ///
 /// # Errors
 /// The work panicked.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::result::Result<T, Unfinished> {
     if IS_LANE.get() {
@@ -117,9 +115,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// Does all of a piece of work on one thread, which may compute for long and wait for a disk: what one step reads is near
 /// when the next one looks at it.
-pub(crate) async fn on_one_thread<T: Send + 'static>(
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
+pub async fn on_one_thread<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     /// The thread is one of those that wait for work, and serves others afterwards.
     struct NoLane;
     impl Drop for NoLane {
@@ -173,7 +169,7 @@ impl Drop for Lane {
 /// Does pieces of work on so many lanes at most, and gives what came of them in their order. Lanes whose outcome nobody
 /// waits for any more end with what they compute just now. They are not taken from the threads of the runtime: a piece may
 /// need those.
-pub(crate) async fn on_lanes<T, W>(pieces: impl IntoIterator<Item = W>, lanes: usize) -> Result<Vec<T>>
+pub async fn on_lanes<T, W>(pieces: impl IntoIterator<Item = W>, lanes: usize) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,

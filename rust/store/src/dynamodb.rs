@@ -30,7 +30,7 @@ const KEPT_SECONDS: u64 = 24 * 60 * 60;
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// A table of DynamoDB.
-pub(crate) struct LockTable {
+pub struct LockTable {
     client: HttpClient,
     credentials: AwsCredentialProvider,
     endpoint: String,
@@ -41,16 +41,16 @@ pub(crate) struct LockTable {
 
 /// What a table is called in items: its root, not encoded, as Hadoop has it.
 #[derive(Debug, Clone)]
-pub(crate) struct TablePaths {
+pub struct TablePaths {
     /// By the scheme of its location.
-    pub(crate) own: String,
+    pub own: String,
     /// By the other of the two schemes, under which somebody might look for it.
-    pub(crate) other: String,
+    pub other: String,
 }
 
 impl TablePaths {
     /// Of the table at `location`.
-    pub(super) fn of(location: &Location) -> Result<Self> {
+    pub(crate) fn of(location: &Location) -> Result<Self> {
         let bucket = location.base.split_once("://").map_or("", |(_, bucket)| bucket);
         let path = |scheme: &str| format!("{scheme}://{bucket}/{}", location.root);
         match location.text.split_once("://") {
@@ -65,17 +65,19 @@ impl TablePaths {
 
 /// An item: whose a file of a log is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
-    pub(crate) file_name: String,
+pub struct Item {
+    /// Name of the file, in the log.
+    pub file_name: String,
     /// Relative to the log's folder.
-    pub(crate) temp_path: String,
-    pub(crate) complete: bool,
+    pub temp_path: String,
+    /// Whether the file is in the log under its name.
+    pub complete: bool,
     /// In seconds since 1970; only of complete ones.
-    pub(crate) expire_time: Option<u64>,
+    pub expire_time: Option<u64>,
 }
 
 /// How a claim ended.
-pub(crate) enum Claim {
+pub enum Claim {
     /// The name is the caller's.
     Made,
     /// It was taken when the claim came: by somebody else, or by the same claim, sent twice by something on the way.
@@ -96,7 +98,7 @@ enum Failure {
 
 impl LockTable {
     /// Names the table without touching it.
-    pub(super) fn open(
+    pub(crate) fn open(
         options: &Options,
         (name, region, endpoint): (&str, String, String),
         credentials: AwsCredentialProvider,
@@ -113,7 +115,7 @@ impl LockTable {
     }
 
     /// The item of one file.
-    pub(crate) async fn item(&self, table_path: &str, file_name: &str) -> Result<Option<Item>> {
+    pub async fn item(&self, table_path: &str, file_name: &str) -> Result<Option<Item>> {
         let key = json!({"tablePath": {"S": table_path}, "fileName": {"S": file_name}});
         let body = json!({"TableName": self.name, "Key": key, "ConsistentRead": true});
         let answer = self.ask("GetItem", &body).await?;
@@ -121,7 +123,7 @@ impl LockTable {
     }
 
     /// The item with the greatest name.
-    pub(crate) async fn newest(&self, table_path: &str) -> Result<Option<Item>> {
+    pub async fn newest(&self, table_path: &str) -> Result<Option<Item>> {
         let body = json!({
             "TableName": self.name,
             "KeyConditionExpression": "tablePath = :path",
@@ -135,7 +137,7 @@ impl LockTable {
     }
 
     /// Adds an incomplete item unless the file has one.
-    pub(crate) async fn claim(&self, table_path: &str, file_name: &str, temp_path: &str) -> Result<Claim> {
+    pub async fn claim(&self, table_path: &str, file_name: &str, temp_path: &str) -> Result<Claim> {
         let item = json!({
             "tablePath": {"S": table_path},
             "fileName": {"S": file_name},
@@ -153,7 +155,7 @@ impl LockTable {
     }
 
     /// Says that the file is under its own name. An item that has changed hands since is left alone.
-    pub(crate) async fn complete(&self, table_path: &str, item: &Item) -> Result<()> {
+    pub async fn complete(&self, table_path: &str, item: &Item) -> Result<()> {
         let done = json!({
             "tablePath": {"S": table_path},
             "fileName": {"S": item.file_name},
@@ -279,7 +281,7 @@ impl Failure {
 }
 
 /// Seconds since 1970.
-pub(crate) fn now_seconds() -> u64 {
+pub fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 

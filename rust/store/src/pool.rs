@@ -24,7 +24,7 @@ static BUFFERS: Mutex<Vec<Large>> = Mutex::new(Vec::new());
 struct Lent(Option<Large>);
 
 /// An empty buffer with room for so many bytes at least.
-pub(crate) fn buffer(room: usize) -> io::Result<Large> {
+pub fn buffer(room: usize) -> io::Result<Large> {
     if !(SMALLEST..=LARGEST).contains(&room) {
         let mut few = Vec::new();
         few.try_reserve_exact(room)?;
@@ -41,14 +41,14 @@ pub(crate) fn buffer(room: usize) -> io::Result<Large> {
 }
 
 /// Forgets those that wait.
-pub(crate) fn clear() {
+pub fn clear() {
     if let Ok(mut waiting) = BUFFERS.try_lock() {
         waiting.clear();
     }
 }
 
 /// Lets a buffer wait to be used.
-pub(crate) fn give(mut buffer: Large) {
+pub fn give(mut buffer: Large) {
     if (SMALLEST..=LARGEST).contains(&buffer.room())
         && let Ok(mut waiting) = BUFFERS.try_lock()
     {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use super::{LocalDisk, Temporary, WORTH_A_THREAD, blocking, failed, folder_of, sized, sync_folder};
+use crate::Syncing;
 use crate::error::{Error, Result};
-use crate::storage::Syncing;
 
 /// A writer hands this much to the blocking pool at a time.
 const CHUNK: usize = 1024 * 1024;
@@ -15,7 +15,7 @@ const CHUNK: usize = 1024 * 1024;
 const SYNCED_AHEAD: usize = 32 * 1024 * 1024;
 
 /// A file that grows under a temporary name. Dropping it deletes what was written.
-pub(in super::super) struct LocalWriter {
+pub(crate) struct LocalWriter {
     disk: LocalDisk,
     target: PathBuf,
     file: Growing,
@@ -54,7 +54,7 @@ impl LocalWriter {
         Self { disk, target, file, pending, pending_bytes: 0, size: 0, unsynced: 0, sync: None }
     }
 
-    pub(in super::super) async fn write(&mut self, data: Bytes) -> Result<()> {
+    pub(crate) async fn write(&mut self, data: Bytes) -> Result<()> {
         self.size += data.len() as u64;
         self.pending_bytes += data.len();
         self.pending.push(data);
@@ -85,7 +85,7 @@ impl LocalWriter {
         ended(before).await
     }
 
-    pub(in super::super) async fn finish(self) -> Result<u64> {
+    pub(crate) async fn finish(self) -> Result<u64> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, sync, .. } = self;
         // The system says once that it could not write, to whoever asks first.
@@ -97,7 +97,7 @@ impl LocalWriter {
 
     /// Gives the file its name before it is synced. `alone`: no others are made meanwhile, for which the pool has more
     /// than one thread.
-    pub(in super::super) async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
+    pub(crate) async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, sync, .. } = self;
         ended(sync).await?;

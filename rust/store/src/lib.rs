@@ -21,6 +21,8 @@ use bytes::Bytes;
 use deltic_protocol::log::name::LOG_DIR;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use deltic_protocol::error;
+
 use crate::error::{Error, Kind, Result};
 use crate::large::Large;
 
@@ -29,15 +31,17 @@ mod azure_blocks;
 mod connect;
 mod counts;
 mod credentials;
-pub(crate) mod dynamodb;
+pub mod dynamodb;
 mod elsewhere;
 mod in_parts;
+pub mod large;
 mod local;
 mod location;
 mod names;
 mod options;
+pub mod parallel;
 mod pin;
-pub(crate) mod pool;
+pub mod pool;
 mod profile;
 mod ranges;
 mod remote;
@@ -222,17 +226,17 @@ impl Storage {
     }
 
     /// Whether a request for the table's own files costs next to nothing.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         matches!(self.inner.backend, Backend::Local(_))
     }
 
     /// As DynamoDB knows the table, if that decides its commits.
-    pub(crate) fn lock_paths(&self) -> Option<&TablePaths> {
+    pub fn lock_paths(&self) -> Option<&TablePaths> {
         self.inner.lock_paths.as_ref()
     }
 
     /// The table of DynamoDB that decides commits, if one does.
-    pub(crate) fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
+    pub fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
         match (&self.inner.backend, &self.inner.lock_paths) {
             (Backend::Remote(remote), Some(_)) => remote.lock_table(),
             _ => Ok(None),
@@ -323,13 +327,7 @@ impl Storage {
     }
 
     /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
-    pub(crate) async fn append(
-        &self,
-        path: &str,
-        range: Range<u64>,
-        mut memory: Large,
-        pin: Option<&Pin>,
-    ) -> Result<Large> {
+    pub async fn append(&self, path: &str, range: Range<u64>, mut memory: Large, pin: Option<&Pin>) -> Result<Large> {
         match self.resolve_file(path)? {
             (Backend::Local(disk), key) if !range.is_empty() => {
                 disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
@@ -560,7 +558,7 @@ impl FileWriter {
 }
 
 /// The system has no memory to read into.
-pub(crate) fn no_memory(error: std::io::Error) -> Error {
+pub fn no_memory(error: std::io::Error) -> Error {
     Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::{create_folder, entry, failed, folder_of, sync_folder};
 use crate::error::{Error, Result};
-use crate::storage::{Body, Put};
+use crate::{Body, Put};
 
 /// What the names of unfinished files begin with.
 pub(super) const TEMPORARY: &str = ".tmp-";

@@ -25,7 +25,7 @@ const AHEAD: usize = 4 * 1024 * 1024;
 
 /// Bytes that are appended.
 #[derive(Debug)]
-pub(crate) enum Large {
+pub enum Large {
     /// Few bytes, as any others.
     Few(Vec<u8>),
     /// Memory of its own.
@@ -34,7 +34,7 @@ pub(crate) enum Large {
 
 /// Memory that takes none where it was never touched.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub struct Mapped {
     memory: MmapMut,
     /// How many bytes are in it.
     length: usize,
@@ -78,7 +78,7 @@ impl Large {
     ///
     /// # Errors
     /// There is not so much memory.
-    pub(crate) fn with_room(room: usize) -> io::Result<Self> {
+    pub fn with_room(room: usize) -> io::Result<Self> {
         match room < WORTH_ASKING {
             true => Self::few(room),
             false => Mapped::new(room.checked_next_multiple_of(SPARE).unwrap_or(room)).map(Self::Mapped),
@@ -89,7 +89,7 @@ impl Large {
     ///
     /// # Errors
     /// There is not so much memory.
-    pub(crate) fn to_keep(room: usize) -> io::Result<Self> {
+    pub fn to_keep(room: usize) -> io::Result<Self> {
         if room < WORTH_ASKING_TO_KEEP { Self::few(room) } else { Mapped::new(room).map(Self::Mapped) }
     }
 
@@ -100,7 +100,7 @@ impl Large {
     }
 
     /// How many bytes fit.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         match self {
             Self::Few(few) => few.capacity(),
             Self::Mapped(mapped) => mapped.memory.len(),
@@ -108,11 +108,16 @@ impl Large {
     }
 
     /// How many bytes there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match self {
             Self::Few(few) => few.len(),
             Self::Mapped(mapped) => mapped.length,
         }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Appends bytes, in twice the room if they do not fit.
@@ -120,7 +125,7 @@ impl Large {
     /// # Errors
     /// There is not so much memory.
     #[inline]
-    pub(crate) fn extend(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn extend(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.len().saturating_add(bytes.len());
         match self {
             Self::Few(few) if end <= few.capacity() => few.extend_from_slice(bytes),
@@ -140,7 +145,7 @@ impl Large {
     ///
     /// # Errors
     /// There is not so much memory.
-    pub(crate) fn extend_with<T, E>(
+    pub fn extend_with<T, E>(
         &mut self,
         room: usize,
         write: impl FnOnce(&mut [u8]) -> Result<(usize, T), E>,
@@ -168,7 +173,7 @@ impl Large {
     ///
     /// # Errors
     /// There is not so much memory.
-    pub(crate) fn reserve(&mut self, more: usize) -> io::Result<()> {
+    pub fn reserve(&mut self, more: usize) -> io::Result<()> {
         let end = self.len().saturating_add(more);
         if end > self.room() { self.grow(end) } else { Ok(()) }
     }
@@ -182,7 +187,7 @@ impl Large {
     }
 
     /// Appends what `source` has, as far as there is room, and `most` bytes at most.
-    pub(crate) fn read_from(&mut self, source: &mut impl Read, most: usize) -> io::Result<()> {
+    pub fn read_from(&mut self, source: &mut impl Read, most: usize) -> io::Result<()> {
         match self {
             Self::Few(few) => {
                 let most = most.min(few.capacity() - few.len());
@@ -204,7 +209,7 @@ impl Large {
     }
 
     /// Forgets the first `length` bytes, not the room: those behind them are the first then.
-    pub(crate) fn drop_front(&mut self, length: usize) {
+    pub fn drop_front(&mut self, length: usize) {
         let all = self.len();
         let length = length.min(all);
         if length == 0 {
@@ -218,12 +223,12 @@ impl Large {
     }
 
     /// Forgets the bytes, not the room.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.truncate(0);
     }
 
     /// Forgets the bytes after the first `length`, not the room.
-    pub(crate) fn truncate(&mut self, length: usize) {
+    pub fn truncate(&mut self, length: usize) {
         match self {
             Self::Few(few) => few.truncate(length),
             Self::Mapped(mapped) => mapped.length = length.min(mapped.length),
@@ -231,7 +236,7 @@ impl Large {
     }
 
     /// The bytes, which are not copied.
-    pub(crate) fn into_bytes(self) -> Bytes {
+    pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Few(few) => few.into(),
             mapped => Bytes::from_owner(mapped),
