@@ -409,7 +409,7 @@ impl Storage {
     /// `before`: what the file waits for; `None` if it need not even be synced itself.
     async fn put_new(&self, path: &str, body: Body, before: Option<Syncing>) -> Result<Put> {
         let (backend, key) = self.resolve_file(path)?;
-        if self.inner.lock_paths.is_some() && path.starts_with(LOG_DIR) {
+        if self.inner.lock_paths.is_some() && path.split('/').next() == Some(LOG_DIR) {
             return Err(self.place(Error::internal("a file of a log that DynamoDB decides was put beside it"), path));
         }
         let put = match (backend, before) {

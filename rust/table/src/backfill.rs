@@ -1,7 +1,7 @@
 //! Row tracking for a table that has files: they get ids, and then the table says that every row has one.
 //!
 //! Three steps, each of them commits of its own: the protocol gets the feature, from when on whoever adds a file gives it
-//! ids; the files without are said again with them, some at a time; and when none is left, the property is set. A
+//! ids; files without row ids are re-added with ids, some at a time; and when none is left, the property is set. A
 //! process that dies in between leaves a table that is as good as before, and running it again goes on from there. Other
 //! writers may go on meanwhile: what they removed or replaced is left out ([`Actions::re_add`]).
 //!
@@ -104,7 +104,7 @@ pub async fn enable(
     }
 }
 
-/// Some files without ids, to be said again.
+/// Some files without ids, to be re-added.
 async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
     let columns = AddColumns::all();
     let mut actions = Actions::re_add();

@@ -23,7 +23,7 @@ pub struct Actions {
     has_cdc: bool,
     /// Whether the files that join are in the table already.
     is_re_add: bool,
-    /// The first file that is said twice in one role.
+    /// The first file that is added, or removed, twice.
     twice: Option<String>,
 }
 
@@ -63,8 +63,8 @@ impl Actions {
         Self::default()
     }
 
-    /// None yet, and all files to come are in the table already and only said anew. Those that a winner mentions are left
-    /// out: what it says of them is newer.
+    /// None yet, and all files to come are in the table already and only added again. Those that a winner mentions are left
+    /// out: its actions are newer.
     pub fn re_add() -> Self {
         Self { is_re_add: true, ..Self::default() }
     }
@@ -202,7 +202,7 @@ impl Actions {
         self.removed.files.is_empty() && !self.has_cdc
     }
 
-    /// Refuses what says a logical file twice in one role.
+    /// Refuses to add, or to remove, a logical file twice.
     ///
     /// # Errors
     /// `Invalid`, naming the file.

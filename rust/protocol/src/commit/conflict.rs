@@ -2,7 +2,7 @@
 //!
 //! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
 //! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
-//! [`rebase`] then says the commit anew on that state. No I/O, no clock.
+//! [`rebase`](super::rebase) then completes the commit for that state. No I/O, no clock.
 //!
 //! The checks are delta-spark's, in its order and with its exception names; where one is finer, its `argument` says why
 //! that is safe. Invariant: what is let through gives the table that running one after the other gives
@@ -304,7 +304,7 @@ impl Case<'_> {
         })
     }
 
-    /// A file that the winner removed must not come back, and what it says of one that it added is newer.
+    /// A file that the winner removed must not come back, and its own `add` of one is newer.
     fn drop_superseded(&mut self) -> Result<()> {
         let (own, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
         let added = adds.path().iter().flatten();
@@ -322,7 +322,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Follows from the version alone when the attempt is printed ([`rebase`]).
+    /// Follows from the version alone when the attempt is printed ([`rebase`](super::rebase)).
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
     fn derived(&mut self) -> Result<()> {
         Ok(())

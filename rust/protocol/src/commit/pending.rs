@@ -96,7 +96,7 @@ pub struct Pending {
     pub read_apps: BTreeSet<String>,
     /// The isolation asked for.
     pub isolation: IsolationLevel,
-    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`].
+    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`](super::rebase).
     pub actions: Actions,
 }
 

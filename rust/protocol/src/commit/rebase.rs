@@ -1,4 +1,4 @@
-//! What a commit says in one attempt: everything that depends on the version it makes and on the one before.
+//! What each attempt at a commit writes: everything that depends on the version it makes and on the one before.
 //!
 //! The actions of a [`Pending`] never change with the attempts; [`Attempt`] gives each what it lacks while it is printed:
 //! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Whatever an
@@ -72,7 +72,7 @@ impl Attempt {
         })
     }
 
-    /// All that this attempt says: the lines, and again those of them that are not of files.
+    /// All that this attempt writes: the lines, and again those of them that are not of files.
     ///
     /// # Errors
     /// As [`Attempt::action`].
@@ -106,7 +106,7 @@ impl Attempt {
         info
     }
 
-    /// An action as this attempt says it.
+    /// An action as this attempt writes it.
     ///
     /// # Errors
     /// `Invalid` if rows are tracked and a file does not say how many it has.
@@ -121,7 +121,7 @@ impl Attempt {
         })
     }
 
-    /// What is to be said after all actions: the highest row id given out.
+    /// What comes after all actions: the highest row id given out.
     pub fn closing(&self) -> Option<Action> {
         self.watermark().map(|id| {
             let configuration = json!({ "rowIdHighWaterMark": id }).to_string();
