@@ -3,12 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use deltic_store::{Put, Storage, conformance};
 use deltic_table::error::Kind;
-use deltic_table::storage::{Put, Storage};
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
-use super::{google, is_storage, list, race};
+use super::{google, is_storage, list};
 
 const TABLE: &str = "s3a://bucket/a table";
 
@@ -77,7 +77,7 @@ async fn a_commit_is_an_item_and_a_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn races_for_a_turn_have_one_winner() {
-    race(stores().storage).await;
+    conformance::check_races(&stores().storage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
