@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Requests made so far by a [`Storage`](super::Storage) and all its clones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// LIST requests: one per page where the store has pages, one per folder read on a disk.
+    /// LIST requests: one per page where the store has pages, one per folder elsewhere.
     pub lists: u64,
     /// Reads of a whole file or of one range of it.
     pub gets: u64,
@@ -15,7 +15,7 @@ pub struct Counts {
     pub heads: u64,
     /// Files written, or attempts to.
     pub puts: u64,
-    /// Files deleted.
+    /// Deletions: one for each file, or for each request that deletes many.
     pub deletes: u64,
     /// Bytes received by reads.
     pub bytes_read: u64,

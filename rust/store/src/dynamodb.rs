@@ -15,10 +15,10 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequest, HttpRequestBody, ReqwestConnector};
 use serde_json::{Value, json};
 
-use super::credentials::no_credentials;
-use super::location::Location;
-use super::options::Options;
+use crate::cloud::credentials::no_credentials;
+use crate::config::options::Options;
 use crate::error::{Error, Result};
+use crate::location::Location;
 
 /// Attempts of a request that may be repeated.
 const ATTEMPTS: u32 = 5;
@@ -61,6 +61,11 @@ impl TablePaths {
             )),
         }
     }
+}
+
+/// Whether items decide who makes the file at `path`: those of the log.
+pub(crate) fn decides(path: &str) -> bool {
+    path.split('/').next() == Some("_delta_log")
 }
 
 /// An item: whose a file of a log is.

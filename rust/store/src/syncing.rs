@@ -5,15 +5,15 @@
 
 use tokio::task::JoinHandle;
 
-use super::Storage;
 use crate::error::{Error, Result};
+use crate::place::Place;
 
 /// Syncs that are under way; of none, there is nothing to wait for. Dropping it does not stop them.
 #[derive(Debug, Default)]
 pub struct Syncing {
     tasks: Vec<JoinHandle<Result<()>>>,
     /// Where the files are, and the first of them.
-    place: Option<(Storage, String)>,
+    place: Option<Place>,
 }
 
 impl Syncing {
@@ -21,8 +21,8 @@ impl Syncing {
         self.tasks.push(task);
     }
 
-    pub(super) fn of(mut self, storage: &Storage, path: &str) -> Self {
-        self.place = Some((storage.clone(), path.to_owned()));
+    pub(crate) fn of(mut self, place: Place) -> Self {
+        self.place = Some(place);
         self
     }
 
@@ -48,7 +48,7 @@ impl Syncing {
             ended = ended.and(synced);
         }
         ended.map_err(|e| match &self.place {
-            Some((storage, path)) => storage.place(e, path),
+            Some(place) => place.of(e),
             None => e,
         })
     }

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use deltic_protocol::log::name::commit_name;
+use deltic_store::{Body, Put, Storage, conformance, decode_path};
 use deltic_table::error::{Error, Kind};
 use deltic_table::log::{LogSource, log_path};
-use deltic_table::storage::{Body, Put, Storage, Syncing, decode_path};
+use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 
 mod bucket;
@@ -48,203 +49,9 @@ fn is_storage(error: &Error, retryable: bool) -> bool {
 }
 
 /// What every backend does alike.
-async fn conformance(storage: Storage) {
-    missing(&storage).await;
-    strange_keys(&storage, "").await;
-    listing(&storage).await;
-    reading(&storage).await;
-    writing(&storage).await;
-    escaping(&storage).await;
-    counting(&storage).await;
-}
-
-async fn missing(storage: &Storage) {
-    assert!(list(storage, "", "").await.is_empty());
-    assert!(list(storage, "no/folder", "x").await.is_empty());
-    storage.delete("no/file").await.unwrap();
-    for error in [
-        storage.get("no/file").await.unwrap_err(),
-        storage.get_range("no/file", 0..1).await.unwrap_err(),
-        storage.get_suffix("no/file", 1).await.unwrap_err(),
-        storage.head("no/file").await.unwrap_err(),
-    ] {
-        assert!(error.is_not_found(), "{error}");
-        assert_eq!((error.path(), error.table()), (Some("no/file"), Some(storage.location())));
-    }
-}
-
-/// Keys are literal. `without` are characters that the store cannot have in them.
-async fn strange_keys(storage: &Storage, without: &str) {
-    let mut keys = vec![
-        "a b.parquet",
-        "a%20b.parquet",
-        "a%2Fb.parquet",
-        "100%",
-        "p=a+b/q=%25/x.parquet",
-        "größe=日本/é.parquet",
-        "t=10:30:00/x:y",
-        "q?x=1#y&z;$@!*'()[]{}^~|\"<>`\\",
-        "q?x=1#y&z;$@!*'()[]{}^~|\"<>`",
-        "...",
-        ".hidden",
-    ];
-    keys.retain(|key| !key.contains(|c| without.contains(c)));
-    for key in &keys {
-        storage.put(key, Bytes::from(*key)).await.unwrap();
-    }
-    for &key in &keys {
-        assert_eq!(storage.get(key).await.unwrap(), key);
-        assert_eq!(storage.head(key).await.unwrap().size, key.len() as u64);
-        let (dir, name) = key.rsplit_once('/').unwrap_or(("", key));
-        assert_eq!(list(storage, dir, name).await.first().map(String::as_str), Some(key));
-    }
-    let mut direct: Vec<&str> = keys.iter().copied().filter(|key| !key.contains('/')).collect();
-    direct.sort_unstable();
-    assert_eq!(list(storage, "", "").await, direct);
-    for key in keys {
-        storage.delete(key).await.unwrap();
-        assert!(storage.get(key).await.unwrap_err().is_not_found());
-    }
-}
-
-async fn listing(storage: &Storage) {
-    for name in ["10.json", "02.json", "9.json", "02.checkpoint", "_last_checkpoint", "sub/05.json", "03.json.d/x"] {
-        storage.put(&format!("log/{name}"), Bytes::from_static(b"..")).await.unwrap();
-    }
-    storage.put("log2/05.json", Bytes::new()).await.unwrap();
-    let all = ["log/02.checkpoint", "log/02.json", "log/10.json", "log/9.json", "log/_last_checkpoint"];
-    for (start_at, from) in [("", 0), ("02.checkpoint", 0), ("02.d", 1), ("02.json", 1), ("02.jsonx", 2), ("a", 5)] {
-        assert_eq!(list(storage, "log", start_at).await, &all[from..], "{start_at}");
-    }
-    assert_eq!(list(storage, "log/", "9").await, &all[3..]);
-    assert_eq!(list(storage, "./log", "a").await, [""; 0]);
-    let meta = storage.list_from("log", "9.json").await.unwrap().remove(0);
-    assert_eq!(meta, storage.head("log/9.json").await.unwrap());
-    assert_eq!(meta.size, 2);
-    assert!(meta.modified_ms > 1_700_000_000_000, "{meta:?}");
-}
-
-async fn reading(storage: &Storage) {
-    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
-    storage.put("data", data.clone().into()).await.unwrap();
-    assert_eq!(storage.get_range("data", 10..20).await.unwrap(), &data[10..20]);
-    assert!(storage.get_range("data", 7..7).await.unwrap().is_empty());
-    let ranges = [2_900_000..2_900_010, 5..9, 0..6, 100..100, 1_500_000..1_500_000, 9..70_000];
-    for (range, bytes) in ranges.iter().zip(storage.get_ranges("data", &ranges).await.unwrap()) {
-        assert_eq!(bytes, &data[range.start as usize..range.end as usize]);
-    }
-    let size = data.len() as u64;
-    for (length, expected) in [(8, 8), (0, 0), (size, size), (size + 1, size), (u64::MAX, size)] {
-        let (bytes, whole) = storage.get_suffix("data", length).await.unwrap();
-        assert_eq!((bytes.as_ref(), whole), (&data[(size - expected) as usize..], size), "{length}");
-    }
-    #[allow(clippy::reversed_empty_ranges)]
-    for range in [size - 1..size + 1, size..size + 1, u64::MAX - 1..u64::MAX, 0..u64::MAX, 5..4] {
-        let error = storage.get_range("data", range.clone()).await.unwrap_err();
-        assert_eq!((error.kind(), error.path()), (&Kind::Corrupt, Some("data")), "{range:?}: {error}");
-    }
-    storage.put("empty", Bytes::new()).await.unwrap();
-    assert_eq!(storage.get_suffix("empty", 8).await.unwrap(), (Bytes::new(), 0));
-    assert!(storage.get("empty").await.unwrap().is_empty());
-}
-
-async fn writing(storage: &Storage) {
-    storage.put("w/a", Bytes::from_static(b"1")).await.unwrap();
-    storage.put("w/a", Bytes::from_static(b"2")).await.unwrap();
-    assert_eq!(storage.get("w/a").await.unwrap(), "2");
-    assert!(matches!(storage.put_if_absent("w/a", Bytes::from_static(b"3")).await, Ok(Put::Exists)));
-    assert_eq!(storage.get("w/a").await.unwrap(), "2");
-    assert!(matches!(storage.put_if_absent("w/deep/b", Bytes::from_static(b"4")).await, Ok(Put::Created)));
-    assert_eq!(storage.get("w/deep/b").await.unwrap(), "4");
-
-    let mut writer = storage.create_file("w/new/c").await.unwrap();
-    writer.write(Bytes::from_static(b"5")).await.unwrap();
-    assert!(list(storage, "w/new", "").await.is_empty());
-    writer.write(Bytes::from_static(b"6")).await.unwrap();
-    assert_eq!(writer.finish().await.unwrap(), 2);
-    assert_eq!(storage.get("w/new/c").await.unwrap(), "56");
-
-    // Files that may reach the disk later, and one that refers to them.
-    let mut before = Syncing::default();
-    let files = [Bytes::new(), Bytes::from_static(b"7"), Bytes::from(vec![7u8; 3 << 20])];
-    for (data, alone) in files.iter().flat_map(|data| [(data.clone(), false), (data.clone(), true)]) {
-        let (name, size) = (format!("w/soon/{}-{alone}", data.len()), data.len() as u64);
-        let mut writer = storage.create_file(&name).await.unwrap();
-        writer.write(data.clone()).await.unwrap();
-        let (written, syncing) = writer.appear(alone).await.unwrap();
-        assert_eq!((written, storage.get(&name).await.unwrap()), (size, data));
-        before.extend(syncing);
-    }
-    let refers = storage.put_if_absent_after("w/refers", Bytes::from_static(b"8"), before).await;
-    assert!(matches!(refers, Ok(Put::Created)));
-    let again = storage.put_if_absent_after("w/refers", Bytes::from_static(b"9"), Syncing::default()).await;
-    assert!(matches!(again, Ok(Put::Exists)));
-    assert_eq!(storage.get("w/refers").await.unwrap(), "8");
-
-    assert!(matches!(storage.put_hint_if_absent("w/hint", Bytes::from_static(b"1")).await, Ok(Put::Created)));
-    assert!(matches!(storage.put_hint_if_absent("w/hint", Bytes::from_static(b"2")).await, Ok(Put::Exists)));
-    assert_eq!(storage.get("w/hint").await.unwrap(), "1");
-    storage.put_hint("w/hint", Bytes::from_static(b"3")).await.unwrap();
-    assert_eq!(storage.get("w/hint").await.unwrap(), "3");
-
-    let piece = Bytes::from(vec![7u8; 3 << 20]);
-    writing_large(storage, &piece).await;
-    assert!(list(storage, "w/.tmp", "").await.is_empty());
-
-    let mut writer = storage.create_file("w/new/large").await.unwrap();
-    for _ in 0..7 {
-        writer.write(piece.clone()).await.unwrap();
-    }
-    assert_eq!(writer.finish().await.unwrap(), 21 << 20);
-    assert_eq!(storage.get_suffix("w/new/large", 1).await.unwrap(), (Bytes::from_static(&[7]), 21 << 20));
-
-    assert_eq!(storage.create_file("w/new/zero").await.unwrap().finish().await.unwrap(), 0);
-    assert_eq!(storage.head("w/new/zero").await.unwrap().size, 0);
-
-    let mut aborted = storage.create_file("w/gone/d").await.unwrap();
-    aborted.write(piece.clone()).await.unwrap();
-    aborted.abort().await.unwrap();
-    let mut aborted = storage.create_file("w/gone/e").await.unwrap();
-    for _ in 0..4 {
-        aborted.write(piece.clone()).await.unwrap();
-    }
-    aborted.abort().await.unwrap();
-    let mut dropped = storage.create_file("w/gone/f").await.unwrap();
-    dropped.write(piece).await.unwrap();
-    drop(dropped);
-    assert!(list(storage, "w/gone", "").await.is_empty());
-}
-
-/// More than is sent in one request, where there is another way.
-async fn writing_large(storage: &Storage, piece: &Bytes) {
-    for expected in ["Created", "Exists"] {
-        let put = storage.put_if_absent("w/many", large(piece)).await.unwrap();
-        assert_eq!(format!("{put:?}"), expected);
-    }
-    assert_eq!(storage.head("w/many").await.unwrap().size, 36 << 20);
-    assert_eq!(storage.get_suffix("w/many", 1).await.unwrap(), (Bytes::from_static(&[7]), 36 << 20));
-    let broken = Body::of(36 << 20, pieces(piece, 6).chain([Err(Error::invalid("cut off"))]));
-    assert!(storage.put_if_absent("w/broken", broken).await.unwrap_err().to_string().contains("cut off"));
-    assert!(storage.head("w/broken").await.unwrap_err().is_not_found());
-    // What a writer that gave up has left there is in nobody's way.
-    assert!(matches!(storage.put_if_absent("w/broken", Bytes::from_static(b"mended")).await, Ok(Put::Created)));
-    assert_eq!(storage.get("w/broken").await.unwrap(), "mended");
-}
-
-async fn escaping(storage: &Storage) {
-    for path in ["../x", "a/../../x", "..", "./..", "a/../..", "", ".", "a/..", "./"] {
-        for error in [
-            storage.get(path).await.unwrap_err(),
-            storage.put(path, Bytes::new()).await.unwrap_err(),
-            storage.put_if_absent(path, Bytes::new()).await.unwrap_err(),
-            storage.delete(path).await.unwrap_err(),
-            storage.create_file(path).await.unwrap_err(),
-        ] {
-            assert_eq!(error.kind(), &Kind::Corrupt, "{path}: {error}");
-        }
-    }
-    storage.put("inside", Bytes::new()).await.unwrap();
-    assert_eq!(storage.head("a/../b/./../inside").await.unwrap().size, 0);
+async fn conforms(storage: &Storage) {
+    conformance::check(storage, "").await;
+    counting(storage).await;
 }
 
 async fn counting(storage: &Storage) {
@@ -278,78 +85,13 @@ fn azure(bucket: &Bucket, credential: (&str, &str)) -> HashMap<String, String> {
 
 const ACCOUNT_KEY: (&str, &str) = ("azure_storage_account_key", "bm90IGEga2V5IG9mIGFueW9uZQ==");
 
-/// Of many writers of one name, one creates, and its bytes stay.
-async fn race(storage: Storage) {
-    for round in 0..3 {
-        let path = format!("_delta_log/{round:020}.json");
-        let tasks: Vec<_> = (0..32u8)
-            .map(|i| {
-                let (storage, path) = (storage.clone(), path.clone());
-                tokio::spawn(async move { (i, storage.put_if_absent(&path, Bytes::from(vec![i; 100])).await.unwrap()) })
-            })
-            .collect();
-        let winner = winner(tasks).await;
-        assert_eq!(storage.get(&path).await.unwrap(), vec![winner; 100]);
-    }
-    // Those that go in parts are in the same race.
-    let path = "_delta_log/large.json";
-    let tasks: Vec<_> = (0..6_u8)
-        .map(|i| {
-            let (storage, piece) = (storage.clone(), Bytes::from(vec![i; 3 << 20]));
-            let body = if i < 3 { large(&piece) } else { Body::from(piece.slice(..100)) };
-            tokio::spawn(async move {
-                // Small ones wait until large ones may have come.
-                tokio::time::sleep(std::time::Duration::from_millis(u64::from(i) * 40)).await;
-                (i, storage.put_if_absent(path, body).await.unwrap())
-            })
-        })
-        .collect();
-    let winner = winner(tasks).await;
-    let size = if winner < 3 { 36 << 20 } else { 100 };
-    assert_eq!(storage.head(path).await.unwrap().size, size);
-    assert_eq!(storage.get_suffix(path, 1).await.unwrap().0, vec![winner]);
-    storage.delete(path).await.unwrap();
-
-    overtaken(&storage).await;
-}
-
-/// One that has sent nearly all of its parts when another comes is refused.
-async fn overtaken(storage: &Storage) {
-    let (path, piece, other) = ("_delta_log/overtaken.json", Bytes::from(vec![7; 3 << 20]), storage.clone());
-    let last = piece.clone();
-    let overtaken = std::iter::once_with(move || {
-        let put = other.put_if_absent(path, Bytes::from_static(b"theirs"));
-        let put = tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(put));
-        assert!(matches!(put, Ok(Put::Created)), "{put:?}");
-        Ok(last)
-    });
-    let put = storage.put_if_absent(path, Body::of(36 << 20, pieces(&piece, 11).chain(overtaken))).await;
-    assert!(matches!(put, Ok(Put::Exists)), "{put:?}");
-    assert_eq!(storage.get(path).await.unwrap(), "theirs");
-    storage.delete(path).await.unwrap();
-}
-
-/// The one of several that made the file.
-async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
-    let mut created = Vec::new();
-    for racer in racers {
-        match racer.await.unwrap() {
-            (i, Put::Created) => created.push(i),
-            (_, Put::Exists) => {}
-            (_, Put::Unknown(e)) => panic!("{e}"),
-        }
-    }
-    let [winner] = created[..] else { panic!("{created:?}") };
-    winner
-}
-
 #[tokio::test]
 async fn local_disk_conforms() {
     for durability in ["full", "none"] {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("a %20 table=ü");
         let options = options([("deltic.durability", durability)]);
-        conformance(Storage::open(root.to_str().unwrap(), &options).unwrap()).await;
+        conforms(&Storage::open(root.to_str().unwrap(), &options).unwrap()).await;
         assert_eq!(names(&root.join("w/gone")), [""; 0], "unfinished files are deleted");
         assert_eq!(names(&root.join("w/deep")), ["b"], "no temporary file stays");
         assert_eq!(names(folder.path()), ["a %20 table=ü"]);
@@ -358,20 +100,17 @@ async fn local_disk_conforms() {
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance(memory()).await;
+    conforms(&memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_conforms() {
     for page in [1000, 2] {
         let bucket = Bucket::start(page);
-        let storage = Storage::open("s3a://bucket/some%20tables/t%25", &bucket.options()).unwrap();
-        missing(&storage).await;
-        strange_keys(&storage, "").await;
-        listing(&storage).await;
-        reading(&storage).await;
-        writing(&storage).await;
-        escaping(&storage).await;
+        let mut given = bucket.options();
+        given.extend((page == 2).then(|| ("aws_disable_bulk_delete".to_owned(), "true".to_owned())));
+        let storage = Storage::open("s3a://bucket/some%20tables/t%25", &given).unwrap();
+        conformance::check(&storage, "").await;
         if page == 1000 {
             counting(&storage).await;
         }
@@ -382,19 +121,125 @@ async fn s3_conforms() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gcs_conforms() {
     let bucket = Bucket::start(1000);
-    conformance(Storage::open("gs://bucket/some%20tables/t%25", &google(&bucket)).unwrap()).await;
+    conforms(&Storage::open("gs://bucket/some%20tables/t%25", &google(&bucket)).unwrap()).await;
     assert!(bucket.keys().iter().all(|key| key.starts_with("some tables/t%/")), "{:?}", bucket.keys());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn azure_conforms() {
+    for page in [1000, 2] {
+        let bucket = Bucket::start(page);
+        let storage = Storage::open("az://bucket/some%20tables/t%25", &azure(&bucket, ACCOUNT_KEY)).unwrap();
+        conformance::check(&storage, "\\").await;
+        assert!(bucket.keys().iter().all(|key| key.starts_with("some tables/t%/")), "{:?}", bucket.keys());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_deletion_has_an_outcome() {
+    let bucket = Bucket::start(1000);
+    let mut single = bucket.options();
+    single.insert("aws_disable_bulk_delete".into(), "true".into());
+    for (uri, given, requests) in [
+        ("s3://bucket/t", bucket.options(), 3),
+        ("az://bucket/t", azure(&bucket, ACCOUNT_KEY), 8),
+        ("gs://bucket/t", google(&bucket), 2003),
+        ("s3://bucket/t", single, 2003),
+    ] {
+        let storage = Storage::open(uri, &given).unwrap();
+        for i in 0..2000 {
+            bucket.make(&format!("t/{i}"), b"x");
+        }
+        let mut paths: Vec<String> = (0..2000).map(|i| i.to_string()).collect();
+        paths.insert(7, "!403".into());
+        paths.insert(1500, "!404".into());
+        paths.insert(1501, "a\nb".into());
+        paths.push("gone".into());
+        let outcomes = storage.delete_many(&paths).await;
+        assert_eq!(outcomes.len(), paths.len());
+        for (path, outcome) in paths.iter().zip(outcomes) {
+            match (path.as_str(), outcome) {
+                ("!403", Err(error)) => {
+                    assert!(is_storage(&error, false), "{uri}: {error}");
+                    assert!(error.to_string().contains("check the credentials"), "{uri}: {error}");
+                    assert_eq!(error.path(), Some("!403"));
+                }
+                ("a\nb", Err(error)) => assert_eq!(error.kind(), &Kind::Corrupt, "{uri}: {error}"),
+                (path, outcome) => assert!(outcome.is_ok() && path != "!403", "{uri}: {path}: {outcome:?}"),
+            }
+        }
+        assert_eq!(bucket.keys(), [""; 0], "{uri}");
+        assert_eq!(storage.counts().deletes, requests, "{uri}");
+    }
+
+    // Where nobody answers, all have the same outcome.
+    let mut nobody = bucket.options();
+    nobody.insert("aws_endpoint".into(), "http://127.0.0.1:1".into());
+    nobody.insert("max_retries".into(), "0".into());
+    let nobody = Storage::open("s3://bucket/t", &nobody).unwrap();
+    for outcome in nobody.delete_many(&["a".to_owned(), "b".to_owned()]).await {
+        let error = outcome.unwrap_err();
+        assert!(is_storage(&error, true) && error.to_string().contains("no connection"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn links_to_folders_are_not_followed() {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(outside.path().join("secret"), "theirs").unwrap();
+    std::fs::create_dir_all(at("p/deep")).unwrap();
+    std::fs::write(at("p/deep/file"), "mine").unwrap();
+    std::fs::write(at(".tmp-unfinished"), "").unwrap();
+    std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+    symlink(outside.path(), at("out")).unwrap();
+    symlink(folder.path(), at("p/around")).unwrap();
+    symlink(at("loop"), at("loop")).unwrap();
+    symlink(at("nothing"), at("dangling")).unwrap();
+    symlink(at("p/deep/file"), at("link")).unwrap();
+    let storage = open(folder.path().to_str().unwrap());
+    let mut listed: Vec<_> = storage.list_recursive("").try_collect().await.unwrap();
+    listed.sort_by(|a, b| a.path.cmp(&b.path));
+    let listed: Vec<_> = listed.iter().map(|meta| (meta.path.as_str(), meta.size)).collect();
+    assert_eq!(listed, [(".tmp-unfinished", 0), ("link", 4), ("p/deep/file", 4)]);
+    assert_eq!(storage.counts().lists, 3, "one for each folder");
+
+    // A link is deleted, and what it leads to stays.
+    let paths = ["link", "out", "p"].map(str::to_owned);
+    let outcomes = storage.delete_many(&paths).await;
+    assert!(outcomes[0].is_ok() && outcomes[1].is_ok() && outcomes[2].is_err(), "{outcomes:?}");
+    assert!(at("p/deep/file").exists() && outside.path().join("secret").exists());
+}
+
+#[tokio::test]
+async fn a_large_tree_comes_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    for part in 0..30 {
+        std::fs::create_dir(folder.path().join(part.to_string())).unwrap();
+        for file in 0..100 {
+            std::fs::write(folder.path().join(format!("{part}/{file}")), "").unwrap();
+        }
+    }
+    let storage = open(folder.path().to_str().unwrap());
+    let mut listing = storage.list_recursive("");
+    listing.next().await.unwrap().unwrap();
+    let lists = storage.counts().lists;
+    assert!(lists < 20, "the first file comes before the last folder is read: {lists}");
+    assert_eq!(listing.count().await, 2999);
+    assert_eq!(storage.counts().lists, 31);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn races_have_one_winner() {
     let folder = tempfile::tempdir().unwrap();
-    race(open(folder.path().to_str().unwrap())).await;
+    conformance::check_races(&open(folder.path().to_str().unwrap())).await;
     assert_eq!(names(&folder.path().join("_delta_log")).len(), 3, "no temporary file stays");
-    race(memory()).await;
+    conformance::check_races(&memory()).await;
     let bucket = Bucket::start(1000);
-    race(Storage::open("s3://bucket", &bucket.options()).unwrap()).await;
-    race(Storage::open("gs://bucket/t", &google(&bucket)).unwrap()).await;
+    conformance::check_races(&Storage::open("s3://bucket", &bucket.options()).unwrap()).await;
+    conformance::check_races(&Storage::open("gs://bucket/t", &google(&bucket)).unwrap()).await;
 }
 
 #[test]
@@ -677,6 +522,7 @@ async fn large_conditional_puts_to_azure() {
     assert!(matches!(storage.put_if_absent("d", large(&piece)).await, Ok(Put::Created)));
     assert_eq!(sent("d"), [0, 6, 1]);
 
+    assert_eq!(bucket.listed().1.get("if-none-match").map(String::as_str), Some("*"));
     // Blocks of another program, whose ids are shorter, make way for one request.
     bucket.leave_block("t/e", "AAAA");
     assert!(matches!(storage.put_if_absent("e", large(&piece)).await, Ok(Put::Created)));
@@ -703,7 +549,7 @@ async fn large_conditional_puts_to_azure() {
     assert_eq!((sent("h"), bucket.requests("HEAD", "t/")), ([0, 4, 1], 2));
     assert_eq!((bucket.object("t/f"), bucket.object("t/h")), (b"theirs".to_vec(), b"theirs".to_vec()));
     assert!(!bucket.keys().iter().any(|key| key.contains(".tmp")), "{:?}", bucket.keys());
-    race(storage).await;
+    conformance::check_races(&storage).await;
 
     // A server that ignores the condition on a list, or where blocks would keep others from the name, gets the file in one
     // request.
@@ -731,6 +577,7 @@ async fn lists_of_blocks_are_authorized_by_every_credential() {
         assert!(matches!(storage.put_if_absent(key, large(&piece)).await, Ok(Put::Created)), "{key}");
         assert_eq!(bucket.requests("blocklist", &format!("t/{key}")), 1);
         let (query, headers) = bucket.listed();
+        assert_eq!(headers.get("if-none-match").map(String::as_str), Some("*"));
         let authorization = headers.get("authorization").map(String::as_str);
         match key {
             "key" => assert!(authorization.unwrap().starts_with("SharedKey account:"), "{authorization:?}"),

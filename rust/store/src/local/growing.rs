@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::{LocalDisk, Temporary, WORTH_A_THREAD, blocking, failed, folder_of, sized, sync_folder};
-use crate::Syncing;
+use super::disk::{LocalDisk, WORTH_A_THREAD, blocking, failed, folder_of, sized, sync_folder};
+use super::naming::Temporary;
 use crate::error::{Error, Result};
+use crate::syncing::Syncing;
 
 /// A writer hands this much to the blocking pool at a time.
 const CHUNK: usize = 1024 * 1024;

@@ -7,9 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::{create_folder, entry, failed, folder_of, sync_folder};
+use super::disk::{create_folder, entry, failed, folder_of, is_unsupported, sync_folder};
 use crate::error::{Error, Result};
-use crate::{Body, Put};
+use crate::put::{Body, Put};
 
 /// What the names of unfinished files begin with.
 pub(super) const TEMPORARY: &str = ".tmp-";
@@ -198,11 +198,6 @@ fn is_not_permitted(error: &io::Error) -> bool {
         let _ = error;
         false
     }
-}
-
-/// What a file system does not know is an invalid argument to it.
-pub(super) fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput)
 }
 
 /// A name that [`Temporary::create`] gives.

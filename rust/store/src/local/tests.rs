@@ -1,5 +1,10 @@
 //! What a local disk promises: names taken once, syncs that are not forgotten, failures that say what to do.
 
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use super::disk::WORTH_A_THREAD;
 use super::naming::{Refused, rename_if_absent};
 use super::*;
 

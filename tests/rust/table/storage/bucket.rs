@@ -1,5 +1,5 @@
 //! A bucket that speaks enough of S3, and of Google's dialect of it, to be listed, read and written, and that fails on request.
-//! Of Azure's interface it has blobs and their blocks.
+//! Of Azure's interface it has blobs, their blocks and listings.
 //!
 //! A key that contains `!503`, `!409` or any other status is answered with it. `!lost` is carried out, but the
 //! connection closes without an answer.
@@ -106,7 +106,6 @@ impl Bucket {
             ("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE"),
             ("AWS_SECRET_ACCESS_KEY", "verysecretaccesskey"),
             ("aws_region", "eu-north-1"),
-            ("aws_disable_bulk_delete", "true"),
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -235,13 +234,17 @@ fn answer(
     headers: &HashMap<String, String>,
     body: Vec<u8>,
 ) -> Answer {
-    if query.contains_key("list-type") {
+    let is_azure = query.get("comp").is_some_and(|what| what == "list");
+    if is_azure || query.contains_key("list-type") {
         state.log.push(("LIST".into(), query.get("prefix").cloned().unwrap_or_default()));
-        return list(state, query);
+        return list(state, query, is_azure);
     }
     let part = query.get("comp").map(String::as_str);
     state.log.push((part.unwrap_or(method).into(), key.into()));
-    if let Some(status) = key.split_once('!').and_then(|(_, rest)| rest.get(..3)?.parse().ok()) {
+    if method == "POST" && query.contains_key("delete") {
+        return delete_named(state, &body);
+    }
+    if let Some(status) = asked_status(key) {
         return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
     }
     match part {
@@ -330,17 +333,52 @@ fn answer(
     }
 }
 
+/// The status that a key asks for.
+fn asked_status(key: &str) -> Option<u16> {
+    key.split_once('!').and_then(|(_, rest)| rest.get(..3)?.parse().ok())
+}
+
 fn delete_all(state: &mut State, batch: &[u8]) -> Answer {
     let text = String::from_utf8_lossy(batch);
     let lines = text.lines().filter_map(|line| line.strip_prefix("DELETE /bucket/")?.split_once([' ', '?']));
     let mut answers = String::new();
     for (number, (key, _)) in lines.enumerate() {
-        let status = state.objects.remove(key).map_or("404 Not Found", |_| "202 Accepted");
+        let key = percent_decode_str(key).decode_utf8().unwrap();
+        let status = match asked_status(&key) {
+            Some(status) => format!("{status} Asked"),
+            None => state.objects.remove(&*key).map_or("404 Not Found", |_| "202 Accepted").to_owned(),
+        };
         let head = format!("--batch\r\nContent-Type: application/http\r\nContent-ID: {number}");
         answers.push_str(&format!("{head}\r\n\r\nHTTP/1.1 {status}\r\n\r\n"));
     }
     let kind = ("Content-Type", "multipart/mixed; boundary=batch".to_owned());
     Answer { headers: vec![kind], ..Answer::new(202, answers + "--batch--\r\n") }
+}
+
+/// Amazon's deletion of many files. It takes no notice of one that is not there.
+fn delete_named(state: &mut State, request: &[u8]) -> Answer {
+    let text = String::from_utf8_lossy(request);
+    let mut answers = String::new();
+    let mut count = 0;
+    for named in text.split("<Key>").skip(1) {
+        let named = named.split_once("</Key>").unwrap().0;
+        let key = named.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'");
+        let key = key.replace("&amp;", "&");
+        count += 1;
+        if key.contains("!403") {
+            answers
+                .push_str(&format!("<Error><Key>{named}</Key><Code>AccessDenied</Code><Message>no</Message></Error>"));
+        } else if key.contains("!404") {
+            answers.push_str(&format!("<Error><Key>{named}</Key><Code>NoSuchKey</Code><Message>no</Message></Error>"));
+        } else {
+            state.objects.remove(&key);
+            answers.push_str(&format!("<Deleted><Key>{named}</Key></Deleted>"));
+        }
+    }
+    if count > 1000 {
+        return Answer::error(400, "MalformedXML");
+    }
+    Answer::new(200, format!("<DeleteResult>{answers}</DeleteResult>"))
 }
 
 fn put_block(state: &mut State, key: &str, id: &str, body: Vec<u8>) -> Answer {
@@ -364,11 +402,11 @@ fn put_list(
     body: &[u8],
 ) -> Answer {
     state.listed = (query.clone(), headers.clone());
-    assert_eq!(headers.get("if-none-match").map(String::as_str), Some("*"));
+    let is_conditional = headers.get("if-none-match").is_some_and(|tag| tag == "*");
     if let Some((status, false)) = state.completing {
         return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
     }
-    let exists = !state.careless && state.objects.contains_key(key);
+    let exists = is_conditional && !state.careless && state.objects.contains_key(key);
     if exists && !state.blocks_first {
         return Answer::error(409, "BlobAlreadyExists");
     }
@@ -410,17 +448,18 @@ fn read(state: &State, method: &str, key: &str, headers: &HashMap<String, String
     Answer { headers: fields, ..Answer::new(206, &object[from..to]) }
 }
 
-fn list(state: &mut State, query: &HashMap<String, String>) -> Answer {
+fn list(state: &mut State, query: &HashMap<String, String>, is_azure: bool) -> Answer {
     let text = |name: &str| query.get(name).cloned().unwrap_or_default();
     let (prefix, delimiter) = (text("prefix"), text("delimiter"));
-    let after = text("start-after").max(text("continuation-token"));
+    let after = text("start-after").max(text("continuation-token")).max(text("marker"));
     if prefix.contains("!403") {
         return Answer::error(403, "AccessDenied");
     }
     let missed = state.missed.take();
-    let there = |key: &String| key.starts_with(&prefix) && *key > after && Some(key) != missed.as_ref();
+    let from = text("startFrom");
+    let there = |key: &String| key.starts_with(&prefix) && *key > after && *key >= from && Some(key) != missed.as_ref();
     let mut keys = state.objects.iter().filter(|(key, _)| there(key));
-    let mut body = String::from("<ListBucketResult>");
+    let mut body = String::new();
     let mut last = None;
     for (key, object) in keys.by_ref().take(state.page) {
         last = Some(key);
@@ -428,16 +467,28 @@ fn list(state: &mut State, query: &HashMap<String, String>) -> Answer {
             continue;
         }
         let key = escaped(key);
+        if is_azure {
+            body.push_str(&format!(
+                "<Blob><Name>{key}</Name><Properties><Last-Modified>Wed, 01 Jan 2025 00:00:00 GMT</Last-Modified>\
+                 <Content-Length>{}</Content-Length><Content-Type/><Etag>\"tag\"</Etag></Properties></Blob>",
+                object.len()
+            ));
+            continue;
+        }
         body.push_str(&format!(
             "<Contents><Key>{key}</Key><Size>{}</Size><LastModified>2025-01-01T00:00:00.000Z</LastModified></Contents>",
             object.len()
         ));
     }
-    if keys.next().is_some() {
-        body.push_str(&format!("<NextContinuationToken>{}</NextContinuationToken>", escaped(last.unwrap())));
+    let next = if keys.next().is_some() { escaped(last.unwrap()) } else { String::new() };
+    if is_azure {
+        let body = format!("<Blobs>{body}</Blobs><NextMarker>{next}</NextMarker>");
+        return Answer::new(200, format!("<EnumerationResults>{body}</EnumerationResults>"));
     }
-    body.push_str("</ListBucketResult>");
-    Answer::new(200, body)
+    if !next.is_empty() {
+        body.push_str(&format!("<NextContinuationToken>{next}</NextContinuationToken>"));
+    }
+    Answer::new(200, format!("<ListBucketResult>{body}</ListBucketResult>"))
 }
 
 fn escaped(key: &str) -> String {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use deltic_table::storage::Storage;
+use deltic_store::{Storage, conformance};
 
 #[derive(serde::Deserialize)]
 struct Store {
@@ -24,18 +24,14 @@ async fn servers_conform() {
     assert!(!stores.is_empty());
     for Store { uri, options, without, keeps } in stores {
         let open = |name: &str| Storage::open(&format!("{uri}/{name}"), &options).unwrap();
-        super::reading(&open("reading")).await;
-        super::writing_large(&open("large"), &vec![7; 3 << 20].into()).await;
+        conformance::check_reads(&open("reading")).await;
+        conformance::check_large_puts(&open("large")).await;
         println!("takes parts: {uri}");
         if keeps {
             continue;
         }
-        super::missing(&open("missing")).await;
-        super::strange_keys(&open("some tables/t%25"), &without).await;
-        super::listing(&open("listing")).await;
-        super::writing(&open("writing")).await;
-        super::escaping(&open("escaping")).await;
-        super::race(open("race")).await;
+        conformance::check(&open("some tables/t%25"), &without).await;
+        conformance::check_races(&open("race")).await;
         println!("conforms: {uri}");
     }
 }

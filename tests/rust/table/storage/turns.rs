@@ -11,7 +11,21 @@ use deltic_table::storage::{Put, Storage};
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
-use super::{google, is_storage, winner};
+use super::{google, is_storage};
+
+/// The one of several that made the file.
+async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
+    let mut created = Vec::new();
+    for racer in racers {
+        match racer.await.unwrap() {
+            (i, Put::Created) => created.push(i),
+            (_, Put::Exists) => {}
+            (_, Put::Unknown(e)) => panic!("{e}"),
+        }
+    }
+    let [winner] = created[..] else { panic!("{created:?}") };
+    winner
+}
 
 const TABLE: &str = "s3a://bucket/a table";
 

@@ -29,19 +29,19 @@ const FETCHED: &[&str] = &[
 
 /// What a profile says, as far as deltic understands it.
 #[derive(Default)]
-pub(super) struct Profile {
-    pub(super) name: String,
-    pub(super) keys: Option<Keys>,
-    pub(super) region: Option<String>,
-    pub(super) endpoint: Option<String>,
+pub(crate) struct Profile {
+    pub(crate) name: String,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
     /// A setting that says where the keys are to be fetched.
     fetched_by: Option<String>,
 }
 
-pub(super) struct Keys {
-    pub(super) id: String,
-    pub(super) secret: String,
-    pub(super) token: Option<String>,
+pub(crate) struct Keys {
+    pub(crate) id: String,
+    pub(crate) secret: String,
+    pub(crate) token: Option<String>,
 }
 
 impl Profile {
@@ -49,7 +49,7 @@ impl Profile {
     ///
     /// # Errors
     /// `Invalid` if one was asked for that is not there, or if a file cannot be read or understood.
-    pub(super) fn load(options: &Options) -> Result<Option<Self>> {
+    pub(crate) fn load(options: &Options) -> Result<Option<Self>> {
         let asked = options.own(PROFILE).map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
         let asked = asked.or_else(|| variable("AWS_DEFAULT_PROFILE"));
         let file = |option, variable_name, name: &str| {
@@ -120,7 +120,7 @@ impl Profile {
     ///
     /// # Errors
     /// `Unsupported` if it gets them in a way that deltic does not know.
-    pub(super) fn take_keys(&mut self) -> Result<Option<Keys>> {
+    pub(crate) fn take_keys(&mut self) -> Result<Option<Keys>> {
         let Some(by) = &self.fetched_by else { return Ok(self.keys.take()) };
         let name = &self.name;
         Err(Error::unsupported(

@@ -14,23 +14,23 @@ use super::settings::Form;
 use crate::error::Error;
 
 /// Whether writes to a local disk wait until they would survive a power cut: `full` (default) or `none`.
-pub(super) const DURABILITY: &str = "deltic.durability";
+pub(crate) const DURABILITY: &str = "deltic.durability";
 /// How commits to a table on S3 exclude each other: `conditional` puts (default), or turns taken through `dynamodb`.
-pub(super) const LOG_STORE: &str = "deltic.s3.log_store";
+pub(crate) const LOG_STORE: &str = "deltic.s3.log_store";
 /// What the options of the DynamoDB table begin with.
-pub(super) const DYNAMODB: &str = "deltic.s3.dynamodb.";
+pub(crate) const DYNAMODB: &str = "deltic.s3.dynamodb.";
 /// Whether a log may name files that are not in the table's own store.
-pub(super) const ALLOW_FOREIGN_PATHS: &str = "allow_foreign_paths";
+pub(crate) const ALLOW_FOREIGN_PATHS: &str = "allow_foreign_paths";
 /// A profile of Amazon's shared files, and where those are.
-pub(super) const PROFILE: &str = "aws_profile";
-pub(super) const CREDENTIALS_FILE: &str = "aws_shared_credentials_file";
-pub(super) const CONFIG_FILE: &str = "aws_config_file";
+pub(crate) const PROFILE: &str = "aws_profile";
+pub(crate) const CREDENTIALS_FILE: &str = "aws_shared_credentials_file";
+pub(crate) const CONFIG_FILE: &str = "aws_config_file";
 /// How often and how long failed requests are repeated, by the names of delta-rs.
-pub(super) const MAX_RETRIES: &str = "max_retries";
-pub(super) const RETRY_TIMEOUT: &str = "retry_timeout";
-pub(super) const INIT_BACKOFF: &str = "backoff_config.init_backoff";
-pub(super) const MAX_BACKOFF: &str = "backoff_config.max_backoff";
-pub(super) const BACKOFF_BASE: &str = "backoff_config.base";
+pub(crate) const MAX_RETRIES: &str = "max_retries";
+pub(crate) const RETRY_TIMEOUT: &str = "retry_timeout";
+pub(crate) const INIT_BACKOFF: &str = "backoff_config.init_backoff";
+pub(crate) const MAX_BACKOFF: &str = "backoff_config.max_backoff";
+pub(crate) const BACKOFF_BASE: &str = "backoff_config.base";
 
 /// Names that other Delta clients have for the same.
 const SAME: &[(&str, &str)] = &[
@@ -171,17 +171,17 @@ const SUGGESTIONS: &[&str] = &[
 ];
 
 /// The name that deltic has for an option.
-pub(super) fn canonical(key: &str) -> &str {
+pub(crate) fn canonical(key: &str) -> &str {
     SAME.iter().find(|(name, _)| *name == key).map_or(key, |(_, ours)| ours)
 }
 
 /// Whether an option is taken and changes nothing.
-pub(super) fn is_without_effect(key: &str) -> bool {
+pub(crate) fn is_without_effect(key: &str) -> bool {
     WITHOUT_EFFECT.contains(&key)
 }
 
 /// What the value of an option of deltic's own must be.
-pub(super) fn own_form(key: &str) -> Option<Form> {
+pub(crate) fn own_form(key: &str) -> Option<Form> {
     Some(match key {
         DURABILITY | LOG_STORE | PROFILE | CREDENTIALS_FILE | CONFIG_FILE => Form::Line,
         ALLOW_FOREIGN_PATHS => Form::Flag,
@@ -196,7 +196,7 @@ pub(super) fn own_form(key: &str) -> Option<Form> {
     })
 }
 
-pub(super) fn is_known(key: &str) -> bool {
+pub(crate) fn is_known(key: &str) -> bool {
     own_form(key).is_some()
         || key.parse::<AmazonS3ConfigKey>().is_ok()
         || key.parse::<AzureConfigKey>().is_ok()
@@ -205,7 +205,7 @@ pub(super) fn is_known(key: &str) -> bool {
 }
 
 /// What to say of an option that is not known.
-pub(super) fn unknown(key: &str) -> Error {
+pub(crate) fn unknown(key: &str) -> Error {
     // A key may be anything, a secret that slipped out of its place too.
     let shown: String = key.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect();
     if let Some((_, answer)) = ANSWERS.iter().find(|(name, _)| *name == key) {

@@ -20,13 +20,13 @@ use object_store::{ClientConfigKey, ObjectStore, RetryConfig, StaticCredentialPr
 use super::answers::Connector;
 use super::azure_blocks::{Blocks, IfAbsent};
 use super::credentials::{FAR, Fetched, NEAR};
-use super::dynamodb::LockTable;
-use super::location::{Location, Scheme};
-use super::names::PROFILE;
-use super::options::Options;
-use super::profile::Profile;
-use super::settings::{Form, check, variable};
+use crate::config::names::PROFILE;
+use crate::config::options::Options;
+use crate::config::profile::Profile;
+use crate::config::settings::{Form, check, variable};
+use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
+use crate::location::{Location, Scheme};
 
 /// Stores in memory, by name, for the life of the process.
 static MEMORY: LazyLock<Mutex<std::collections::HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
@@ -43,36 +43,42 @@ const LOOKED_FOR_GOOGLE: &str = "looked at the storage options and the environme
     google_application_credentials), the file of `gcloud auth application-default login`, and the metadata service of \
     the machine; pass one of them, or set google_skip_signature to 'true' for a public bucket";
 
+/// How many files one request deletes at most: what the interfaces of Amazon and Azure allow.
+const DELETES_OF_S3: usize = 1000;
+const DELETES_OF_AZURE: usize = 256;
+
 /// Open clients of one bucket.
-pub(super) struct Clients {
+pub(crate) struct Clients {
     pid: u32,
     /// Repeats failed requests.
-    pub(super) store: Arc<dyn ObjectStore>,
+    pub(crate) store: Arc<dyn ObjectStore>,
     /// Sends each request once.
-    pub(super) once: Arc<dyn ObjectStore>,
+    pub(crate) once: Arc<dyn ObjectStore>,
     /// Lists one folder page by page from a given name, where the store can.
-    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
+    /// How many files one request can delete.
+    pub(crate) deletes: usize,
     /// Whether pages can start at a name.
-    pub(super) offsets: bool,
+    pub(crate) offsets: bool,
     /// A server of S3's or Google's interface that is not theirs, by address and bucket: it may ignore what it does not
     /// know.
-    pub(super) stranger: Option<String>,
+    pub(crate) stranger: Option<String>,
     /// How large files go to Azure.
-    pub(super) blocks: Option<Blocks>,
+    pub(crate) blocks: Option<Blocks>,
     /// Through which writers take turns, if that is wanted.
-    pub(super) locks: Option<Arc<LockTable>>,
+    pub(crate) locks: Option<Arc<LockTable>>,
 }
 
 /// Clients that open on first use, anew in every process.
 #[derive(Default)]
-pub(super) struct Slot(RwLock<Option<Arc<Clients>>>);
+pub(crate) struct Slot(RwLock<Option<Arc<Clients>>>);
 
 impl Slot {
     /// The clients of this process.
     ///
     /// Never waits for the lock: one that another thread held during a `fork` stays held in the child. Opening is
     /// synchronous, so at most one needless set of clients per thread is thrown away.
-    pub(super) fn clients(&self, location: &Location, options: &Options) -> Result<Arc<Clients>> {
+    pub(crate) fn clients(&self, location: &Location, options: &Options) -> Result<Arc<Clients>> {
         let pid = std::process::id();
         let current = match self.0.try_read() {
             Ok(slot) => slot.clone(),
@@ -128,7 +134,7 @@ impl Clients {
         pages: Option<Arc<dyn PaginatedListStore>>,
         offsets: bool,
     ) -> Self {
-        Self { pid: 0, store, once, pages, offsets, stranger: None, blocks: None, locks: None }
+        Self { pid: 0, store, once, pages, deletes: 1, offsets, stranger: None, blocks: None, locks: None }
     }
 }
 
@@ -161,6 +167,10 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
     if endpoint.as_deref().is_some_and(|url| url.starts_with("http://")) && !allow_http {
         return Err(Error::invalid("the S3 endpoint is plain http; set the option aws_allow_http to 'true' to use it"));
     }
+    let deletes = match builder.get_config_value(&AmazonS3ConfigKey::DisableBulkDelete).as_deref() {
+        Some("true") => 1,
+        _ => DELETES_OF_S3,
+    };
     let builder = builder.with_url(&location.base);
     let table = match options.takes_turns {
         true => Some(lock_table(&builder, options, allow_http)?),
@@ -194,7 +204,7 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
             }
             None => None,
         };
-        Ok(Clients { stranger, locks, ..paged(store, once, true) })
+        Ok(Clients { stranger, locks, deletes, ..paged(store, once, true) })
     })())
 }
 
@@ -343,7 +353,11 @@ fn open_azure(location: &Location, options: &Options) -> Result<object_store::Re
             .build()?;
         let once = Arc::new(once);
         let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
-        Ok(Clients { blocks: Some(blocks), ..Clients::new(store.clone(), once, Some(store), !emulator) })
+        Ok(Clients {
+            blocks: Some(blocks),
+            deletes: DELETES_OF_AZURE,
+            ..Clients::new(store.clone(), once, Some(store), !emulator)
+        })
     })())
 }
 

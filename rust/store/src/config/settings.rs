@@ -24,7 +24,7 @@ const LONGEST_VALUE: usize = 16 * 1024;
 
 /// What a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// Anything on one line.
     Line,
     /// Lines: a certificate, the key of a service account.
@@ -48,7 +48,7 @@ pub(super) enum Form {
 }
 
 /// What the value of a known key must be. A key that several stores know must be right for each of them.
-pub(super) fn forms(key: &str) -> Vec<Form> {
+pub(crate) fn forms(key: &str) -> Vec<Form> {
     let mut forms = Vec::new();
     if let Ok(key) = key.parse() {
         forms.push(of_s3(key));
@@ -126,7 +126,7 @@ fn of_client(key: ClientConfigKey) -> Form {
 ///
 /// # Errors
 /// `Invalid`, with `name` and what the value must be.
-pub(super) fn check(name: &str, value: &str, forms: &[Form]) -> Result<Option<String>> {
+pub(crate) fn check(name: &str, value: &str, forms: &[Form]) -> Result<Option<String>> {
     let mut value = value.trim().to_owned();
     if value.is_empty() {
         return Ok(None);
@@ -184,12 +184,12 @@ impl Form {
 }
 
 /// Whether a value can be in a header.
-pub(super) fn is_ascii(value: &str) -> bool {
+pub(crate) fn is_ascii(value: &str) -> bool {
     value.bytes().all(|b| (b' '..=b'~').contains(&b))
 }
 
 /// Whether a name can be a part of a host's.
-pub(super) fn is_label(name: &str) -> bool {
+pub(crate) fn is_label(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 63
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
@@ -197,7 +197,7 @@ pub(super) fn is_label(name: &str) -> bool {
 }
 
 /// What clients understand as a boolean.
-pub(super) fn flag(value: &str) -> Option<bool> {
+pub(crate) fn flag(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" | "y" => Some(true),
         "0" | "false" | "off" | "no" | "n" => Some(false),
@@ -225,7 +225,7 @@ fn url(value: &str) -> Result<String, &'static str> {
 }
 
 /// A sum of numbers with units, as `1m 30s`.
-pub(super) fn duration(value: &str) -> Result<Duration, &'static str> {
+pub(crate) fn duration(value: &str) -> Result<Duration, &'static str> {
     const WHAT: &str = "must be a duration with a unit, as '30s', '500ms' or '2m'";
     let (mut total, mut rest) = (0_u128, value.trim());
     while !rest.is_empty() {
@@ -258,7 +258,7 @@ pub(super) fn duration(value: &str) -> Result<Duration, &'static str> {
 ///
 /// # Errors
 /// `Invalid` if one that the store knows cannot be right.
-pub(super) fn of_environment<K: std::str::FromStr>(prefix: &str) -> Result<Vec<(K, String, String)>> {
+pub(crate) fn of_environment<K: std::str::FromStr>(prefix: &str) -> Result<Vec<(K, String, String)>> {
     let mut found = Vec::new();
     for (name, value) in std::env::vars_os() {
         let Some(name) = name.to_str().filter(|name| name.starts_with(prefix)) else { continue };
@@ -276,6 +276,6 @@ pub(super) fn of_environment<K: std::str::FromStr>(prefix: &str) -> Result<Vec<(
 }
 
 /// A variable of the environment, if it is there and not empty.
-pub(super) fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }

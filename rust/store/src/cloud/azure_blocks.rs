@@ -20,31 +20,31 @@ use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, Result};
 
 use super::answers::{Answer, refusal};
-use super::remote::{Finding, finding};
+use super::finding::{Finding, finding};
 
 /// Sends blocks and lists to one container.
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     /// Whose container it is.
-    pub(super) server: String,
+    pub(crate) server: String,
     /// Repeats failed requests, for a block may come twice.
-    pub(super) repeating: Arc<dyn MultipartStore>,
+    pub(crate) repeating: Arc<dyn MultipartStore>,
     /// Does not, and connects through [`IfAbsent`].
-    pub(super) once: Arc<dyn MultipartStore>,
+    pub(crate) once: Arc<dyn MultipartStore>,
 }
 
 impl Blocks {
-    pub(super) async fn put_block(&self, path: &Path, data: PutPayload) -> Result<PartId> {
+    pub(crate) async fn put_block(&self, path: &Path, data: PutPayload) -> Result<PartId> {
         self.repeating.put_part(path, &String::new(), 0, data).await
     }
 
     /// Makes the blob of its blocks if there is none yet.
-    pub(super) async fn put_list(&self, path: &Path, blocks: Vec<PartId>) -> Result<()> {
+    pub(crate) async fn put_list(&self, path: &Path, blocks: Vec<PartId>) -> Result<()> {
         self.once.complete_multipart(path, &String::new(), blocks).await.map(drop)
     }
 
     /// Tries at a name of nobody's whether blocks leave it free for a conditional put, and whether a list of blocks then
     /// leaves the file alone. Without repetitions: a server that knows no blocks need not be asked often.
-    pub(super) async fn are_fair(&self, put: &dyn ObjectStore, path: &Path) -> bool {
+    pub(crate) async fn are_fair(&self, put: &dyn ObjectStore, path: &Path) -> bool {
         let (id, data) = (String::new(), PutPayload::from_static(b"{}"));
         if self.once.put_part(path, &id, 0, data.clone()).await.is_err()
             || put.put_opts(path, data.clone(), PutMode::Create.into()).await.is_err()
@@ -57,18 +57,18 @@ impl Blocks {
 }
 
 /// Whether a list was refused since blocks that it names are not there: another writer made the blob meanwhile.
-pub(super) fn is_block_missing(error: &object_store::Error) -> bool {
+pub(crate) fn is_block_missing(error: &object_store::Error) -> bool {
     refusal(error).is_some_and(|refusal| refusal.status == 400 && refusal.names("InvalidBlockList"))
 }
 
 /// Connects, or is connected, so that each list of blocks is put only if the blob is absent.
-pub(super) struct IfAbsent<T> {
+pub(crate) struct IfAbsent<T> {
     inner: T,
     credentials: AzureCredentialProvider,
 }
 
 impl<T> IfAbsent<T> {
-    pub(super) fn new(inner: T, credentials: AzureCredentialProvider) -> Self {
+    pub(crate) fn new(inner: T, credentials: AzureCredentialProvider) -> Self {
         Self { inner, credentials }
     }
 

@@ -8,46 +8,40 @@
 //! Proved by `conditional_put_outcomes` in the storage tests, against a scripted server.
 
 use std::collections::HashSet;
-use std::error::Error as _;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use object_store::client::{HttpError, HttpErrorKind};
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{
     Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    WriteMultipart,
 };
 
-use super::answers::refusal;
 use super::connect::{Clients, Slot};
-use super::counts::Tally;
 use super::credentials::no_credentials;
-use super::dynamodb::LockTable;
-use super::location::{Location, Scheme};
-use super::options::Options;
-use super::pin::{Identity, Pin};
-use super::ranges::merge;
-use super::{Body, Entry, Put, short_read};
+use super::finding::{Finding, finding, is_precondition};
+use crate::config::options::Options;
+use crate::counts::Tally;
+use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
+use crate::failures::short_read;
+use crate::listing::Entry;
+use crate::location::{Location, Scheme};
+use crate::pin::{Identity, Pin};
+use crate::put::{Body, Put};
+use crate::ranges::merge;
 
 /// Ranges closer than this come in one request: about what a request's latency is worth.
 const GAP: u64 = 1024 * 1024;
 /// Requests of one `get_ranges` under way at a time.
 const CONCURRENT_RANGES: usize = 16;
-/// Size of the parts of an upload. Files that fit in one are sent whole.
-pub(super) const PART: usize = 8 * 1024 * 1024;
 /// Conditional puts from this size on are not held in memory, where the store has a way.
 const LARGE: u64 = 32 * 1024 * 1024;
-/// Parts of one upload under way at a time.
-pub(super) const CONCURRENT_PARTS: usize = 8;
-
 /// One bucket, by key. Clones share the connection.
 #[derive(Clone)]
-pub(super) struct Remote {
+pub(crate) struct Remote {
     inner: Arc<Inner>,
 }
 
@@ -61,50 +55,35 @@ struct Inner {
     slot: Slot,
 }
 
-/// What an error of a store proves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Finding {
-    Missing,
-    Taken,
-    Denied,
-    Unsupported,
-    OutOfRange,
-    /// Refused with this status.
-    Refused(u16),
-    /// No connection, so nothing was sent.
-    NotSent,
-    /// The key cannot be expressed, so nothing was sent.
-    BadKey,
-    /// There is nothing to sign a request with, so nothing was sent.
-    NoCredentials,
-    /// Anything may have happened.
-    Nothing,
-}
-
 impl Remote {
-    pub(super) fn new(location: &Location, options: Options, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(location: &Location, options: Options, tally: Arc<Tally>) -> Self {
         let inner = Inner { location: location.clone(), options, tally, slot: Slot::default() };
         Self { inner: Arc::new(inner) }
     }
 
     /// The table of DynamoDB through which writers take turns, if the options name one.
-    pub(super) fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
+    pub(crate) fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
         Ok(self.clients()?.locks.clone())
     }
 
-    pub(super) fn scheme(&self) -> Scheme {
+    pub(crate) fn scheme(&self) -> Scheme {
         self.inner.location.scheme
     }
 
-    pub(super) fn tally(&self) -> &Tally {
+    /// Whether it is the same client.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
         &self.inner.tally
     }
 
-    fn clients(&self) -> Result<Arc<Clients>> {
+    pub(crate) fn clients(&self) -> Result<Arc<Clients>> {
         self.inner.slot.clients(&self.inner.location, &self.inner.options)
     }
 
-    pub(super) async fn list(&self, dir: &str, start_at: &str) -> Result<Vec<Entry>> {
+    pub(crate) async fn list(&self, dir: &str, start_at: &str) -> Result<Vec<Entry>> {
         let clients = self.clients()?;
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let mut found = Vec::new();
@@ -152,7 +131,7 @@ impl Remote {
         Ok(found)
     }
 
-    pub(super) async fn get(&self, path: &str) -> Result<Bytes> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Bytes> {
         let clients = self.clients()?;
         let path = key(path)?;
         self.inner.tally.get();
@@ -197,7 +176,7 @@ impl Remote {
         }
     }
 
-    pub(super) async fn get_ranges(&self, path: &str, wanted: &[Range<u64>], pin: Option<&Pin>) -> Result<Vec<Bytes>> {
+    pub(crate) async fn get_ranges(&self, path: &str, wanted: &[Range<u64>], pin: Option<&Pin>) -> Result<Vec<Bytes>> {
         let spans = merge(wanted, GAP);
         let path = key(path)?;
         let span = |span: &Range<u64>| self.clone().get_span(path.clone(), span.clone(), pin.cloned());
@@ -206,7 +185,7 @@ impl Remote {
         spans.cut(wanted, &read)
     }
 
-    pub(super) async fn get_suffix(&self, path: &str, length: u64) -> Result<(Bytes, u64)> {
+    pub(crate) async fn get_suffix(&self, path: &str, length: u64) -> Result<(Bytes, u64)> {
         let path = key(path)?;
         // Azure has no suffix ranges, and an empty suffix is not a range anywhere.
         if self.inner.location.scheme != Scheme::Azure && length > 0 {
@@ -238,21 +217,21 @@ impl Remote {
         Ok((self.clone().get_span(path, start..size, None).await?, size))
     }
 
-    pub(super) async fn head(&self, path: &str) -> Result<Entry> {
+    pub(crate) async fn head(&self, path: &str) -> Result<Entry> {
         let clients = self.clients()?;
         self.inner.tally.head();
         let meta = clients.store.head(&key(path)?).await.map_err(|e| self.fail("read", e))?;
         Ok(entry(String::new(), &meta))
     }
 
-    pub(super) async fn put(&self, path: &str, data: impl Into<PutPayload>) -> Result<()> {
+    pub(crate) async fn put(&self, path: &str, data: impl Into<PutPayload>) -> Result<()> {
         let (clients, data) = (self.clients()?, data.into());
         self.inner.tally.put(data.content_length() as u64);
         clients.store.put(&key(path)?, data).await.map_err(|e| self.fail("write", e))?;
         Ok(())
     }
 
-    pub(super) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
+    pub(crate) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
         let path = key(path)?;
         if let Some(server) = &clients.stranger {
@@ -304,7 +283,7 @@ impl Remote {
         }
     }
 
-    pub(super) async fn create(&self, clients: &Clients, path: &Path, data: PutPayload) -> Result<Put> {
+    pub(crate) async fn create(&self, clients: &Clients, path: &Path, data: PutPayload) -> Result<Put> {
         let options = PutOptions { mode: PutMode::Create, ..Default::default() };
         match clients.once.put_opts(path, data, options).await {
             Ok(_) => Ok(Put::Created),
@@ -313,7 +292,7 @@ impl Remote {
     }
 
     /// What a conditional put came to that ended in an error.
-    pub(super) fn outcome(&self, error: StoreError) -> Result<Put> {
+    pub(crate) fn outcome(&self, error: StoreError) -> Result<Put> {
         match finding(&error) {
             // S3 answers 409 when two conditional writes met, which need not mean that either landed.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
@@ -332,24 +311,7 @@ impl Remote {
         }
     }
 
-    pub(super) async fn delete(&self, path: &str) -> Result<()> {
-        let clients = self.clients()?;
-        self.inner.tally.delete();
-        match clients.store.delete(&key(path)?).await {
-            Err(error) if finding(&error) != Finding::Missing => Err(self.fail("delete", error)),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn create_file(&self, path: &str) -> Result<RemoteWriter> {
-        Ok(self.writer(key(path)?))
-    }
-
-    pub(super) fn writer(&self, path: Path) -> RemoteWriter {
-        RemoteWriter { remote: self.clone(), path, pending: Vec::new(), pending_bytes: 0, upload: None, size: 0 }
-    }
-
-    pub(super) fn fail(&self, action: &str, error: StoreError) -> Error {
+    pub(crate) fn fail(&self, action: &str, error: StoreError) -> Error {
         let place = self.inner.location.shown(self.inner.options.foreign);
         let failed = match finding(&error) {
             Finding::Missing if action == "read" => return Error::not_found("the file does not exist"),
@@ -385,79 +347,14 @@ impl Remote {
     }
 }
 
-/// An upload: whole if it is small, else in parts that appear as a file when the last one is there.
-pub(super) struct RemoteWriter {
-    remote: Remote,
-    path: Path,
-    pending: Vec<Bytes>,
-    pending_bytes: usize,
-    upload: Option<WriteMultipart>,
-    size: u64,
-}
-
-impl RemoteWriter {
-    pub(super) async fn write(&mut self, data: Bytes) -> Result<()> {
-        self.size += data.len() as u64;
-        if self.upload.is_none() {
-            self.pending_bytes += data.len();
-            self.pending.push(data);
-            if self.pending_bytes <= PART {
-                return Ok(());
-            }
-            let clients = self.remote.clients()?;
-            let upload = clients.store.put_multipart(&self.path).await.map_err(|e| self.remote.fail("write", e))?;
-            let upload = self.upload.insert(WriteMultipart::new_with_chunk_size(upload, PART));
-            for data in self.pending.drain(..) {
-                upload.put(data);
-            }
-        } else if let Some(upload) = &mut self.upload {
-            upload.put(data);
-        }
-        match &mut self.upload {
-            Some(upload) => upload.wait_for_capacity(CONCURRENT_PARTS).await.map_err(|e| self.remote.fail("write", e)),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) async fn finish(mut self) -> Result<u64> {
-        self.remote.inner.tally.put(self.size);
-        let done = match self.upload.take() {
-            Some(upload) => upload.finish().await,
-            None => {
-                let clients = self.remote.clients()?;
-                let payload: PutPayload = std::mem::take(&mut self.pending).into_iter().collect();
-                clients.store.put(&self.path, payload).await
-            }
-        };
-        done.map_err(|e| self.remote.fail("write", e))?;
-        Ok(self.size)
-    }
-
-    pub(super) async fn abort(mut self) -> Result<()> {
-        match self.upload.take() {
-            Some(upload) => upload.abort().await.map_err(|e| self.remote.fail("abort a write", e)),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for RemoteWriter {
-    fn drop(&mut self) {
-        // Parts of an abandoned upload are invisible, but cost money until they are deleted.
-        if let (Some(upload), Ok(runtime)) = (self.upload.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(upload.abort());
-        }
-    }
-}
-
 /// The literal key. What the crate cannot express (control characters, empty segments) is no name for a file.
-fn key(path: &str) -> Result<Path> {
+pub(crate) fn key(path: &str) -> Result<Path> {
     Path::parse(path).map_err(|_| {
         Error::corrupt("the path cannot be a key of an object store: it has a control character or an empty segment")
     })
 }
 
-fn entry(name: String, meta: &ObjectMeta) -> Entry {
+pub(crate) fn entry(name: String, meta: &ObjectMeta) -> Entry {
     Entry { name, size: meta.size, modified_ms: meta.last_modified.timestamp_millis() }
 }
 
@@ -479,64 +376,21 @@ fn whole(body: Body) -> Result<PutPayload> {
 }
 
 /// A key of its own, where readers of the log do not look.
-pub(super) fn beside(path: &Path, name: &str) -> Result<Path> {
+pub(crate) fn beside(path: &Path, name: &str) -> Result<Path> {
     let folder = path.as_ref().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
     key(&format!("{folder}.tmp/{name}.{}", uuid::Uuid::new_v4()))
 }
 
 /// Whether the server was seen to keep a promise.
-pub(super) fn is_honest(server: &str) -> bool {
+pub(crate) fn is_honest(server: &str) -> bool {
     // Never waits: a lock that was held when the process forked stays held in the child.
     HONEST.try_lock().is_ok_and(|servers| servers.contains(server))
 }
 
-pub(super) fn trust(server: &str) {
+pub(crate) fn trust(server: &str) {
     if let Ok(mut servers) = HONEST.try_lock() {
         servers.insert(server.to_owned());
     }
-}
-
-/// Whether S3 named the condition as the reason, which it does only when the object exists.
-pub(super) fn is_precondition(error: &StoreError) -> bool {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if matches!(cause.downcast_ref(), Some(StoreError::Precondition { .. } | StoreError::NotModified { .. })) {
-            return true;
-        }
-        source = cause.source();
-    }
-    matches!(error, StoreError::Precondition { .. })
-}
-
-pub(super) fn finding(error: &StoreError) -> Finding {
-    if no_credentials(error).is_some() {
-        return Finding::NoCredentials;
-    }
-    match error {
-        StoreError::NotFound { .. } => return Finding::Missing,
-        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => return Finding::Taken,
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => return Finding::Denied,
-        StoreError::NotImplemented { .. } => return Finding::Unsupported,
-        StoreError::InvalidPath { .. } => return Finding::BadKey,
-        _ => {}
-    }
-    if let Some(refusal) = refusal(error) {
-        return match refusal.status {
-            416 => Finding::OutOfRange,
-            401 | 403 => Finding::Denied,
-            status => Finding::Refused(status),
-        };
-    }
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if let Some(http) = cause.downcast_ref::<HttpError>()
-            && http.kind() == HttpErrorKind::Connect
-        {
-            return Finding::NotSent;
-        }
-        source = cause.source();
-    }
-    if matches!(error, StoreError::NotSupported { .. }) { Finding::Unsupported } else { Finding::Nothing }
 }
 
 #[cfg(test)]

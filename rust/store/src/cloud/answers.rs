@@ -16,27 +16,27 @@ use object_store::client::{
 };
 use url::Url;
 
-use super::options::Options;
+use crate::config::options::Options;
 
 /// So much of a failure is read.
 const LONGEST_BODY: usize = 16 * 1024;
 
 /// A server's answer that it did not do what it was asked.
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) status: u16,
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
     body: String,
 }
 
 impl Refusal {
     /// Whether the answer has this code.
-    pub(super) fn names(&self, code: &str) -> bool {
+    pub(crate) fn names(&self, code: &str) -> bool {
         self.body.contains(code)
     }
 }
 
 /// The answer behind an error.
-pub(super) fn refusal(error: &object_store::Error) -> Option<&Refusal> {
+pub(crate) fn refusal(error: &object_store::Error) -> Option<&Refusal> {
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(refusal) = cause.downcast_ref() {
@@ -57,7 +57,7 @@ impl std::error::Error for Refusal {}
 
 /// Turns answers that the library would pass on as text into [`Refusal`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     /// Also those that the library repeats, for a client that repeats nothing.
     every_failure: bool,
     /// Answers every request with 404, and sends none.
@@ -65,7 +65,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(options: &Options, every_failure: bool) -> Self {
+    pub(crate) fn new(options: &Options, every_failure: bool) -> Self {
         Self { every_failure, offline: options.offline }
     }
 }
@@ -96,7 +96,7 @@ impl fmt::Display for NoAddress {
 
 impl std::error::Error for NoAddress {}
 
-pub(super) type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
 impl HttpService for Service {
     fn call<'life, 'answer>(&'life self, request: HttpRequest) -> Answer<'answer>

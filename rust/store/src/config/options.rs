@@ -13,10 +13,10 @@ use deltic_protocol::error::mask_urls;
 use object_store::azure::AzureConfigKey;
 use object_store::{BackoffConfig, RetryConfig};
 
-use super::location::Location;
 use super::names::{self, ALLOW_FOREIGN_PATHS, DURABILITY, DYNAMODB, LOG_STORE};
 use super::settings::{self, Form, of_environment, variable};
 use crate::error::{Error, Result};
+use crate::location::Location;
 
 /// The environment's word on durability, used when the option is absent.
 const DURABILITY_VARIABLE: &str = "DELTIC_DURABILITY";
@@ -35,27 +35,27 @@ const SHORTEST_SECRET: usize = 6;
 
 /// Checked options. Holds secrets, so it has no `Debug`.
 #[derive(Clone)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// Key in lower case, and value.
     pairs: Vec<(String, String)>,
     /// Whether local writes are synced.
-    pub(super) durable: bool,
+    pub(crate) durable: bool,
     /// Whether commits on S3 take turns through DynamoDB.
-    pub(super) takes_turns: bool,
+    pub(crate) takes_turns: bool,
     /// Whether a log may name files that are not in the table's own store.
-    pub(super) allow_foreign_paths: bool,
+    pub(crate) allow_foreign_paths: bool,
     /// For a store that a log named, not the caller.
-    pub(super) foreign: bool,
+    pub(crate) foreign: bool,
     /// Nothing that lets its bearer in is sent.
-    pub(super) anonymous: bool,
+    pub(crate) anonymous: bool,
     /// No request leaves the process.
-    pub(super) offline: bool,
+    pub(crate) offline: bool,
     /// Secrets that stood in files.
     found: Arc<OnceLock<Vec<String>>>,
 }
 
 /// The options with the secrets that stood in the URL of a location, which go before.
-pub(super) fn with_secrets(mut given: HashMap<String, String>, location: &Location) -> HashMap<String, String> {
+pub(crate) fn with_secrets(mut given: HashMap<String, String>, location: &Location) -> HashMap<String, String> {
     if let Some(sas) = &location.sas {
         given.retain(|key, _| !matches!(key.to_ascii_lowercase().parse(), Ok(AzureConfigKey::SasKey)));
         given.insert("azure_storage_sas_token".to_owned(), sas.clone());
@@ -65,7 +65,7 @@ pub(super) fn with_secrets(mut given: HashMap<String, String>, location: &Locati
 
 impl Options {
     /// Checks every key and every value.
-    pub(super) fn parse(given: &HashMap<String, String>) -> Result<Self> {
+    pub(crate) fn parse(given: &HashMap<String, String>) -> Result<Self> {
         let pairs = checked(given)?;
         let option = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let durable = match option(DURABILITY).map(str::to_owned).or_else(|| variable(DURABILITY_VARIABLE)).as_deref() {
@@ -98,17 +98,17 @@ impl Options {
     }
 
     /// For a store that a log named. `anonymous`: on a server that the log named too.
-    pub(super) fn for_foreign(&self, anonymous: bool) -> Self {
+    pub(crate) fn for_foreign(&self, anonymous: bool) -> Self {
         Self { takes_turns: false, foreign: true, anonymous, ..self.clone() }
     }
 
     /// The value of an option of deltic's own.
-    pub(super) fn own(&self, name: &str) -> Option<&str> {
+    pub(crate) fn own(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// How requests are repeated that may be.
-    pub(super) fn retries(&self) -> Result<RetryConfig> {
+    pub(crate) fn retries(&self) -> Result<RetryConfig> {
         let mut retry = RetryConfig::default();
         let duration = |name| self.own(name).and_then(|value| settings::duration(value).ok());
         if let Some(count) = self.own(names::MAX_RETRIES).and_then(|value| value.parse().ok()) {
@@ -136,36 +136,36 @@ impl Options {
     }
 
     /// The environment's settings and those of the caller, which go before.
-    pub(super) fn settings<K: std::str::FromStr>(&self, prefix: &str) -> Result<Vec<(K, String)>> {
+    pub(crate) fn settings<K: std::str::FromStr>(&self, prefix: &str) -> Result<Vec<(K, String)>> {
         let environment = if self.offline { Vec::new() } else { of_environment::<K>(prefix)? };
         let environment = environment.into_iter().map(|(key, _, value)| (key, value));
         Ok(environment.chain(self.keys_of().map(|(key, value): (K, &str)| (key, value.to_owned()))).collect())
     }
 
     /// Keeps secrets out of messages that did not come with the options.
-    pub(super) fn keep_secret(&self, secrets: Vec<String>) {
+    pub(crate) fn keep_secret(&self, secrets: Vec<String>) {
         // Opening again finds the same ones.
         let _ = self.found.set(secrets);
     }
 
     /// The value of `deltic.s3.dynamodb.<name>`.
-    pub(super) fn dynamodb(&self, name: &str) -> Option<&str> {
+    pub(crate) fn dynamodb(&self, name: &str) -> Option<&str> {
         let found = self.pairs.iter().find(|(key, _)| key.strip_prefix(DYNAMODB) == Some(name));
         found.map(|(_, value)| value.as_str())
     }
 
     /// Name of the DynamoDB table.
-    pub(super) fn lock_table(&self) -> String {
+    pub(crate) fn lock_table(&self) -> String {
         self.dynamodb("table").map_or_else(|| variable(LOCK_TABLE_VARIABLE).unwrap_or(LOCK_TABLE.into()), str::to_owned)
     }
 
     /// The pairs whose keys parse as `K`, in a fixed order.
-    pub(super) fn keys_of<K: std::str::FromStr>(&self) -> impl Iterator<Item = (K, &str)> {
+    pub(crate) fn keys_of<K: std::str::FromStr>(&self) -> impl Iterator<Item = (K, &str)> {
         self.pairs.iter().filter_map(|(key, value)| Some((key.parse().ok()?, value.as_str())))
     }
 
     /// `text` without credentials and control characters, and short enough for a message.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         let mut text = mask_urls(printable(condense(text)));
         for name in ["sig=", "signature=", "token=", "credential=", "password=", "secret=", "bearer ", "basic "] {
             text = mask_after(&text, name);

@@ -8,70 +8,55 @@
 //!
 //! Invariants: a file appears under its name whole or not at all; of several `put_if_absent` exactly one creates; what
 //! was reported as synced survives a power cut (unless durability is `none`). Unfinished files are named
-//! `.tmp-<uuid>`, which listings leave out. Proved by `conformance` and `race` in the storage tests; that the data
+//! `.tmp-<uuid>`, which listings of a folder leave out. Proved by `conformance` and `race` in the storage tests; that the data
 //! reaches the platter is the operating system's word for `fsync`.
 
-mod growing;
+mod disk;
+pub(crate) mod growing;
 mod naming;
+mod tree;
 
 use std::fs::{self, File, FileType};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use futures::future::join;
+use futures::stream::{self, StreamExt};
 
-pub(super) use self::growing::LocalWriter;
-use self::naming::{TEMPORARY, Temporary, delete_unfinished, give_name, is_unsupported, prepare};
-use super::counts::Tally;
-use super::pin::{Identity, Pin};
-use super::ranges::merge;
-use super::{Body, Entry, Put, Syncing, no_memory, pool};
+pub(crate) use self::disk::LocalDisk;
+use self::disk::{blocking, entry, failed, folder_of, is_missing, sized, sync_folder};
+use self::growing::LocalWriter;
+use self::naming::{TEMPORARY, Temporary, delete_unfinished, give_name, prepare};
+use crate::counts::Tally;
 use crate::error::{Error, Result};
+use crate::failures::{no_memory, short_read};
 use crate::large::Large;
+use crate::listing::Entry;
 use crate::parallel;
+use crate::pin::{Identity, Pin};
+use crate::pool;
+use crate::put::{Body, Put};
+use crate::ranges::merge;
+use crate::syncing::Syncing;
 
 /// Ranges closer than this are read as one.
 const GAP: u64 = 64 * 1024;
 /// Files that are opened together, and as how many bytes they are read into one piece of memory.
 const OPEN_AT_ONCE: usize = 16;
 const LITTLE_TOGETHER: u64 = 4 * 1024 * 1024;
-/// Bytes of a file from which on the pool makes it.
-const WORTH_A_THREAD: u64 = 32 * 1024;
-
-/// Files by absolute path.
-#[derive(Clone)]
-pub(super) struct LocalDisk {
-    pub(super) durable: bool,
-    pub(super) tally: Arc<Tally>,
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    parallel::blocking(work)
-        .await
-        .map_err(|e| Error::internal("a task for the local disk did not finish").caused_by(e))?
-}
-
-/// Does a little work here, more of it on the pool.
-async fn sized<T: Send + 'static>(is_little: bool, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    if is_little { work() } else { blocking(work).await }
-}
+/// Files that one thread deletes in a row, and how many threads do so.
+const DELETED_TOGETHER: usize = 256;
+const CONCURRENT_DELETES: usize = 4;
 
 impl LocalDisk {
-    /// The same, for what may be lost.
-    pub(super) fn not_durable(self) -> Self {
-        Self { durable: false, ..self }
-    }
-
-    pub(super) async fn list(&self, dir: String, start_at: String) -> Result<Vec<Entry>> {
+    pub(crate) async fn list(&self, dir: String, start_at: String) -> Result<Vec<Entry>> {
         self.tally.list();
         blocking(move || list(Path::new(&dir), &start_at)).await
     }
 
-    pub(super) async fn get(&self, path: String) -> Result<Bytes> {
+    pub(crate) async fn get(&self, path: String) -> Result<Bytes> {
         self.tally.get();
         let bytes = blocking(move || {
             let (mut file, size) = open(Path::new(&path))?;
@@ -83,7 +68,7 @@ impl LocalDisk {
     }
 
     /// Reads each file; the position of the one that cannot be read is given with its error.
-    pub(super) async fn get_all(&self, paths: Vec<String>) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
+    pub(crate) async fn get_all(&self, paths: Vec<String>) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
         let tally = self.tally.clone();
         let some = move |(number, some): (usize, &[String])| {
             read_together(some, &tally).map_err(|(at, e)| (number * OPEN_AT_ONCE + at, e))
@@ -97,7 +82,7 @@ impl LocalDisk {
     }
 
     /// Reads each range; all from one opening of the file.
-    pub(super) async fn get_ranges(
+    pub(crate) async fn get_ranges(
         &self,
         path: String,
         wanted: Vec<Range<u64>>,
@@ -111,7 +96,7 @@ impl LocalDisk {
             let (mut file, size) = open_pinned(path, pin.as_ref())?;
             let one = |range: Range<u64>| {
                 if range.end > size {
-                    return Err(super::short_read(&range, size));
+                    return Err(short_read(&range, size));
                 }
                 tally.get();
                 let bytes = read(&mut file, range, path)?;
@@ -125,7 +110,7 @@ impl LocalDisk {
     }
 
     /// Reads a range behind what is in `memory`.
-    pub(super) async fn append(
+    pub(crate) async fn append(
         &self,
         path: String,
         range: Range<u64>,
@@ -137,7 +122,7 @@ impl LocalDisk {
             let path = Path::new(&path);
             let (mut file, size) = open_pinned(path, pin.as_ref())?;
             if range.end > size {
-                return Err(super::short_read(&range, size));
+                return Err(short_read(&range, size));
             }
             tally.get();
             let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
@@ -148,7 +133,7 @@ impl LocalDisk {
         .await
     }
 
-    pub(super) async fn get_suffix(&self, path: String, length: u64) -> Result<(Bytes, u64)> {
+    pub(crate) async fn get_suffix(&self, path: String, length: u64) -> Result<(Bytes, u64)> {
         self.tally.get();
         let (bytes, size) = blocking(move || {
             let (mut file, size) = open(Path::new(&path))?;
@@ -159,7 +144,7 @@ impl LocalDisk {
         Ok((bytes, size))
     }
 
-    pub(super) async fn head(&self, path: String) -> Result<Entry> {
+    pub(crate) async fn head(&self, path: String) -> Result<Entry> {
         self.tally.head();
         blocking(move || {
             let metadata = fs::metadata(&path).map_err(|e| failed("read", Path::new(&path), e))?;
@@ -169,12 +154,7 @@ impl LocalDisk {
         .await
     }
 
-    /// Whether a file of `length` bytes is made in no time.
-    fn is_little(&self, length: u64) -> bool {
-        !self.durable && length < WORTH_A_THREAD
-    }
-
-    pub(super) async fn put(&self, path: String, data: Bytes) -> Result<()> {
+    pub(crate) async fn put(&self, path: String, data: Bytes) -> Result<()> {
         self.tally.put(data.len() as u64);
         let durable = self.durable;
         sized(self.is_little(data.len() as u64), move || {
@@ -186,7 +166,7 @@ impl LocalDisk {
         .await
     }
 
-    pub(super) async fn put_if_absent(&self, path: String, body: Body) -> Result<Put> {
+    pub(crate) async fn put_if_absent(&self, path: String, body: Body) -> Result<Put> {
         self.tally.put(body.length);
         let durable = self.durable;
         sized(self.is_little(body.length), move || {
@@ -200,7 +180,7 @@ impl LocalDisk {
     }
 
     /// As [`LocalDisk::put_if_absent`]; the file gets its name when `before` has ended well.
-    pub(super) async fn put_if_absent_after(&self, path: String, body: Body, before: Syncing) -> Result<Put> {
+    pub(crate) async fn put_if_absent_after(&self, path: String, body: Body, before: Syncing) -> Result<Put> {
         self.tally.put(body.length);
         let (durable, target) = (self.durable, PathBuf::from(path));
         let place = target.clone();
@@ -213,7 +193,7 @@ impl LocalDisk {
     }
 
     /// The file's own bytes are on the disk before it has its name.
-    pub(super) async fn settle(&self, path: String) -> Result<()> {
+    pub(crate) async fn settle(&self, path: String) -> Result<()> {
         let durable = self.durable;
         blocking(move || {
             let path = Path::new(&path);
@@ -222,23 +202,45 @@ impl LocalDisk {
         .await
     }
 
-    pub(super) async fn delete(&self, path: String) -> Result<()> {
+    pub(crate) async fn delete(&self, path: String) -> Result<()> {
         self.tally.delete();
-        blocking(move || match fs::remove_file(&path) {
-            Err(e) if !is_missing(&e) => Err(failed("delete", Path::new(&path), e)),
-            _ => Ok(()),
-        })
-        .await
+        blocking(move || delete(Path::new(&path))).await
+    }
+
+    /// Deletes files, each with an outcome of its own, in their order.
+    pub(crate) async fn delete_many(&self, paths: Vec<String>) -> Vec<Result<()>> {
+        let some = |paths: &[String]| {
+            let (paths, tally) = (paths.to_vec(), self.tally.clone());
+            async move {
+                let length = paths.len();
+                let one = move |path: &String| {
+                    tally.delete();
+                    delete(Path::new(path))
+                };
+                let deleted = blocking(move || Ok(paths.iter().map(one).collect::<Vec<_>>())).await;
+                deleted.unwrap_or_else(|e| (0..length).map(|_| Err(Error::internal(e.message()))).collect())
+            }
+        };
+        let chunks: Vec<_> = paths.chunks(DELETED_TOGETHER).map(some).collect();
+        let deleted: Vec<_> = stream::iter(chunks).buffered(CONCURRENT_DELETES).collect().await;
+        deleted.into_iter().flatten().collect()
     }
 
     /// Deletes unfinished files of writers that are no more, which last wrote before this time; says how many.
-    pub(super) async fn delete_unfinished(&self, dir: String, before_ms: i64) -> Result<u64> {
+    pub(crate) async fn delete_unfinished(&self, dir: String, before_ms: i64) -> Result<u64> {
         blocking(move || Ok(delete_unfinished(Path::new(&dir), before_ms))).await
     }
 
-    pub(super) fn create_file(&self, path: String) -> LocalWriter {
+    pub(crate) fn create_file(&self, path: String) -> LocalWriter {
         let (disk, target) = (self.clone(), PathBuf::from(path));
         LocalWriter::new(disk, target)
+    }
+}
+
+fn delete(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if !is_missing(&e) => Err(failed("delete", path, e)),
+        _ => Ok(()),
     }
 }
 
@@ -270,16 +272,6 @@ fn list(dir: &Path, start_at: &str) -> Result<Vec<Entry>> {
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
-}
-
-fn entry(name: String, metadata: &fs::Metadata) -> Entry {
-    let millis = |d: std::time::Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
-    let modified_ms = match metadata.modified().map(|time| time.duration_since(UNIX_EPOCH)) {
-        Ok(Ok(after)) => millis(after),
-        Ok(Err(before)) => -millis(before.duration()),
-        Err(_) => 0,
-    };
-    Entry { name, size: metadata.len(), modified_ms }
 }
 
 /// Refuses folders, pipes and devices: a log may name any path, and reading some of them never ends.
@@ -326,7 +318,7 @@ fn append(memory: &mut Large, file: &mut File, range: Range<u64>, path: &Path) -
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
     memory.read_from(file, length).map_err(|e| failed("read", path, e))?;
     let read = memory.len() - before;
-    if read == length { Ok(()) } else { Err(super::short_read(&range, range.start.saturating_add(read as u64))) }
+    if read == length { Ok(()) } else { Err(short_read(&range, range.start.saturating_add(read as u64))) }
 }
 
 /// Reads whole files, which are few, those that are small into one piece of memory; the position of the one that cannot be
@@ -357,88 +349,6 @@ fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Byt
     }
     let (all, mut start) = (memory.into_bytes(), 0);
     Ok(ends.into_iter().map(|end| all.slice(std::mem::replace(&mut start, end)..end)).collect())
-}
-
-fn folder_of(path: &Path) -> Result<&Path> {
-    path.parent().ok_or_else(|| Error::corrupt("the root of the file system is not a file"))
-}
-
-/// Creates `folder` and what is missing above it, each entry synced in the folder that holds it.
-fn create_folder(folder: &Path, durable: bool) -> io::Result<()> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-    for new in missing.into_iter().rev() {
-        match fs::create_dir(new) {
-            // Somebody else was quicker, and may not have synced it yet.
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            other => other?,
-        }
-        if let Some(parent) = new.parent() {
-            sync_folder(parent, durable)?;
-        }
-    }
-    Ok(())
-}
-
-fn sync_folder(folder: &Path, durable: bool) -> io::Result<()> {
-    if !durable || !cfg!(unix) {
-        return Ok(());
-    }
-    match File::open(folder)?.sync_all() {
-        // Some file systems cannot sync a folder; there is nothing more to do on those.
-        Err(e) if is_unsupported(&e) => Ok(()),
-        other => other,
-    }
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    // A file where a folder should be means the same to somebody who looks for a file below it.
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-/// What went wrong, in words that name the place and the remedy.
-fn failed(action: &str, path: &Path, error: io::Error) -> Error {
-    let shown = path.display();
-    let folder = path.parent().unwrap_or(path).display();
-    let error_of = match error.kind() {
-        _ if action != "write" && is_missing(&error) => Error::not_found(format!("{shown} does not exist")),
-        ErrorKind::PermissionDenied if action == "write" => Error::storage(
-            false,
-            format!("no permission to write in the folder {folder}; change its permissions or its owner"),
-        ),
-        ErrorKind::PermissionDenied => {
-            Error::storage(false, format!("no permission to {action} {shown}; change its permissions or its owner"))
-        }
-        ErrorKind::StorageFull => {
-            Error::storage(false, format!("the disk that holds {folder} is full; free some space and try again"))
-        }
-        ErrorKind::QuotaExceeded => {
-            Error::storage(false, format!("the disk quota for {folder} is used up; free some space and try again"))
-        }
-        ErrorKind::ReadOnlyFilesystem => Error::storage(false, format!("the file system of {folder} is read-only")),
-        ErrorKind::NotADirectory => {
-            Error::storage(false, format!("{folder} cannot be a folder: a part of it is a file"))
-        }
-        ErrorKind::InvalidFilename => Error::storage(false, format!("the file system cannot hold the name {shown}")),
-        ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::WouldBlock | ErrorKind::StaleNetworkFileHandle => {
-            Error::storage(true, format!("could not {action} {shown} just now"))
-        }
-        _ => Error::storage(is_out_of_handles(&error), format!("could not {action} {shown}")),
-    };
-    error_of.caused_by(error)
-}
-
-/// Too many open files passes when others are closed.
-fn is_out_of_handles(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    {
-        use rustix::io::Errno;
-        matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = error;
-        false
-    }
 }
 
 #[cfg(test)]

@@ -17,16 +17,16 @@ use object_store::azure::AzureCredential;
 use object_store::gcp::GcpCredential;
 use object_store::{CredentialProvider, Error as StoreError};
 
-use super::settings::is_ascii;
+use crate::config::settings::is_ascii;
 
 /// How long a service of the own machine may take, which answers at once if there is one.
-pub(super) const NEAR: Duration = Duration::from_millis(4500);
+pub(crate) const NEAR: Duration = Duration::from_millis(4500);
 /// How long a service elsewhere may take, which somebody configured.
-pub(super) const FAR: Duration = Duration::from_secs(30);
+pub(crate) const FAR: Duration = Duration::from_secs(30);
 
 /// Nobody had credentials.
 #[derive(Debug)]
-pub(super) struct NoCredentials(String);
+pub(crate) struct NoCredentials(String);
 
 impl fmt::Display for NoCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +37,7 @@ impl fmt::Display for NoCredentials {
 impl std::error::Error for NoCredentials {}
 
 /// What is wrong with the credentials behind an error, if that is what it is about.
-pub(super) fn no_credentials(error: &StoreError) -> Option<&NoCredentials> {
+pub(crate) fn no_credentials(error: &StoreError) -> Option<&NoCredentials> {
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(found) = cause.downcast_ref() {
@@ -49,7 +49,7 @@ pub(super) fn no_credentials(error: &StoreError) -> Option<&NoCredentials> {
 }
 
 /// A credential that goes into headers.
-pub(super) trait Sendable {
+pub(crate) trait Sendable {
     fn is_sendable(&self) -> bool;
 }
 
@@ -75,11 +75,11 @@ impl Sendable for GcpCredential {
 }
 
 /// Fetches as `inner` does.
-pub(super) struct Fetched<T> {
-    pub(super) inner: Arc<dyn CredentialProvider<Credential = T>>,
-    pub(super) within: Duration,
+pub(crate) struct Fetched<T> {
+    pub(crate) inner: Arc<dyn CredentialProvider<Credential = T>>,
+    pub(crate) within: Duration,
     /// Where was looked, and what to do.
-    pub(super) looked_at: &'static str,
+    pub(crate) looked_at: &'static str,
 }
 
 /// Without the credentials.

@@ -9,10 +9,10 @@ use deltic_protocol::error::mask_urls;
 use object_store::azure::AzureConfigKey;
 
 use super::Storage;
-use super::location::{Location, Scheme};
-use super::names::ALLOW_FOREIGN_PATHS;
-use super::remote::Remote;
+use crate::cloud::remote::Remote;
+use crate::config::names::ALLOW_FOREIGN_PATHS;
 use crate::error::{Error, Result};
+use crate::location::{Location, Scheme};
 
 /// Foreign buckets kept open; a log could name any number of them.
 const FOREIGN_STORES: usize = 64;
@@ -20,7 +20,7 @@ const FOREIGN_STORES: usize = 64;
 impl Storage {
     /// # Errors
     /// `Unsupported` unless the caller allows it.
-    pub(super) fn allow_foreign(&self, place: &str) -> Result<()> {
+    pub(crate) fn allow_foreign(&self, place: &str) -> Result<()> {
         if self.inner.options.allow_foreign_paths {
             return Ok(());
         }
@@ -43,7 +43,7 @@ impl Storage {
     }
 
     /// One container of Azure can be named in several ways.
-    pub(super) fn is_same_container(&self, there: &Location) -> bool {
+    pub(crate) fn is_same_container(&self, there: &Location) -> bool {
         let ours = &self.inner.location;
         match (ours.container(), there.container()) {
             (Some((_, ours_name)), Some((_, name))) => {
@@ -53,7 +53,7 @@ impl Storage {
         }
     }
 
-    pub(super) fn foreign(&self, there: &Location) -> Remote {
+    pub(crate) fn foreign(&self, there: &Location) -> Remote {
         let inner = &self.inner;
         // Credentials go to the server of the table and to those that the caller's settings name, to no other.
         let is_known_server = match (there.server(), there.scheme) {

@@ -14,15 +14,17 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use super::azure_blocks::{Blocks, is_block_missing};
 use super::connect::Clients;
-use super::location::Scheme;
-use super::remote::{CONCURRENT_PARTS, Finding, PART, Remote, beside, finding, is_honest, is_precondition, trust};
-use super::{Body, Put};
+use super::finding::{Finding, finding, is_precondition};
+use super::remote::{Remote, beside, is_honest, trust};
+use super::writer::{CONCURRENT_PARTS, PART};
 use crate::error::Result;
+use crate::location::Scheme;
+use crate::put::{Body, Put};
 
 impl Remote {
     /// Whether the store makes a file of parts at once on the condition that there is none yet. Google and Amazon do; other
     /// servers are seen to refuse it, once per process and bucket.
-    pub(super) async fn can_put_in_parts(&self, clients: &Clients, path: &Path) -> Result<bool> {
+    pub(crate) async fn can_put_in_parts(&self, clients: &Clients, path: &Path) -> Result<bool> {
         let server = match (self.scheme(), &clients.stranger, &clients.blocks) {
             (Scheme::Azure, _, Some(blocks)) => &blocks.server,
             (Scheme::S3 | Scheme::Gcs, Some(server), _) => server,
@@ -52,7 +54,7 @@ impl Remote {
         Ok(refuses)
     }
 
-    pub(super) async fn put_in_parts(&self, clients: &Clients, path: &Path, body: Body) -> Result<Put> {
+    pub(crate) async fn put_in_parts(&self, clients: &Clients, path: &Path, body: Body) -> Result<Put> {
         match &clients.blocks {
             Some(blocks) => self.put_in_blocks((clients, blocks), path, body).await,
             None => self.put_by_copy(clients, path, body).await,

@@ -1,0 +1,94 @@
+//! All files below a folder of a bucket: page by page where the store has pages, else folder by folder.
+//!
+//! Proved by [`crate::conformance::check`], with pages of two keys as well.
+
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
+use object_store::list::PaginatedListOptions;
+
+use super::remote::{Remote, entry, key};
+use crate::error::{Error, Result};
+use crate::listing::Entry;
+
+/// A server may name folders without end.
+const DEEPEST: usize = 256;
+
+/// The page to ask for.
+enum Page {
+    First,
+    After(String),
+    None,
+}
+
+impl Remote {
+    /// Files by their path below `dir`, some at a time.
+    pub(crate) fn list_recursive(&self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let remote = self.clone();
+        let listing = async move {
+            let has_pages = remote.clients()?.pages.is_some();
+            Ok::<_, Error>(if has_pages { remote.pages_below(&dir) } else { remote.folders_below(dir) })
+        };
+        stream::once(listing).try_flatten().boxed()
+    }
+
+    fn pages_below(self, dir: &str) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        stream::try_unfold((self, prefix, Page::First), |(remote, prefix, page)| async move {
+            let page_token = match page {
+                Page::First => None,
+                Page::After(token) => Some(token),
+                Page::None => return Ok(None),
+            };
+            let clients = remote.clients()?;
+            let pages = clients.pages.as_ref().ok_or_else(|| Error::internal("a store lost its pages"))?;
+            let options = PaginatedListOptions { page_token: page_token.clone(), ..Default::default() };
+            remote.tally().list();
+            let listed = pages.list_paginated(Some(prefix.as_str()).filter(|prefix| !prefix.is_empty()), options);
+            let listed = listed.await.map_err(|e| remote.fail("list", e))?;
+            let page = match listed.page_token {
+                None => Page::None,
+                token if token == page_token => return Err(same_page()),
+                Some(token) => Page::After(token),
+            };
+            Ok(Some((below(&prefix, &listed.result.objects), (remote, prefix, page))))
+        })
+        .boxed()
+    }
+
+    fn folders_below(self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        stream::try_unfold((self, prefix, vec![dir]), |(remote, prefix, mut folders)| async move {
+            let Some(folder) = folders.pop() else { return Ok(None) };
+            let clients = remote.clients()?;
+            let at = if folder.is_empty() { None } else { Some(key(&folder)?) };
+            remote.tally().list();
+            let listed = clients.store.list_with_delimiter(at.as_ref()).await.map_err(|e| remote.fail("list", e))?;
+            let within = if folder.is_empty() { folder } else { folder + "/" };
+            for folder in &listed.common_prefixes {
+                let name = folder.as_ref().strip_prefix(&within).unwrap_or_default();
+                // Whatever else a server names would be listed twice, or is none of this folder's.
+                if !name.is_empty() && !name.contains('/') {
+                    folders.push(folder.as_ref().to_owned());
+                }
+            }
+            if folders.last().is_some_and(|folder| folder.split('/').count() > DEEPEST) {
+                return Err(Error::storage(false, "the store names folders in each other without end"));
+            }
+            Ok(Some((below(&prefix, &listed.objects), (remote, prefix, folders))))
+        })
+        .boxed()
+    }
+}
+
+/// A listing that would never end.
+pub(super) fn same_page() -> Error {
+    Error::storage(false, "the store answers every page of a listing with the same one")
+}
+
+fn below(prefix: &str, objects: &[ObjectMeta]) -> Vec<Entry> {
+    let named = |object: &ObjectMeta| {
+        let name = object.location.as_ref().strip_prefix(prefix).filter(|name| !name.is_empty())?;
+        Some(entry(name.to_owned(), object))
+    };
+    objects.iter().filter_map(named).collect()
+}

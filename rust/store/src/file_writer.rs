@@ -1,0 +1,76 @@
+//! A file that is written piece by piece.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::cloud::writer::RemoteWriter;
+use crate::error::Result;
+use crate::local::growing::LocalWriter;
+use crate::place::Place;
+use crate::syncing::Syncing;
+
+/// A file being written. Dropped unfinished, it does not stay.
+pub struct FileWriter {
+    place: Place,
+    sink: Sink,
+}
+
+pub(crate) enum Sink {
+    Local(LocalWriter),
+    Remote(RemoteWriter),
+}
+
+impl fmt::Debug for FileWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileWriter").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl FileWriter {
+    pub(crate) fn new(place: Place, sink: Sink) -> Self {
+        Self { place, sink }
+    }
+
+    /// Appends `data`. Waits while too much is on its way already.
+    pub async fn write(&mut self, data: Bytes) -> Result<()> {
+        let written = match &mut self.sink {
+            Sink::Local(writer) => writer.write(data).await,
+            Sink::Remote(writer) => writer.write(data).await,
+        };
+        written.map_err(|e| self.place.of(e))
+    }
+
+    /// Makes the file appear under its name; returns its size. By then it would survive a power cut.
+    pub async fn finish(self) -> Result<u64> {
+        let finished = match self.sink {
+            Sink::Local(writer) => writer.finish().await,
+            Sink::Remote(writer) => writer.finish().await,
+        };
+        finished.map_err(|e| self.place.of(e))
+    }
+
+    /// Makes the file appear under its name; returns its size, and what to wait for until it would survive a power cut.
+    /// For files under new names, which nobody refers to before that: a power cut may leave them torn. `alone`: the caller
+    /// makes no other file meanwhile.
+    pub async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
+        let appeared = match self.sink {
+            Sink::Local(writer) => writer.appear(alone).await,
+            Sink::Remote(writer) => writer.finish().await.map(|size| (size, Syncing::default())),
+        };
+        let (size, syncing) = appeared.map_err(|e| self.place.of(e))?;
+        Ok((size, syncing.of(self.place)))
+    }
+
+    /// Throws away what was written.
+    pub async fn abort(self) -> Result<()> {
+        let aborted = match self.sink {
+            Sink::Local(writer) => {
+                drop(writer);
+                Ok(())
+            }
+            Sink::Remote(writer) => writer.abort().await,
+        };
+        aborted.map_err(|e| self.place.of(e))
+    }
+}

@@ -1,0 +1,88 @@
+//! All files below a folder of the local disk.
+//!
+//! A link to a folder is not followed: it may lead out of the folder, or around in it. Proved by
+//! `links_to_folders_are_not_followed` and [`crate::conformance::check`].
+
+use std::fs::{self, DirEntry, ReadDir};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+
+use super::disk::{LocalDisk, blocking, entry, failed, is_missing};
+use crate::counts::Tally;
+use crate::error::Result;
+use crate::listing::Entry;
+
+/// Files that are looked at in one go.
+const AT_ONCE: usize = 1000;
+
+/// Where a walk is.
+struct Walk {
+    root: PathBuf,
+    /// Folders to come, relative to the root, with a slash at the end.
+    folders: Vec<String>,
+    /// The folder that is being read.
+    open: Option<(String, ReadDir)>,
+    tally: Arc<Tally>,
+}
+
+impl LocalDisk {
+    /// Files by their path below `dir`, some at a time.
+    pub(crate) fn list_recursive(&self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let walk =
+            Walk { root: PathBuf::from(dir), folders: vec![String::new()], open: None, tally: self.tally.clone() };
+        stream::try_unfold(walk, |mut walk| blocking(move || Ok(walk.some()?.map(|found| (found, walk))))).boxed()
+    }
+}
+
+impl Walk {
+    /// The next files; `None` if there are no more.
+    fn some(&mut self) -> Result<Option<Vec<Entry>>> {
+        let mut found = Vec::new();
+        while found.len() < AT_ONCE {
+            let Some((prefix, items)) = &mut self.open else {
+                let Some(prefix) = self.folders.pop() else { break };
+                let path = self.root.join(&prefix);
+                self.tally.list();
+                match fs::read_dir(&path) {
+                    Ok(items) => self.open = Some((prefix, items)),
+                    // Deleted since, or a file.
+                    Err(e) if is_missing(&e) => {}
+                    Err(e) => return Err(failed("list", &path, e)),
+                }
+                continue;
+            };
+            match items.next() {
+                None => self.open = None,
+                Some(Err(e)) => return Err(failed("list", &self.root.join(prefix), e)),
+                Some(Ok(item)) => look(&item, prefix, &mut found, &mut self.folders)?,
+            }
+        }
+        Ok((!found.is_empty()).then_some(found))
+    }
+}
+
+fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec<String>) -> Result<()> {
+    // Whoever cannot name a file cannot do anything with it.
+    let Ok(name) = item.file_name().into_string() else { return Ok(()) };
+    let because = |e| failed("read", &item.path(), e);
+    let kind = match item.file_type() {
+        Err(e) if is_missing(&e) => return Ok(()),
+        kind => kind.map_err(because)?,
+    };
+    if kind.is_dir() {
+        folders.push(format!("{prefix}{name}/"));
+        return Ok(());
+    }
+    let metadata = match kind.is_symlink() {
+        // What cannot be reached by a link is no file here.
+        true => fs::metadata(item.path()).ok(),
+        false => match item.metadata() {
+            Err(e) if is_missing(&e) => None,
+            metadata => Some(metadata.map_err(because)?),
+        },
+    };
+    found.extend(metadata.filter(fs::Metadata::is_file).map(|metadata| entry(format!("{prefix}{name}"), &metadata)));
+    Ok(())
+}

@@ -1,0 +1,410 @@
+//! A table's root, and what is done there: each call finds the backend that a path is in, and says where an error happened.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::cloud::remote::Remote;
+use crate::config::options::{Options, with_secrets};
+use crate::counts::{Counts, Tally};
+use crate::dynamodb::{self, LockTable, TablePaths};
+use crate::error::{Error, Kind, Result};
+use crate::failures::no_memory;
+use crate::file_writer::{FileWriter, Sink};
+use crate::large::Large;
+use crate::listing::FileMeta;
+use crate::local::LocalDisk;
+use crate::location::{Location, Scheme, Target};
+use crate::pin::Pin;
+use crate::place::Place;
+use crate::put::{Body, Put};
+use crate::syncing::Syncing;
+
+mod elsewhere;
+mod many;
+
+/// Files fetched from a bucket at once.
+const CONCURRENT_GETS: usize = 16;
+
+/// A table's root. Clones share connections and counts.
+#[derive(Clone)]
+pub struct Storage {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    location: Location,
+    options: Options,
+    tally: Arc<Tally>,
+    backend: Backend,
+    /// As DynamoDB knows the table, if that decides its commits.
+    lock_paths: Option<TablePaths>,
+    foreign: Mutex<HashMap<String, Remote>>,
+}
+
+#[derive(Clone)]
+enum Backend {
+    Local(LocalDisk),
+    Remote(Remote),
+}
+
+impl Backend {
+    async fn put(self, key: String, data: Bytes) -> Result<()> {
+        match self {
+            Self::Local(disk) => disk.put(key, data).await,
+            Self::Remote(remote) => remote.put(&key, data).await,
+        }
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Storage").field(&self.location()).finish()
+    }
+}
+
+impl Storage {
+    /// Names a root without touching it.
+    ///
+    /// `uri` is a path (a relative one starts at the current folder; `~` is a name like any other) or a URL: `file`,
+    /// `s3`, `s3a`, `az`, `abfs`, `abfss`, `adl`, `gs`, `http`, `https`, or `memory://name`, which lives as long as the
+    /// process. Options have the names of the object store crate (`aws_region`, `azure_storage_account_name`, …, in any
+    /// case), override the environment, and are refused when no backend knows them. `deltic.durability` = `none` lets
+    /// writes to a local disk return before they would survive a power cut. `deltic.s3.log_store` = `dynamodb` makes
+    /// commits to a bucket without conditional puts take turns through a DynamoDB table (`deltic.s3.dynamodb.*`).
+    pub fn open(uri: &str, options: &HashMap<String, String>) -> Result<Self> {
+        let location = Location::parse(uri)?;
+        let options = Options::parse(&with_secrets(options.clone(), &location))?;
+        let tally = Arc::new(Tally::default());
+        let backend = match location.scheme {
+            Scheme::Local => Backend::Local(LocalDisk { durable: options.durable, tally: tally.clone() }),
+            Scheme::Memory | Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Http => {
+                Backend::Remote(Remote::new(&location, options.clone(), tally.clone()))
+            }
+        };
+        let lock_paths = match location.scheme {
+            Scheme::S3 if options.takes_turns => Some(TablePaths::of(&location)?),
+            _ => None,
+        };
+        let foreign = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, lock_paths, foreign }) })
+    }
+
+    /// The location of `uri` without secrets, and the options with those that stood in it: together they open the same
+    /// storage elsewhere.
+    pub fn locate(uri: &str, options: HashMap<String, String>) -> Result<(String, HashMap<String, String>)> {
+        let location = Location::parse(uri)?;
+        let options = with_secrets(options, &location);
+        Ok((location.text, options))
+    }
+
+    /// Opens the clients that these settings make, and lets them sign requests, none of which is sent: what is wrong with
+    /// settings shows. For tests.
+    #[doc(hidden)]
+    pub async fn rehearse(uri: &str, options: &HashMap<String, String>) -> Result<()> {
+        let storage = Self::open(uri, options)?;
+        let (location, mut options) = (&storage.inner.location, storage.inner.options.clone());
+        if location.scheme == Scheme::Local {
+            return Ok(());
+        }
+        options.offline = true;
+        let remote = Remote::new(location, options, Arc::default());
+        let results = [
+            remote.get("x").await.map(drop),
+            remote.list("_delta_log", "0").await.map(drop),
+            remote.put_if_absent("_delta_log/x", Bytes::from_static(b"{}").into()).await.map(drop),
+        ];
+        // That nothing is there is the answer to expect.
+        let is_other = |e: &Error| !e.is_not_found() && *e.kind() != Kind::Storage { retryable: true };
+        results.into_iter().find(|result| result.as_ref().is_err_and(is_other)).unwrap_or(Ok(()))
+    }
+
+    /// What a literal reference means, without touching it. For tests.
+    #[doc(hidden)]
+    pub fn place_of(&self, reference: &str) -> Result<String> {
+        Ok(match self.inner.location.resolve(reference)? {
+            Target::Local(path) => path,
+            Target::Here(key) => key,
+            Target::Elsewhere(there) => there.text,
+        })
+    }
+
+    /// The root, normalised: absolute, without a trailing slash, user info, query or secret.
+    pub fn location(&self) -> &str {
+        &self.inner.location.text
+    }
+
+    /// Whether a request for the table's own files costs next to nothing.
+    pub fn is_local(&self) -> bool {
+        matches!(self.inner.backend, Backend::Local(_))
+    }
+
+    /// As DynamoDB knows the table, if that decides its commits.
+    pub fn lock_paths(&self) -> Option<&TablePaths> {
+        self.inner.lock_paths.as_ref()
+    }
+
+    /// The table of DynamoDB that decides commits, if one does.
+    ///
+    /// # Errors
+    /// `Invalid` for settings that no client can be made of.
+    pub fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
+        match (&self.inner.backend, &self.inner.lock_paths) {
+            (Backend::Remote(remote), Some(_)) => remote.lock_table(),
+            _ => Ok(None),
+        }
+    }
+
+    /// Requests made so far, by this handle and its clones.
+    pub fn counts(&self) -> Counts {
+        self.inner.tally.counts()
+    }
+
+    /// The files directly in `dir` whose name is `start_at` or greater, by name in byte order. No folder, no files.
+    pub async fn list_from(&self, dir: &str, start_at: &str) -> Result<Vec<FileMeta>> {
+        let (backend, key, _) = self.resolve(dir).map_err(|e| self.place(e, dir))?;
+        let listed = match backend {
+            Backend::Local(disk) => disk.list(key, start_at.to_owned()).await,
+            Backend::Remote(remote) => remote.list(&key, start_at).await,
+        };
+        let entries = listed.map_err(|e| self.place(e, dir))?;
+        let prefix = if dir.is_empty() || dir.ends_with('/') { dir.to_owned() } else { format!("{dir}/") };
+        Ok(entries.into_iter().map(|entry| entry.below(&prefix)).collect())
+    }
+
+    /// The whole file.
+    pub async fn get(&self, path: &str) -> Result<Bytes> {
+        let (backend, key) = self.resolve_file(path)?;
+        let got = match backend {
+            Backend::Local(disk) => disk.get(key).await,
+            Backend::Remote(remote) => remote.get(&key).await,
+        };
+        got.map_err(|e| self.place(e, path))
+    }
+
+    /// Several whole files, in the order asked for.
+    pub async fn get_all(&self, paths: &[String]) -> Result<Vec<Bytes>> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Backend::Local(disk) = &self.inner.backend {
+            let mut keys = Vec::with_capacity(paths.len());
+            for path in paths {
+                match self.resolve_file(path)? {
+                    (Backend::Local(_), key) => keys.push(key),
+                    (Backend::Remote(_), _) => break,
+                }
+            }
+            if keys.len() == paths.len() {
+                let got = disk.get_all(keys).await;
+                return got.map_err(|(at, e)| self.place(e, paths.get(at).map_or("", String::as_str)));
+            }
+        }
+        let gets: Vec<_> = paths.iter().map(|path| self.get(path)).collect();
+        stream::iter(gets).buffered(CONCURRENT_GETS).try_collect().await
+    }
+
+    /// A part of the file. One that ends before the range does is corrupt, since ranges come from the log or the file.
+    pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let mut parts = self.get_ranges(path, std::slice::from_ref(&range)).await?;
+        parts.pop().ok_or_else(|| Error::internal("a read of one range gave none"))
+    }
+
+    /// Several parts of the file, in the order asked for. Parts that lie near each other come in one request, distant
+    /// ones concurrently.
+    pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.get_pinned(path, ranges, None).await
+    }
+
+    /// As [`Self::get_ranges`], of the file alone that every read with this pin is of.
+    ///
+    /// # Errors
+    /// `NotFound` also if another file took its place.
+    pub async fn get_pinned(&self, path: &str, ranges: &[Range<u64>], pin: Option<&Pin>) -> Result<Vec<Bytes>> {
+        let (backend, key) = self.resolve_file(path)?;
+        if let Some(range) = ranges.iter().find(|range| range.start > range.end) {
+            let message = format!("the byte range {}..{} ends before it starts", range.start, range.end);
+            return Err(self.place(Error::corrupt(message), path));
+        }
+        if ranges.iter().all(|range| range.is_empty()) {
+            return Ok(vec![Bytes::new(); ranges.len()]);
+        }
+        let got = match backend {
+            Backend::Local(disk) => disk.get_ranges(key, ranges.to_vec(), pin).await,
+            Backend::Remote(remote) => remote.get_ranges(&key, ranges, pin).await,
+        };
+        got.map_err(|e| self.place(e, path))
+    }
+
+    /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
+    pub async fn append(&self, path: &str, range: Range<u64>, mut memory: Large, pin: Option<&Pin>) -> Result<Large> {
+        match self.resolve_file(path)? {
+            (Backend::Local(disk), key) if !range.is_empty() => {
+                disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
+            }
+            _ => {
+                let read = self.get_pinned(path, &[range], pin).await?;
+                read.iter().try_for_each(|bytes| memory.extend(bytes)).map_err(no_memory)?;
+                Ok(memory)
+            }
+        }
+    }
+
+    /// The last `length` bytes (all, if the file is shorter), and the size of the file.
+    pub async fn get_suffix(&self, path: &str, length: u64) -> Result<(Bytes, u64)> {
+        let (backend, key) = self.resolve_file(path)?;
+        let got = match backend {
+            Backend::Local(disk) => disk.get_suffix(key, length).await,
+            Backend::Remote(remote) => remote.get_suffix(&key, length).await,
+        };
+        got.map_err(|e| self.place(e, path))
+    }
+
+    /// Size and time of the file.
+    pub async fn head(&self, path: &str) -> Result<FileMeta> {
+        let (backend, key) = self.resolve_file(path)?;
+        let got = match backend {
+            Backend::Local(disk) => disk.head(key).await,
+            Backend::Remote(remote) => remote.head(&key).await,
+        };
+        let entry = got.map_err(|e| self.place(e, path))?;
+        Ok(FileMeta { path: path.to_owned(), size: entry.size, modified_ms: entry.modified_ms })
+    }
+
+    /// Makes sure that a file which is there survives a power cut, as far as that was asked for.
+    pub async fn settle(&self, path: &str) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        match backend {
+            Backend::Local(disk) => disk.settle(key).await.map_err(|e| self.place(e, path)),
+            Backend::Remote(_) => Ok(()),
+        }
+    }
+
+    /// Writes the file, in the place of one that exists. Readers see the old or the new one, never a part.
+    pub async fn put(&self, path: &str, data: Bytes) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        backend.put(key, data).await.map_err(|e| self.place(e, path))
+    }
+
+    /// As [`Storage::put`], of a file that readers can do without: after a power cut it may be gone, or torn.
+    pub async fn put_hint(&self, path: &str, data: Bytes) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        let backend = match backend {
+            Backend::Local(disk) => Backend::Local(disk.not_durable()),
+            remote @ Backend::Remote(_) => remote,
+        };
+        backend.put(key, data).await.map_err(|e| self.place(e, path))
+    }
+
+    /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
+    ///
+    /// An `Err` means that nothing was written. The request is sent once: repeating one that may have landed would
+    /// find one's own file and call it another's. A disk gets the pieces one by one; a store gets small
+    /// files in one request and large ones in parts, unless it is one that cannot take parts on a condition.
+    pub async fn put_if_absent(&self, path: &str, body: impl Into<Body>) -> Result<Put> {
+        self.put_new(path, body.into(), Some(Syncing::default())).await
+    }
+
+    /// As [`Storage::put_if_absent`], of a file that refers to others: it appears when those would survive a power cut. An
+    /// `Err` also says that they might not.
+    pub async fn put_if_absent_after(&self, path: &str, body: impl Into<Body>, before: Syncing) -> Result<Put> {
+        self.put_new(path, body.into(), Some(before)).await
+    }
+
+    /// As [`Storage::put_if_absent`], of a file that readers can do without: after a power cut it may be gone, or torn.
+    pub async fn put_hint_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
+        self.put_new(path, data.into(), None).await
+    }
+
+    /// `before`: what the file waits for; `None` if it need not even be synced itself.
+    async fn put_new(&self, path: &str, body: Body, before: Option<Syncing>) -> Result<Put> {
+        let (backend, key) = self.resolve_file(path)?;
+        if self.inner.lock_paths.is_some() && dynamodb::decides(path) {
+            return Err(self.place(Error::internal("a file of a log that DynamoDB decides was put beside it"), path));
+        }
+        let put = match (backend, before) {
+            (Backend::Local(disk), Some(before)) if before.is_empty() => disk.put_if_absent(key, body).await,
+            (Backend::Local(disk), Some(before)) => disk.put_if_absent_after(key, body, before).await,
+            (Backend::Local(disk), None) => disk.not_durable().put_if_absent(key, body).await,
+            (Backend::Remote(remote), before) => match before.unwrap_or_default().wait().await {
+                Ok(()) => remote.put_if_absent(&key, body).await,
+                Err(e) => Err(e),
+            },
+        };
+        match put.map_err(|e| self.place(e, path))? {
+            Put::Unknown(e) => Ok(Put::Unknown(self.place(e, path))),
+            known => Ok(known),
+        }
+    }
+
+    /// Starts a file that is written piece by piece and appears when finished. That it cannot be written may only show
+    /// then.
+    pub async fn create_file(&self, path: &str) -> Result<FileWriter> {
+        let (backend, key) = self.resolve_file(path)?;
+        let sink = match backend {
+            Backend::Local(disk) => Ok(Sink::Local(disk.create_file(key))),
+            Backend::Remote(remote) => remote.create_file(&key).map(Sink::Remote),
+        };
+        let sink = sink.map_err(|e| self.place(e, path))?;
+        Ok(FileWriter::new(Place { table: self.location().to_owned(), path: path.to_owned() }, sink))
+    }
+
+    /// Deletes the file. That it is gone already is fine.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let (backend, key) = self.resolve_file(path)?;
+        let deleted = match backend {
+            Backend::Local(disk) => disk.delete(key).await,
+            Backend::Remote(remote) => remote.delete(&key).await,
+        };
+        deleted.map_err(|e| self.place(e, path))
+    }
+
+    /// Deletes what writers left unfinished directly in a folder of the table, if they last wrote before this time and are
+    /// no more by all appearance; says how many. Only a local disk has such files: elsewhere they are never seen.
+    pub async fn delete_unfinished(&self, dir: &str, before_ms: i64) -> Result<u64> {
+        match self.resolve(dir).map_err(|e| self.place(e, dir))? {
+            (Backend::Local(disk), key, _) => disk.delete_unfinished(key, before_ms).await,
+            (Backend::Remote(_), ..) => Ok(0),
+        }
+    }
+
+    fn resolve_file(&self, path: &str) -> Result<(Backend, String)> {
+        let resolved = self.resolve(path).and_then(|(backend, key, is_root)| match is_root {
+            true => Err(Error::corrupt("the path names a folder, not a file")),
+            false => Ok((backend, key)),
+        });
+        resolved.map_err(|e| self.place(e, path))
+    }
+
+    /// Which store a reference means, the full key in it, and whether that is the root of the table or of the store.
+    fn resolve(&self, reference: &str) -> Result<(Backend, String, bool)> {
+        let inner = &self.inner;
+        let (backend, key) = match (inner.location.resolve(reference)?, &inner.backend) {
+            (Target::Here(key), backend) | (Target::Local(key), backend @ Backend::Local(_)) => (backend.clone(), key),
+            (Target::Local(key), Backend::Remote(_)) => {
+                self.allow_foreign("on the local disk")?;
+                let disk = LocalDisk { durable: inner.options.durable, tally: inner.tally.clone() };
+                return Ok((Backend::Local(disk), key.clone(), key == "/"));
+            }
+            (Target::Elsewhere(there), backend) => match self.is_same_container(&there) {
+                true => (backend.clone(), there.root),
+                false => {
+                    self.allow_foreign(&format!("at {}", there.base))?;
+                    let is_root = there.root.is_empty();
+                    return Ok((Backend::Remote(self.foreign(&there)), there.root, is_root));
+                }
+            },
+        };
+        let is_root = key.is_empty() || key == inner.location.root;
+        Ok((backend, key, is_root))
+    }
+
+    /// Says where an error happened.
+    fn place(&self, error: Error, path: &str) -> Error {
+        error.in_table(self.location()).in_file(path)
+    }
+}

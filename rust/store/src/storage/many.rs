@@ -1,0 +1,93 @@
+//! Listings of whole trees, and deletions of many files: what cleaning up a table of millions of files takes.
+
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use super::{Backend, Storage};
+use crate::cloud::remote::Remote;
+use crate::error::{Error, Result};
+use crate::listing::FileMeta;
+use crate::local::LocalDisk;
+
+/// Which files of one backend are meant, by their position in what was asked for.
+struct Group<B> {
+    backend: B,
+    positions: Vec<usize>,
+    keys: Vec<String>,
+}
+
+impl Storage {
+    /// All files below `dir`, however deep, in no particular order. No folder, no files; an error ends the stream.
+    ///
+    /// Hidden files are listed, and so are those that writers left unfinished. On a disk a link to a folder is not
+    /// followed, and names that are not UTF-8 are left out. What is made or deleted meanwhile may or may not be listed.
+    /// Memory is for a thousand files and the names of the folders to come, not for all files.
+    pub fn list_recursive(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
+        let (storage, dir) = (self.clone(), dir.to_owned());
+        let (backend, key) = match self.resolve(&dir) {
+            Ok((backend, key, _)) => (backend, key),
+            Err(e) => {
+                let refused = Err(self.place(e, &dir));
+                return stream::once(async { refused }).boxed();
+            }
+        };
+        let pages = match backend {
+            Backend::Local(disk) => disk.list_recursive(key),
+            Backend::Remote(remote) => remote.list_recursive(key),
+        };
+        let prefix = if dir.is_empty() || dir.ends_with('/') { dir.clone() } else { format!("{dir}/") };
+        pages
+            .map_ok(move |entries| {
+                let prefix = prefix.clone();
+                stream::iter(entries.into_iter().map(move |entry| Ok(entry.below(&prefix))))
+            })
+            .map_err(move |e| storage.place(e, &dir))
+            .try_flatten()
+            .boxed()
+    }
+
+    /// Deletes the files: one outcome for each, in their order. That a file is gone already is fine, and that one cannot
+    /// be deleted keeps no other from it. Stores that can do so delete many by one request.
+    pub async fn delete_many(&self, paths: &[String]) -> Vec<Result<()>> {
+        let mut outcomes: Vec<Option<Result<()>>> = Vec::with_capacity(paths.len());
+        let (mut disks, mut buckets): (Vec<Group<LocalDisk>>, Vec<Group<Remote>>) = (Vec::new(), Vec::new());
+        for (position, path) in paths.iter().enumerate() {
+            outcomes.push(None);
+            match self.resolve_file(path) {
+                Ok((Backend::Local(disk), key)) => add(&mut disks, disk, |_, _| true, (position, key)),
+                Ok((Backend::Remote(remote), key)) => add(&mut buckets, remote, Remote::is, (position, key)),
+                Err(e) => set(&mut outcomes, position, Err(e)),
+            }
+        }
+        for Group { backend, positions, keys } in disks {
+            let deleted = backend.delete_many(keys).await;
+            positions.into_iter().zip(deleted).for_each(|(position, outcome)| set(&mut outcomes, position, outcome));
+        }
+        for Group { backend, positions, keys } in buckets {
+            let deleted = backend.delete_many(&keys).await;
+            positions.into_iter().zip(deleted).for_each(|(position, outcome)| set(&mut outcomes, position, outcome));
+        }
+        let lost = || Err(Error::internal("a deletion has no outcome"));
+        let placed = |(outcome, path): (Option<Result<()>>, &String)| {
+            outcome.unwrap_or_else(lost).map_err(|e| self.place(e, path))
+        };
+        outcomes.into_iter().zip(paths).map(placed).collect()
+    }
+}
+
+/// Adds a file to the group of its backend.
+fn add<B>(groups: &mut Vec<Group<B>>, backend: B, is: impl Fn(&B, &B) -> bool, (position, key): (usize, String)) {
+    let at = groups.iter().position(|group| is(&group.backend, &backend)).unwrap_or_else(|| {
+        groups.push(Group { backend, positions: Vec::new(), keys: Vec::new() });
+        groups.len() - 1
+    });
+    if let Some(group) = groups.get_mut(at) {
+        group.positions.push(position);
+        group.keys.push(key);
+    }
+}
+
+fn set(outcomes: &mut [Option<Result<()>>], position: usize, outcome: Result<()>) {
+    if let Some(place) = outcomes.get_mut(position) {
+        *place = Some(outcome);
+    }
+}
