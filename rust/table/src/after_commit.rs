@@ -60,6 +60,11 @@ impl Base {
         Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_file, is_remembered: false })
     }
 
+    /// What another process read.
+    pub(crate) fn read_elsewhere(state: TableState, commit_file: Option<CommitFile>) -> Self {
+        Self { state, checksum: None, trail: None, commit_file, is_remembered: false }
+    }
+
     /// Whether this is remembered rather than read: then the table may be another by now, or have changed.
     pub fn is_remembered(&self) -> bool {
         self.is_remembered

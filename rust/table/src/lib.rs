@@ -3,10 +3,10 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
 //! `log_reader` and `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
 //! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
-//! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
+//! `after_commit`, `transaction::builder`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -16,13 +16,12 @@ pub mod checkpoint;
 pub mod cleanup;
 pub mod commit;
 pub mod compaction;
-pub mod draft;
+pub mod envelope;
 pub mod error;
 pub mod events;
 pub mod file_table;
 pub mod footer;
 pub mod history;
-pub mod job;
 mod large;
 pub mod log_reader;
 mod once;
@@ -30,6 +29,7 @@ mod parallel;
 pub mod scan;
 pub mod snapshot;
 pub mod storage;
+pub mod table;
 pub mod tail;
 pub mod trail;
 pub mod transaction;

@@ -32,6 +32,8 @@ use crate::log_reader::log_path;
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
 
+pub mod builder;
+
 /// What is recorded as the writer of a commit.
 pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
 
