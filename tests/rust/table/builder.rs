@@ -81,7 +81,7 @@ fn known_as(state: Option<Base>) -> Known {
 async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
     let committer = LogCommitter::new(transaction.storage().clone());
     match transaction.commit(&committer, &World).await? {
-        Ended::Committed(outcome) => Ok(Some(outcome)),
+        Ended::Committed(outcome) => Ok(Some(*outcome)),
         Ended::Replayed(version) => panic!("version {version} has it already"),
         Ended::Nothing => Ok(None),
     }

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::error::Result;
 use deltic_protocol::property::RowTracking;
+use deltic_protocol::schema::TableSchema;
 use serde::{Deserialize, Serialize};
 
+use super::filter::ScanFilter;
 use crate::envelope::{pack, unpack};
 
 /// The column of change data files that says what happened to a row, beside the table's columns and unknown to the
@@ -67,16 +69,16 @@ pub struct FileTask {
 /// What all tasks of one scan share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReadSpec {
-    /// The table's whole logical schema, as a `schemaString`.
-    pub schema_string: String,
+    /// The table's whole logical schema.
+    pub schema: TableSchema,
     /// Logical names of the partition columns.
     pub partition_columns: Vec<String>,
     /// Value of `delta.columnMapping.mode`: none, name or id.
     pub column_mapping: String,
     /// Logical names of the top-level columns to return, in order.
     pub columns: Vec<String>,
-    /// Text of the predicate that rows must make TRUE, if any.
-    pub predicate: Option<String>,
+    /// What rows must make TRUE, if anything.
+    pub filter: Option<ScanFilter>,
     /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are asked for.
     pub row_tracking: Option<RowTracking>,
 }

@@ -13,7 +13,6 @@ use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
-use deltic_protocol::predicate::parse;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value, json};
@@ -91,7 +90,7 @@ pub struct Transaction {
 #[derive(Debug)]
 pub enum Ended {
     /// It was committed.
-    Committed(Outcome),
+    Committed(Box<Outcome>),
     /// The application's transaction, or a later one, was in the table already, as of this version.
     Replayed(u64),
     /// There was nothing to commit.
@@ -235,19 +234,18 @@ impl Transaction {
         let snapshot = self.snapshot().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
         let mut tasks = plan.tasks().await?;
-        let files = tasks.iter().map(|task| task.path.as_str()).collect();
-        self.read.extend(match filter {
-            Some(filter) => self.predicates_read(&snapshot, filter, files)?,
+        let files: PathSet = tasks.iter().map(|task| task.path.as_str()).collect();
+        let shape = snapshot.shape();
+        self.read.extend(match &plan.spec().filter {
+            Some(filter) => {
+                let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
+                ReadSet::Predicates(PredicatesRead { shape: shape.clone(), predicates, files })
+            }
             None => ReadSet::WholeTable,
         });
         tasks.retain(|task| !self.is_removed(&task.path));
         tasks.extend(self.added.tasks());
         Ok(TaskGroup { spec: plan.spec().clone(), tasks })
-    }
-
-    fn predicates_read(&self, snapshot: &Snapshot, filter: &str, files: PathSet) -> Result<ReadSet> {
-        let predicate = parse(filter)?.bind(&snapshot.shape().schema).map_err(|e| self.placed(e))?;
-        Ok(ReadSet::Predicates(PredicatesRead { shape: snapshot.shape().clone(), predicates: vec![predicate], files }))
     }
 
     /// Whether a file of the base goes.
@@ -360,7 +358,7 @@ impl Transaction {
             };
         }
         match ended {
-            Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, Ended::Committed)),
+            Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
             Err(failed) => {
                 if is_refused(&failed, travelled) {
                     own.delete(&storage).await;

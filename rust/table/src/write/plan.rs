@@ -8,7 +8,7 @@ use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType};
+use deltic_protocol::schema::{DataType, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
@@ -74,8 +74,8 @@ impl fmt::Display for Compression {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteSpec {
-    /// The table's whole logical schema, as a `schemaString`.
-    pub schema_string: String,
+    /// The table's whole logical schema.
+    pub schema: TableSchema,
     /// Logical names of the partition columns, in order.
     pub partition_columns: Vec<String>,
     /// Value of `delta.columnMapping.mode`: none, name or id.
@@ -99,9 +99,9 @@ pub struct WriteSpec {
 
 impl WriteSpec {
     /// For a table of this schema and partitioning, with the protocol's defaults for everything else.
-    pub fn new(schema_string: impl Into<String>, partition_columns: Vec<String>) -> Self {
+    pub fn new(schema: TableSchema, partition_columns: Vec<String>) -> Self {
         Self {
-            schema_string: schema_string.into(),
+            schema,
             partition_columns,
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::Kind;
 use deltic_protocol::property::PageVersion;
+use deltic_protocol::schema::TableSchema;
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_table::storage::{Storage, decode_path};
 use deltic_table::write::plan::WritePlan;
@@ -30,7 +31,7 @@ fn field(name: &str, data_type: &str) -> String {
 
 fn spec(fields: &[String], partition_columns: &[&str]) -> WriteSpec {
     let schema = format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
-    WriteSpec::new(schema, partition_columns.iter().map(|p| (*p).to_owned()).collect())
+    WriteSpec::new(TableSchema::parse(schema).unwrap(), partition_columns.iter().map(|p| (*p).to_owned()).collect())
 }
 
 struct Table {
@@ -406,8 +407,7 @@ fn tables_that_files_cannot_be_written_for() {
     assert!(matches!(open(&only).kind(), Kind::Unsupported { .. }));
     let unknown = spec(&[field("n", "long")], &["q"]);
     assert_eq!(open(&unknown).kind(), &Kind::Corrupt);
-    let garbage = WriteSpec::new("{", Vec::new());
-    assert_eq!(open(&garbage).kind(), &Kind::Corrupt);
+    assert_eq!(TableSchema::parse("{").unwrap_err().kind(), &Kind::Corrupt);
 }
 
 #[test]

@@ -128,7 +128,8 @@ impl Transaction {
         after.name = change.name.or(after.name);
         after.description = change.description.or(after.description);
         if let Some(schema) = &change.schema {
-            after.schema_string = json::print(&legality::with_column_metadata(&before.schema()?, schema));
+            let known = before.schema()?;
+            after.schema_string = json::print(&legality::with_column_metadata(&known, schema));
         }
         for key in &change.unset {
             check_unset(key)?;

@@ -183,7 +183,7 @@ fn check_columns(shape: &TableShape, rows: &Schema) -> Result<()> {
 /// `Corrupt` for a property that cannot be read.
 fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
-    let mut spec = WriteSpec::new(metadata.schema_string.clone(), shape.partition_columns.clone());
+    let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
