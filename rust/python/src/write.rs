@@ -22,7 +22,6 @@ type Options = Option<HashMap<String, String>>;
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (table, schema, partition_by, properties, name, description))]
-#[expect(clippy::too_many_arguments, reason = "the signature that Python sees")]
 pub(crate) fn create(
     py: Python<'_>,
     table: &Table,
