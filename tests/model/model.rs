@@ -1,16 +1,21 @@
-//! The commit loop as a state machine, and every state it can be in: three writers, each with the same three operations
-//! in another order, over a store that loses requests and answers, repeats puts, lands them late and lists late.
+//! The commit loop in every state that it can be in: three writers, each with the same three operations in another order,
+//! over a store that loses requests and answers, repeats puts, lands them late and lists late.
 //!
-//! Which operation may follow which is asked of the conflict rules: the table in `docs/commit-protocol.md`, which is made
-//! by them and compared with them by a test. The rest is the loop of `rust/table/src/transaction.rs`. A simulation
-//! (`tests/rust/simulation`) runs that very code, but not in every order.
+//! The loop is the one that commits use, compiled from its source. Which operation may follow which is asked of the
+//! conflict rules: the table in `docs/commit-protocol.md`, which is made by them and compared with them by a test. A
+//! simulation (`tests/rust/simulation`) runs the loop with its driver and the rules themselves, but not in every order.
 //!
 //! Misbehaviour is bounded, so that there is an end.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "../../rust/protocol/src/commit/state.rs"]
+#[expect(dead_code, reason = "attempts can always be printed here")]
+mod state;
+
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use state::{Doubt, Failure, Found, LoopState, NextStep, PutAnswer};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 const WRITERS: usize = 3;
@@ -29,25 +34,32 @@ fn kind(commit: Commit) -> usize {
 }
 
 /// What a writer is about to hear or do. Versions are counted from 1; 0 is the table as it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     /// To look at the table.
     Looks,
-    /// Has put `at`, and the store has not seen it yet.
-    Puts {
-        at: u8,
-        seen: u8,
-        unknown: bool,
-    },
-    /// To read the versions after `seen`, having tried `at`.
-    Reads {
-        at: u8,
-        seen: u8,
-        unknown: bool,
-    },
+    /// Commits.
+    Commits(LoopState<()>),
     /// Has done what it had to do.
     Ended,
     Dead,
+}
+
+impl Phase {
+    fn step(&self) -> Option<NextStep> {
+        match self {
+            Self::Commits(commit_loop) => Some(commit_loop.step()),
+            Self::Looks | Self::Ended | Self::Dead => None,
+        }
+    }
+
+    /// The version whose put is under way.
+    fn puts(&self) -> Option<u8> {
+        match self.step() {
+            Some(NextStep::Put(version)) => Some(version as u8),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +78,8 @@ struct State {
     writers: [(Phase, Commit); WRITERS],
     /// The version that each writer's commit builds on.
     bases: [u8; WRITERS],
+    /// The last version that each writer has read, while it commits.
+    seen: [u8; WRITERS],
     told: [Told; WRITERS * 3],
     /// Puts that nobody waits for, with their base; they land if they come in time.
     late: Vec<(Commit, u8, u8)>,
@@ -177,45 +191,66 @@ impl Loop {
     fn end(state: &mut State, writer: usize, told: Told) {
         let (phase, commit) = &mut state.writers[writer];
         state.told[usize::from(*commit)] = told;
-        state.bases[writer] = 0;
+        (state.bases[writer], state.seen[writer]) = (0, 0);
         (*phase, *commit) = if *commit % 3 == 2 { (Phase::Ended, *commit) } else { (Phase::Looks, *commit + 1) };
     }
 
-    /// Reads and judges versions until one is not there, or so many.
-    fn read(&self, state: &mut State, writer: usize, most: u8) {
-        let (Phase::Reads { at, mut seen, unknown }, own) = state.writers[writer] else { return };
-        for _ in 0..most {
-            match state.log.get(usize::from(seen)).copied() {
-                // None is there: the version is tried, perhaps again.
-                None => {
-                    let unknown = unknown && at == seen + 1;
-                    state.writers[writer].0 = Phase::Puts { at: seen + 1, seen, unknown };
-                    return;
+    /// Does what needs no store, until the writer puts, reads or has ended.
+    fn go_on(&self, state: &mut State, writer: usize) {
+        while let Phase::Commits(commit_loop) = &mut state.writers[writer].0 {
+            match commit_loop.step() {
+                NextStep::Put(_) | NextStep::ReadFrom(_) => return,
+                NextStep::CheckBase => commit_loop.base_checked(Ok(false)),
+                NextStep::Wait => commit_loop.waited(true),
+                NextStep::Settle(_) => commit_loop.settled(Ok(())),
+                NextStep::VerifyBase(_) => commit_loop.base_verified(Ok(false)),
+                NextStep::Done { version, .. } => Self::end(state, writer, Told::Committed(version as u8)),
+                NextStep::Failed => {
+                    let failure = commit_loop.clone().into_failure().unwrap();
+                    let is_unknown = match failure {
+                        Failure::Unknown { doubt: Doubt::Unread, .. } => self.fault != Fault::ExistingIsForeign,
+                        Failure::Unknown { .. } | Failure::Late | Failure::Unverified(()) => true,
+                        Failure::Interrupted | Failure::RaceLost | Failure::BaseGone | Failure::Refused(()) => false,
+                    };
+                    Self::end(state, writer, if is_unknown { Told::Unknown } else { Told::NotMade });
                 }
-                Some(found) if found == own && self.fault != Fault::OwnCommitIsForeign => {
-                    return Self::end(state, writer, Told::Committed(seen + 1));
-                }
-                Some(winner) if self.may_follow(own, winner) || self.fault == Fault::WinnersAreNotJudged => seen += 1,
-                Some(_) => return Self::end(state, writer, Told::NotMade),
             }
         }
-        Self::fail(state, writer, (at, seen, unknown));
     }
 
-    /// After an answer that is not `created`, or none: the winners are read.
-    fn lost(&self, state: &mut State, writer: usize, (at, seen): (u8, u8), unknown: bool, unheard: bool) {
-        state.writers[writer].0 = match self.fault {
-            Fault::UnknownIsCreated if unheard => return Self::end(state, writer, Told::Committed(at)),
-            Fault::WinnersAreNotRead => Phase::Puts { at: at + 1, seen, unknown },
-            _ => Phase::Reads { at, seen, unknown },
-        };
+    /// Reads and judges versions until one is not there, or fails after so many.
+    fn read(&self, state: &mut State, writer: usize, most: u8) {
+        for count in 0..=most {
+            let (Phase::Commits(commit_loop), own) = &mut state.writers[writer] else { return };
+            let NextStep::ReadFrom(version) = commit_loop.step() else { return };
+            commit_loop.read(match state.log.get(version as usize - 1).copied() {
+                _ if count == most => Found::Unreadable(()),
+                None => Found::Nothing,
+                Some(found) if found == *own && self.fault != Fault::OwnCommitIsForeign => Found::Own,
+                Some(winner) if self.may_follow(*own, winner) || self.fault == Fault::WinnersAreNotJudged => {
+                    state.seen[writer] = version as u8;
+                    Found::Other
+                }
+                Some(_) => Found::Conflict(()),
+            });
+            self.go_on(state, writer);
+        }
     }
 
-    /// What is said of a commit that ends without a version: unknown, if a put of the version after the last one that
-    /// was read may have landed.
-    fn fail(state: &mut State, writer: usize, (at, seen, unknown): (u8, u8, bool)) {
-        let told = if unknown && at == seen + 1 { Told::Unknown } else { Told::NotMade };
-        Self::end(state, writer, told);
+    /// A writer hears of its put.
+    fn answer(&self, state: &mut State, writer: usize, answer: PutAnswer<()>) {
+        let Phase::Commits(commit_loop) = &mut state.writers[writer].0 else { return };
+        let is_created = matches!(answer, PutAnswer::Created);
+        match (self.fault, answer) {
+            (Fault::UnknownIsCreated, PutAnswer::Unknown(())) => commit_loop.put_answered(PutAnswer::Created),
+            (_, answer) => commit_loop.put_answered(answer),
+        }
+        if self.fault == Fault::WinnersAreNotRead && !is_created {
+            commit_loop.waited(true);
+            commit_loop.read(Found::Other);
+            commit_loop.read(Found::Nothing);
+        }
+        self.go_on(state, writer);
     }
 }
 
@@ -228,6 +263,7 @@ impl Model for Loop {
             log: Vec::new(),
             writers: std::array::from_fn(|writer| (Phase::Looks, writer as u8 * 3)),
             bases: [0; WRITERS],
+            seen: [0; WRITERS],
             told: [Told::Nothing; WRITERS * 3],
             late: Vec::new(),
             faults: self.budget.0,
@@ -239,11 +275,9 @@ impl Model for Loop {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let faulty = state.faults > 0;
         for (writer, (phase, _)) in state.writers.iter().enumerate() {
-            match phase {
-                Phase::Looks => {
-                    actions.push(Action::Look(writer));
-                }
-                Phase::Puts { .. } => {
+            match (phase, phase.step()) {
+                (Phase::Looks, _) => actions.push(Action::Look(writer)),
+                (Phase::Commits(_), Some(NextStep::Put(_))) => {
                     actions.push(Action::Arrive(writer));
                     if faulty {
                         actions.extend([
@@ -255,17 +289,16 @@ impl Model for Loop {
                         ]);
                     }
                 }
-                Phase::Reads { seen, .. } => {
+                (Phase::Commits(_), _) => {
                     actions.push(Action::Read(writer));
-                    let there = (state.log.len() as u8).saturating_sub(*seen);
+                    let there = (state.log.len() as u8).saturating_sub(state.seen[writer]);
                     actions.extend((0..=there).filter(|_| faulty).map(|read| Action::ReadFails(writer, read)));
                 }
-                Phase::Ended | Phase::Dead => continue,
+                (Phase::Ended | Phase::Dead, _) => continue,
             }
             if state.crashes > 0 {
                 actions.push(Action::Crash(writer));
-                let puts = matches!(phase, Phase::Puts { .. });
-                actions.extend(puts.then_some(Action::ArriveAndCrash(writer)));
+                actions.extend(phase.puts().map(|_| Action::ArriveAndCrash(writer)));
             }
         }
         actions.extend((0..state.late.len()).map(Action::ArriveLate));
@@ -286,8 +319,9 @@ impl Model for Loop {
         match action {
             Action::Look(writer) => {
                 let base = state.log.len() as u8;
-                state.bases[writer] = base;
-                state.writers[writer].0 = Phase::Puts { at: base + 1, seen: base, unknown: false };
+                (state.bases[writer], state.seen[writer]) = (base, base);
+                state.writers[writer].0 = Phase::Commits(LoopState::new(u64::from(base) + 1));
+                self.go_on(&mut state, writer);
             }
             Action::ArriveLate(at) => {
                 let (commit, version, base) = state.late.remove(at);
@@ -296,14 +330,14 @@ impl Model for Loop {
             Action::Crash(writer) | Action::ArriveAndCrash(writer) => {
                 state.crashes -= 1;
                 let (base, commit) = (last.bases[writer], last.writers[writer].1);
-                if let Phase::Puts { at, .. } = last.writers[writer].0 {
+                if let Some(at) = last.writers[writer].0.puts() {
                     match action {
                         Action::ArriveAndCrash(_) => drop(self.put(&mut state, commit, at, base)),
                         _ => state.delay(commit, at, base),
                     }
                 }
                 state.writers[writer].0 = Phase::Dead;
-                state.bases[writer] = 0;
+                (state.bases[writer], state.seen[writer]) = (0, 0);
             }
             Action::Read(writer) => self.read(&mut state, writer, u8::MAX),
             Action::ReadFails(writer, most) => self.read(&mut state, writer, most),
@@ -313,30 +347,36 @@ impl Model for Loop {
             | Action::Lose(writer)
             | Action::Delay(writer)
             | Action::GiveUp(writer) => {
-                let (Phase::Puts { at, seen, unknown }, commit) = last.writers[writer] else { return None };
+                let (at, commit) = (last.writers[writer].0.puts()?, last.writers[writer].1);
                 let base = last.bases[writer];
-                let exists_is_unknown = unknown || self.fault != Fault::ExistingIsForeign;
-                match action {
+                let answer = match action {
                     Action::Arrive(_) => match self.put(&mut state, commit, at, base) {
-                        true => Self::end(&mut state, writer, Told::Committed(at)),
-                        false => self.lost(&mut state, writer, (at, seen), exists_is_unknown, false),
+                        true => PutAnswer::Created,
+                        false => PutAnswer::Exists,
                     },
                     Action::ArriveTwice(_) => {
                         self.put(&mut state, commit, at, base);
-                        self.lost(&mut state, writer, (at, seen), exists_is_unknown, false);
+                        PutAnswer::Exists
                     }
                     Action::ArriveUnheard(_) => {
                         self.put(&mut state, commit, at, base);
-                        self.lost(&mut state, writer, (at, seen), true, true);
+                        PutAnswer::Unknown(())
                     }
-                    Action::Lose(_) => self.lost(&mut state, writer, (at, seen), true, true),
+                    Action::Lose(_) => PutAnswer::Unknown(()),
                     Action::Delay(_) => {
                         state.delay(commit, at, base);
-                        self.lost(&mut state, writer, (at, seen), true, true);
+                        PutAnswer::Unknown(())
                     }
                     // Instead of the put, which is the first thing that is done: nothing was sent.
-                    _ => Self::fail(&mut state, writer, (at, seen, unknown)),
-                }
+                    _ => {
+                        if let Phase::Commits(commit_loop) = &mut state.writers[writer].0 {
+                            commit_loop.cancel();
+                        }
+                        self.go_on(&mut state, writer);
+                        return Some(state);
+                    }
+                };
+                self.answer(&mut state, writer, answer);
             }
         }
         Some(state)
@@ -362,10 +402,8 @@ impl Model for Loop {
                 state.log.iter().all(|commit| state.told[usize::from(*commit)] != Told::NotMade)
             }),
             Property::<Self>::always("no version is tried before the one below it was read", |_, state| {
-                state.writers.iter().all(|(phase, _)| match phase {
-                    Phase::Puts { at, seen, .. } => *at == seen + 1,
-                    _ => true,
-                })
+                let mut writers = state.writers.iter().zip(state.seen);
+                writers.all(|((phase, _), seen)| phase.puts().is_none_or(|at| at == seen + 1))
             }),
             Property::<Self>::always("nobody is stuck", |model, state| {
                 let mut actions = Vec::new();
@@ -388,11 +426,7 @@ impl State {
     /// The same, but for the order of versions that nobody will look at again.
     fn told_apart(&self) -> Self {
         let newest = self.log.len();
-        let active = self
-            .writers
-            .iter()
-            .zip(self.bases)
-            .filter(|((phase, _), _)| matches!(phase, Phase::Puts { .. } | Phase::Reads { .. }));
+        let active = self.writers.iter().zip(self.bases).filter(|((phase, _), _)| matches!(phase, Phase::Commits(_)));
         let oldest = active.map(|(_, base)| base).chain(self.late.iter().map(|(_, _, base)| *base)).min();
         let mut state = self.clone();
         state.log[..oldest.map_or(newest, usize::from)].sort_unstable();

@@ -5,17 +5,17 @@
 //! follow another) is a function in here, over data that somebody else moved.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`, `predicate`,
-//! `action`, then `property`, `log`, `deletion_vector`, `stats`, then `feature` and `legality`, then `replay`, `prune`
-//! and `log_bounds`, then `conflict` and `check`. A test reads the imports and fails on one that climbs.
+//! `action`, then `property`, `log`, `deletion_vector`, `stats`, then `feature` and `validation`, then `replay`, `prune`
+//! and `log_bounds`, then `commit` and `check`. A test reads the imports and fails on one that climbs.
 
 pub mod action;
 pub mod check;
-pub mod conflict;
+pub mod commit;
 pub mod deletion_vector;
 pub mod error;
 pub mod feature;
 pub mod json;
-pub mod legality;
+
 pub mod log;
 pub mod log_bounds;
 pub mod predicate;
@@ -25,3 +25,4 @@ pub mod replay;
 pub mod scalar;
 pub mod schema;
 pub mod stats;
+pub mod validation;

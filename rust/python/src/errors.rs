@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::Mutex;
 
 use arrow_schema::ArrowError;
-use deltic_protocol::conflict::Conflict;
+use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -10,23 +10,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::conflict::{Conflict, TableState};
+use deltic_protocol::commit::{Conflict, TableState, in_the_log_but, unknown_outcome};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::increment::{Step, following};
 use deltic_protocol::log::name::checksum_name;
 use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
 
+use crate::cached_log_tail::CachedLogTail;
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint::write::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
-use crate::commit::{CommitFile, Committer};
+use crate::committers::{CommitFile, Committer, put_hint_file};
 use crate::error::{Error, Kind, Result};
-use crate::log_reader::log_path;
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
-use crate::trail::Trail;
-use crate::transaction::{Committed, Failed, in_the_log_but, state_of, unknown_outcome};
+use crate::transaction::{Committed, Failed, state_of};
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;
@@ -39,30 +39,30 @@ const FEW_FILES: u64 = 100_000;
 
 /// What a handle knows of the table after a commit of its own: enough for the next one to begin without asking.
 #[derive(Debug, Clone)]
-pub struct Base {
+pub struct HandleState {
     /// The table.
     pub state: TableState,
     /// Its counts, if they are known.
     pub checksum: Option<VersionChecksum>,
     /// Its files, if there are few enough to be kept in mind.
-    trail: Option<Arc<Trail>>,
+    tail: Option<Arc<CachedLogTail>>,
     /// The file of its commit, by which the table is known again, if the log has it.
     commit_file: Option<CommitFile>,
     /// Whether a commit of the handle's own left all this: nobody has looked at the log since.
     is_remembered: bool,
 }
 
-impl Base {
+impl HandleState {
     /// What a snapshot knows.
     pub async fn of(snapshot: &Snapshot) -> Result<Self> {
         let (state, checksum) = (state_of(snapshot).await?, snapshot.checksum().cloned());
         let commit_file = snapshot.segment().latest_commit().map(CommitFile::listed);
-        Ok(Self { state, checksum, trail: Trail::of(snapshot).map(Arc::new), commit_file, is_remembered: false })
+        Ok(Self { state, checksum, tail: CachedLogTail::of(snapshot).map(Arc::new), commit_file, is_remembered: false })
     }
 
     /// What another process read.
     pub(crate) fn read_elsewhere(state: TableState, commit_file: Option<CommitFile>) -> Self {
-        Self { state, checksum: None, trail: None, commit_file, is_remembered: false }
+        Self { state, checksum: None, tail: None, commit_file, is_remembered: false }
     }
 
     /// Whether this is remembered rather than read: then the table may be another by now, or have changed.
@@ -80,14 +80,14 @@ impl Base {
 #[derive(Debug)]
 pub struct AfterCommit {
     /// What the next commit may build on.
-    pub base: Base,
+    pub base: HandleState,
     /// What went wrong, by what was tried.
     pub failed: Vec<(&'static str, Error)>,
 }
 
 impl AfterCommit {
     /// Writes what is due. `known` is what was known of the version that the commit was prepared on.
-    pub async fn run(storage: &Storage, committed: &Committed, known: Option<&Base>, now_ms: i64) -> Self {
+    pub async fn run(storage: &Storage, committed: &Committed, known: Option<&HandleState>, now_ms: i64) -> Self {
         let checksum = increment(storage, committed, known).await;
         Self::follow(storage, committed, (known, checksum), now_ms).await
     }
@@ -100,7 +100,7 @@ impl AfterCommit {
     pub(crate) async fn run_if<E>(
         storage: &Storage,
         committed: &Committed,
-        (known, verified): (Option<&Base>, impl Future<Output = Result<(), E>>),
+        (known, verified): (Option<&HandleState>, impl Future<Output = Result<(), E>>),
         now_ms: i64,
     ) -> Result<Self, E> {
         let (verified, checksum) = futures::join!(verified, increment(storage, committed, known));
@@ -116,7 +116,7 @@ impl AfterCommit {
     async fn follow(
         storage: &Storage,
         committed: &Committed,
-        (known, checksum): (Option<&Base>, Result<Option<VersionChecksum>>),
+        (known, checksum): (Option<&HandleState>, Result<Option<VersionChecksum>>),
         now_ms: i64,
     ) -> Self {
         let mut failed = Vec::new();
@@ -127,22 +127,22 @@ impl AfterCommit {
             failed.push(("checksumError", error));
             None
         });
-        let mut trail = known.and_then(|base| base.trail.as_ref()).and_then(|trail| trail.with(committed, now_ms));
+        let mut tail = known.and_then(|base| base.tail.as_ref()).and_then(|tail| tail.with(committed, now_ms));
         if is_due(version, interval) {
-            match checkpoint(storage, (version, trail.take()), checksum.as_ref(), now_ms).await {
+            match checkpoint(storage, (version, tail.take()), checksum.as_ref(), now_ms).await {
                 Ok((snapshot, written)) => {
                     if checksum.is_none() && (written.reused == 0 || written.adds <= FEW_FILES) {
                         checksum = counted(&snapshot, committed, &mut failed).await;
                     }
-                    trail = Some(snapshot).filter(|_| written.sidecars == 0).as_ref().and_then(Trail::of);
+                    tail = Some(snapshot).filter(|_| written.sidecars == 0).as_ref().and_then(CachedLogTail::of);
                 }
                 Err(error) => failed.push(("checkpointError", error)),
             }
         } else if checksum.is_none()
             && committed.attempts == 1
-            && let Some(trail) = trail.as_ref().filter(|trail| trail.is_short())
+            && let Some(tail) = tail.as_ref().filter(|tail| tail.is_short())
         {
-            match trail.snapshot(None).await {
+            match tail.snapshot(None).await {
                 Ok(snapshot) => checksum = counted(&snapshot, committed, &mut failed).await,
                 Err(error) => failed.push(("checksumError", error)),
             }
@@ -153,23 +153,23 @@ impl AfterCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
-        let (trail, length) = (trail.map(Arc::new), committed.lines.len());
-        let written_ms = committed.said.commit_info.as_ref().and_then(CommitInfo::timestamp);
+        let (tail, length) = (tail.map(Arc::new), committed.lines.len());
+        let written_ms = committed.actions.commit_info.as_ref().and_then(CommitInfo::timestamp);
         let commit_file = Some(CommitFile::written(length, written_ms));
         let state = committed.state.clone();
-        Self { base: Base { state, checksum, trail, commit_file, is_remembered: true }, failed }
+        Self { base: HandleState { state, checksum, tail, commit_file, is_remembered: true }, failed }
     }
 }
 
 /// Writes a checkpoint of `version`, from what is in mind if that leads there.
 async fn checkpoint(
     storage: &Storage,
-    (version, trail): (u64, Option<Trail>),
+    (version, tail): (u64, Option<CachedLogTail>),
     checksum: Option<&VersionChecksum>,
     now_ms: i64,
 ) -> Result<(Snapshot, Written)> {
-    let snapshot = match trail {
-        Some(trail) => trail.snapshot(checksum).await?,
+    let snapshot = match tail {
+        Some(tail) => tail.snapshot(checksum).await?,
         None => Snapshot::open(storage, Some(version)).await?,
     };
     let written = of_snapshot(&snapshot, now_ms).await?;
@@ -194,14 +194,18 @@ async fn counted(
 
 /// The id by which the commit is found in the log.
 pub(crate) fn txn_id(committed: &Committed) -> Option<&str> {
-    committed.said.commit_info.as_ref().and_then(CommitInfo::txn_id)
+    committed.actions.commit_info.as_ref().and_then(CommitInfo::txn_id)
 }
 
 /// Writes the checksum of a commit, if the counts before it are known.
-async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base>) -> Result<Option<VersionChecksum>> {
+async fn increment(
+    storage: &Storage,
+    committed: &Committed,
+    known: Option<&HandleState>,
+) -> Result<Option<VersionChecksum>> {
     let before = match (committed.version.checked_sub(1), known) {
         (None, _) => None,
-        (Some(before), Some(Base { state, checksum, .. })) if state.version == before => match checksum {
+        (Some(before), Some(HandleState { state, checksum, .. })) if state.version == before => match checksum {
             Some(checksum) => Some(checksum.clone()),
             None => return Ok(None),
         },
@@ -211,33 +215,33 @@ async fn increment(storage: &Storage, committed: &Committed, known: Option<&Base
         },
     };
     let step = Step {
-        lines: &committed.lines,
-        says_again: committed.says_again,
-        txns: &committed.said.txns,
-        domains: &committed.said.domains,
+        files: &committed.sizes,
+        is_re_add: committed.is_re_add,
+        txns: &committed.actions.txns,
+        domains: &committed.actions.domains,
         protocol: &committed.state.protocol,
         metadata: &committed.state.metadata,
         txn_id: txn_id(committed),
         in_commit_timestamp: committed.in_commit_timestamp,
     };
-    let Some(checksum) = following(before.as_ref(), step)? else { return Ok(None) };
+    let Some(checksum) = following(before.as_ref(), step) else { return Ok(None) };
     write(storage, committed.version, &checksum).await?;
     Ok(Some(checksum))
 }
 
 /// The checksum of a version; an unreadable one is none.
 async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
-    let bytes = storage.get(&log_path(&checksum_name(version))).await.ok()?;
+    let bytes = LogSource::of(storage).read(&checksum_name(version)).await.ok()?;
     VersionChecksum::parse(&bytes).ok()
 }
 
 /// Never in the place of one that can be read. Readers can do without it, so that nobody waits for the disk; what a power
 /// cut left of one is written anew.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
-    let (path, text) = (log_path(&checksum_name(version)), Bytes::from(checksum.print()?));
-    match storage.put_hint_if_absent(&path, text.clone()).await? {
+    let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
+    match put_hint_file(storage, &name, text.clone()).await? {
         Put::Created => Ok(()),
-        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&path, text).await,
+        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&log_path(&name), text).await,
         Put::Exists => Ok(()),
         Put::Unknown(lost) => Err(lost),
     }

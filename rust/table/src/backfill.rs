@@ -1,9 +1,9 @@
 //! Row tracking for a table that has files: they get ids, and then the table says that every row has one.
 //!
 //! Three steps, each of them commits of its own: the protocol gets the feature, from when on whoever adds a file gives it
-//! ids; the files without are said again with them, some at a time; and when none is left, the property is set. A
+//! ids; files without row ids are re-added with ids, some at a time; and when none is left, the property is set. A
 //! process that dies in between leaves a table that is as good as before, and running it again goes on from there. Other
-//! writers may go on meanwhile: what they removed or replaced is left out ([`Actions::say_again`]).
+//! writers may go on meanwhile: what they removed or replaced is left out ([`Actions::re_add`]).
 //!
 //! PROTOCOL.md: "Row Tracking".
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use arrow_array::Array;
 use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::conflict::Actions;
+use deltic_protocol::commit::Actions;
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
 use deltic_protocol::stats::text;
@@ -20,7 +20,7 @@ use futures::TryStreamExt;
 use serde_json::{Map, json};
 
 use crate::checkpoint::read::AddColumns;
-use crate::commit::Committer;
+use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
@@ -110,10 +110,10 @@ pub async fn enable(
     }
 }
 
-/// Some files without ids, to be said again.
+/// Some files without ids, to be re-added.
 async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
     let columns = AddColumns::all();
-    let mut actions = Actions::say_again();
+    let mut actions = Actions::re_add();
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     while let Some(adds) = live.try_next().await? {
         let has_id = |name: &str, row: usize| adds.int64(name).is_some_and(|ids| ids.is_valid(row));

@@ -22,7 +22,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result, vanished};
-use crate::log_reader;
+use crate::log::{LogSource, log_path, parse_file};
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage, decode_path};
 
@@ -87,7 +87,7 @@ pub struct Check {
 /// Those of [`Snapshot::open`], and `Storage` if the store fails. Differences are none.
 pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Result<Check> {
     let place = |e: Error| e.in_table(storage.location());
-    let listing = log_reader::list(storage, 0).await.map_err(place)?;
+    let listing = LogSource::of(storage).list(0).await.map_err(place)?;
     let mut segment = Segment::choose(&listing, version, true).map_err(place)?;
     let version = segment.version;
     // The log has to speak for itself.
@@ -136,8 +136,8 @@ impl Checker<'_> {
         if let Some((checksum, _)) = &checksum {
             let commit = match self.snapshot.segment().latest_commit() {
                 Some(file) => {
-                    let bytes = self.storage.get(&log_reader::log_path(&file.file_name)).await?;
-                    log_reader::parse(file, &bytes, Wanted::NoFiles)?.commit_info
+                    let bytes = LogSource::of(self.storage).read(&file.file_name).await?;
+                    parse_file(file, &bytes, Wanted::NoFiles)?.commit_info
                 }
                 None => None,
             };
@@ -159,7 +159,7 @@ impl Checker<'_> {
     async fn checksum(&mut self) -> Result<Option<(VersionChecksum, bytes::Bytes)>> {
         let name = LogName::Checksum { version: self.snapshot.version() };
         let Some(file) = self.listing.iter().find(|file| file.name == name) else { return Ok(None) };
-        let bytes = self.storage.get(&log_reader::log_path(&file.file_name)).await?;
+        let bytes = LogSource::of(self.storage).read(&file.file_name).await?;
         match VersionChecksum::parse_old(&bytes, self.snapshot.metadata(), self.snapshot.protocol()) {
             Ok(checksum) => Ok(Some((checksum, bytes))),
             Err(e) => {
@@ -184,7 +184,7 @@ impl Checker<'_> {
     }
 
     fn about_checksum(&mut self, message: String) {
-        let path = log_reader::log_path(&checksum_name(self.snapshot.version()));
+        let path = log_path(&checksum_name(self.snapshot.version()));
         self.findings.add(FindingKind::Checksum, message, Some(path));
     }
 

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use deltic_protocol::feature;
 use deltic_protocol::log::expired::{Expired, expired};
-use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, LogName, SIDECARS_DIR};
+use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, LogName};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, Segment};
 use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
@@ -20,7 +20,7 @@ use futures::future::ready;
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Result};
 use crate::history::Timeline;
-use crate::log_reader::{self, log_path};
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
@@ -71,7 +71,7 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
 
 /// What may go of a log of which everything up to version `newest_expired` has expired.
 async fn dispensable(storage: &Storage, newest_expired: u64) -> Result<Option<Expired>> {
-    let mut listing = log_reader::list(storage, 0).await?;
+    let mut listing = LogSource::of(storage).list(0).await?;
     while let Some(found) = expired(&listing, newest_expired) {
         let Some(checkpoint) = Segment::choose(&listing, Some(found.kept_from), false)?.checkpoint else { break };
         match check_whole(storage, &checkpoint).await {
@@ -107,13 +107,13 @@ fn start_of_day(time_ms: i64) -> i64 {
 /// The checkpoints are listed after the sidecars: one that was written meanwhile may name sidecars that are old.
 async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
     let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
-    let mut sidecars = storage.list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await?;
+    let mut sidecars = LogSource::of(storage).list_sidecars().await?;
     sidecars.retain(|sidecar| sidecar.modified_ms < oldest_kept);
     if sidecars.is_empty() {
         return Ok(0);
     }
     let mut named = HashSet::new();
-    for file in log_reader::list(storage, 0).await?.iter().filter(|file| file.size > 0) {
+    for file in LogSource::of(storage).list(0).await?.iter().filter(|file| file.size > 0) {
         let kind = match &file.name {
             LogName::CheckpointClassic { .. } => CheckpointKind::Classic,
             LogName::CheckpointUuid { format: CheckpointFormat::Json, .. } => {

@@ -12,7 +12,6 @@ use std::collections::{HashMap, HashSet};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use bytes::Bytes;
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Remove};
@@ -20,11 +19,12 @@ use deltic_protocol::feature;
 use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
 
+use crate::committers::put_log_file;
 use crate::error::{Error, Result};
-use crate::log_reader::{self, log_path};
+use crate::log::tail::Tail;
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::{Body, Put, Storage};
-use crate::tail::Tail;
+use crate::storage::{Put, Storage};
 
 /// Writes the compaction of the commits from `start` (the one after the last checkpoint) to `end` (the newest) and gives
 /// its path. One that is there already is left alone.
@@ -49,20 +49,19 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
         return Err(Error::invalid(message));
     }
     let files = commits(storage, start, end).await?;
-    let tail = Tail::replay(log_reader::load_whole(storage, files, HashMap::new())).await?;
+    let tail = Tail::replay(LogSource::of(storage).load_whole(files, HashMap::new())).await?;
     let tail = tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
     let lines = print(&tail, end)?;
-    let path = log_path(&LogName::Compacted { start, end }.to_string());
-    let body = Body::of(lines.len(), lines.pieces().map(|piece| piece.map(Bytes::from)));
-    match storage.put_if_absent(&path, body).await? {
-        Put::Created | Put::Exists => Ok(path),
+    let name = LogName::Compacted { start, end }.to_string();
+    match put_log_file(storage, &name, &lines).await? {
+        Put::Created | Put::Exists => Ok(log_path(&name)),
         Put::Unknown(lost) => Err(lost),
     }
 }
 
 /// The commits of the range, newest first.
 async fn commits(storage: &Storage, start: u64, end: u64) -> Result<Vec<LogFile>> {
-    let listed = log_reader::list(storage, start).await?;
+    let listed = LogSource::of(storage).list(start).await?;
     let is_inside = |file: &LogFile| matches!(file.name, LogName::Commit { version } if version <= end);
     let mut files: Vec<LogFile> = listed.into_iter().filter(is_inside).collect();
     files.sort_by_key(|file| file.name.version());

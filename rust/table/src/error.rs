@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parquet::errors::ParquetError;
 
+pub use deltic_protocol::commit::Failed;
 pub use deltic_protocol::error::{Error, Kind, Result};
 
 /// A Parquet file that cannot be decoded is corrupt, wherever it came from.
@@ -11,23 +12,6 @@ pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
     Error::corrupt("the Parquet file cannot be decoded; restore it, or remove it from the table")
         .in_file(path)
         .caused_by(source)
-}
-
-/// Why something that is there whole or not at all, as a commit is, failed, and what that proves.
-#[derive(Debug)]
-pub enum Failed {
-    /// It is not there, nor will be.
-    Certainly(Error),
-    /// It may be there, or still get there.
-    Perhaps(Error),
-}
-
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Certainly(error) | Failed::Perhaps(error) => error,
-        }
-    }
 }
 
 /// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in

@@ -22,7 +22,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, vanished};
-use crate::log_reader;
+use crate::log::{LogSource, log_path, parse_file};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
@@ -42,7 +42,7 @@ pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entr
 }
 
 async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
-    let commits = Commit::all(&log_reader::list(storage, 0).await?);
+    let commits = Commit::all(&LogSource::of(storage).list(0).await?);
     if commits.is_empty() {
         // No commit is left (or was ever there): opening the table tells which.
         Snapshot::open(storage, None).await?;
@@ -123,10 +123,10 @@ impl Timeline {
     /// Lists the log and opens the newest version.
     pub async fn load(storage: &Storage) -> Result<Self> {
         let place = |e: Error| e.in_table(storage.location());
-        let listing = log_reader::list(storage, 0).await.map_err(place)?;
+        let listing = LogSource::of(storage).list(0).await.map_err(place)?;
         let segment = match Segment::choose(&listing, None, true).map_err(place) {
             Ok(segment) => segment,
-            Err(error) => return Err(log_reader::explain(storage, error).await),
+            Err(error) => return Err(LogSource::of(storage).explain(error).await),
         };
         let latest = Snapshot::of_sound(storage, segment).await?;
         let readable = readable_commits(&listing);
@@ -291,22 +291,22 @@ fn has_own_time(own_times: Option<InCommitTimestamps>, version: u64) -> bool {
 pub(crate) fn lacks_time(file: &LogFile) -> Error {
     Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled")
         .at_version(file.name.version())
-        .in_file(log_reader::log_path(&file.file_name))
+        .in_file(log_path(&file.file_name))
 }
 
 /// What a commit says of itself.
 async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitInfo>> {
-    let path = log_reader::log_path(&file.file_name);
+    let path = log_path(&file.file_name);
     if file.size > HEAD {
         let head = storage.get_range(&path, 0..HEAD).await?;
         let line =
             head.iter().position(|byte| *byte == b'\n').and_then(|end| (end <= head.len()).then(|| head.slice(..end)));
         if let Some(line) = line
-            && let Some(info) = log_reader::parse(file, &line, Wanted::NoFiles)?.commit_info
+            && let Some(info) = parse_file(file, &line, Wanted::NoFiles)?.commit_info
         {
             return Ok(Some(info));
         }
     }
-    let bytes = storage.get(&path).await?;
-    Ok(log_reader::parse(file, &bytes, Wanted::NoFiles)?.commit_info)
+    let bytes = LogSource::of(storage).read(&file.file_name).await?;
+    Ok(parse_file(file, &bytes, Wanted::NoFiles)?.commit_info)
 }

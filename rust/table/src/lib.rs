@@ -3,18 +3,19 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `large`, `once`, `parallel`, `storage`, then
-//! `log_reader` and `checkpoint::read`, then `tail`, `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::{write, sidecars}`, then `changes`, `cleanup`, `compaction` and `commit`, then `transaction`, `trail`,
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `large`, `once`, `parallel`,
+//! `storage`, then `log` and `checkpoint::read`, then `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
+//! `checkpoint::{write, sidecars}`, then `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`,
 //! `after_commit`, `transaction::builder`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
+pub mod cached_log_tail;
 pub mod changes;
 pub mod check;
 pub mod checkpoint;
 pub mod cleanup;
-pub mod commit;
+pub mod committers;
 pub mod compaction;
 pub mod envelope;
 pub mod error;
@@ -23,14 +24,12 @@ pub mod file_table;
 pub mod footer;
 pub mod history;
 mod large;
-pub mod log_reader;
+pub mod log;
 mod once;
 mod parallel;
 pub mod scan;
 pub mod snapshot;
 pub mod storage;
 pub mod table;
-pub mod tail;
-pub mod trail;
 pub mod transaction;
 pub mod write;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::json::Together;
+use deltic_protocol::action::json::CommitBatch;
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::feature;
 use deltic_protocol::log::crc::VersionChecksum;
@@ -28,10 +28,10 @@ use tokio::time::sleep;
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Gone, Result, vanished};
 use crate::file_table::FileTable;
-use crate::log_reader::{self, Loaded};
+use crate::log::tail::Tail;
+use crate::log::{Loaded, LogSource};
 use crate::once::Once;
 use crate::storage::Storage;
-use crate::tail::Tail;
 
 /// Commits, or batches of a checkpoint, looked at once.
 const CONCURRENT_PARSES: usize = 4;
@@ -84,9 +84,9 @@ impl Snapshot {
     /// `NotFound` if there is no table, `VersionNotFound` if there is no such version, `Unsupported` if a reader feature is missing, `Corrupt` if
     /// the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
-        match log_reader::segment(storage, version).await {
+        match LogSource::of(storage).segment(version).await {
             Ok(segment) => Self::of_sound(storage, segment).await,
-            Err(error) => Err(log_reader::explain(storage, error).await),
+            Err(error) => Err(LogSource::of(storage).explain(error).await),
         }
     }
 
@@ -111,7 +111,7 @@ impl Snapshot {
         mut damaged: Option<Checkpoint>,
         error: Error,
     ) -> Result<Self> {
-        let Ok(mut listing) = log_reader::list(storage, 0).await else { return Err(error) };
+        let Ok(mut listing) = LogSource::of(storage).list(0).await else { return Err(error) };
         while let Some(checkpoint) = damaged {
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
             let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
@@ -152,7 +152,7 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::open`].
     pub async fn find(storage: &Storage) -> Result<Option<Self>> {
-        match log_reader::segment(storage, None).await {
+        match LogSource::of(storage).segment(None).await {
             Ok(segment) => Self::of_sound(storage, segment).await.map(Some),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -246,7 +246,7 @@ impl Snapshot {
         if self.is_gone() {
             return Self::open(storage, None).await;
         }
-        let listing = log_reader::list(storage, self.version()).await.map_err(place)?;
+        let listing = LogSource::of(storage).list(self.version()).await.map_err(place)?;
         let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
         if segment.version == self.version() {
             return Ok(self.clone());
@@ -267,7 +267,7 @@ impl Snapshot {
         if version < base || self.is_gone() {
             return Self::open(storage, Some(version)).await;
         }
-        let listing = log_reader::list(storage, base).await.map_err(|e| e.in_table(storage.location()))?;
+        let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
         let known = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
             Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_sound(storage, segment).await,
@@ -326,7 +326,7 @@ impl Snapshot {
         let known = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
         let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>(), fetched).try_collect().await?;
-        let commits = || newer.iter().flat_map(|together: &Together| &together.commits);
+        let commits = || newer.iter().flat_map(|together: &CommitBatch| &together.commits);
         let protocol = commits().find_map(|commit| commit.protocol.clone());
         let metadata = commits().find_map(|commit| commit.metadata.clone());
         let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
@@ -424,10 +424,14 @@ impl Snapshot {
     }
 
     /// Newest first; those that were fetched already are not fetched again.
-    fn load_commits(&self, files: &[LogFile], fetched: Vec<(LogFile, Bytes)>) -> impl Stream<Item = Result<Together>> {
+    fn load_commits(
+        &self,
+        files: &[LogFile],
+        fetched: Vec<(LogFile, Bytes)>,
+    ) -> impl Stream<Item = Result<CommitBatch>> {
         let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
-        let loaded = log_reader::load_whole(&self.0.storage, newest_first, known);
+        let loaded = LogSource::of(&self.0.storage).load_whole(newest_first, known);
         loaded.map_err(|e| self.0.gone.note(e))
     }
 
@@ -541,7 +545,7 @@ struct Stated {
 /// Reads no further than to what says both.
 async fn stated(storage: &Storage, newest_first: Vec<LogFile>) -> Result<Stated> {
     let mut stated = Stated::default();
-    let mut commits = std::pin::pin!(log_reader::load(storage, newest_first, HashMap::new()));
+    let mut commits = std::pin::pin!(LogSource::of(storage).load(newest_first, HashMap::new()));
     while let Some(Loaded { actions, file, bytes }) = commits.try_next().await? {
         stated.fetched.push((file, bytes));
         stated.protocol = stated.protocol.or(actions.protocol);
@@ -569,6 +573,6 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
 /// The newest checksum of the segment. It only saves work: an unreadable one is none.
 async fn checksum(storage: &Storage, segment: &Segment) -> Option<(u64, VersionChecksum)> {
     let file = segment.checksum.as_ref()?;
-    let bytes = storage.get(&log_reader::log_path(&file.file_name)).await.ok()?;
+    let bytes = LogSource::of(storage).read(&file.file_name).await.ok()?;
     Some((file.name.version(), VersionChecksum::parse(&bytes).ok()?))
 }

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::Schema;
 
-use crate::after_commit::{self, Base as HandleState};
+use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
-use crate::commit::LogCommitter;
+use crate::committers::{for_table, for_table_after};
 use crate::error::{Error, Result};
 use crate::history;
-use crate::log_reader;
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
@@ -101,7 +101,7 @@ impl Table {
     /// # Errors
     /// Those of reading the log.
     pub async fn exists(&self) -> Result<bool> {
-        match log_reader::segment(&self.storage, None).await {
+        match LogSource::of(&self.storage).segment(None).await {
             Ok(_) => Ok(true),
             Err(e) if e.is_not_found() => Ok(false),
             Err(e) => Err(e),
@@ -188,8 +188,8 @@ impl Table {
     /// # Errors
     /// As [`Transaction::commit`].
     pub async fn commit(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<Ended> {
-        let committer = self.committer().after(transaction.take_syncing());
-        let ended = transaction.commit(&committer, retry).await;
+        let committer = for_table_after(&self.storage, transaction.take_syncing());
+        let ended = transaction.commit(committer.as_ref(), retry).await;
         match &ended {
             Ok(Ended::Committed(outcome)) => {
                 let state = (outcome.after.base.clone(), retry.now_ms());
@@ -213,7 +213,7 @@ impl Table {
     /// As [`backfill::enable_row_tracking`].
     pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
         self.forget();
-        backfill::enable_row_tracking(&self.storage, &self.committer(), (ids, retry)).await
+        backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.
@@ -222,11 +222,6 @@ impl Table {
     /// As [`after_commit::write_checksum`].
     pub async fn write_checksum(&self) -> Result<u64> {
         after_commit::write_checksum(&Snapshot::open(&self.storage, None).await?).await
-    }
-
-    /// What makes versions of it exist.
-    fn committer(&self) -> LogCommitter {
-        LogCommitter::new(self.storage.clone())
     }
 
     fn forget(&self) {

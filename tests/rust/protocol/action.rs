@@ -16,7 +16,7 @@ use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::Bytes;
 use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, text_map_at};
-use deltic_protocol::action::json::{CommitActions, Reading, Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{CommitActions, CommitBatchReader, Wanted, parse_commit, print_commit};
 use deltic_protocol::action::rows::StateActions;
 use deltic_protocol::action::{
     Action, Add, Cdc, CommitInfo, DeletionVectorDescriptor, DomainMetadata, Format, Metadata, Protocol, Remove, Txn,
@@ -735,7 +735,7 @@ mod properties {
                 let text = String::from_utf8(print_commit(actions).unwrap()).unwrap();
                 if spaced >> at & 1 == 1 { text.replace("{\"add\"", "{ \"add\"").into() } else { text.into() }
             }).collect();
-            let mut reading = Reading::new(printed.len(), &printed[0]);
+            let mut reading = CommitBatchReader::new(printed.len(), &printed[0]);
             for (at, commit) in printed.iter().enumerate() {
                 reading.read(commit, Origin::Commit(at as u64), at == 1).unwrap();
             }

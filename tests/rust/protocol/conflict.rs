@@ -5,9 +5,9 @@ mod oracle;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn};
-use deltic_protocol::conflict::rebase::{Attempt, num_records, watermark};
-use deltic_protocol::conflict::{
-    Actions, CHECKS, Conflict, Pending, PredicatesRead, ReadSet, TableState, docs_checks, docs_matrix,
+use deltic_protocol::commit::rebase::{Attempt, num_records};
+use deltic_protocol::commit::{
+    Actions, CHECKS, Conflict, Pending, PredicatesRead, ReadSet, TableState, docs_checks, docs_matrix, watermark,
 };
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log_bounds::TableShape;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add, DeletionVectorDescriptor, Remove, Txn};
-use deltic_protocol::conflict::Actions;
+use deltic_protocol::commit::Actions;
 use deltic_protocol::replay::paths::PathSet;
 use proptest::prelude::*;
 use serde_json::json;
@@ -103,6 +103,10 @@ fn actions_know_their_files() {
     assert!(actions.removes("a b") && actions.removes("c") && !actions.removes("d"));
     assert!(!actions.only_adds() && actions.changes_data());
     actions.check_duplicates().unwrap();
+    // With the vectors that they have, so that two deletes of one file's rows can be compared.
+    let vector = |path: &str| actions.removed_file(path).unwrap().vector.map(DeletionVectorDescriptor::unique_id);
+    assert_eq!((vector("a b"), vector("c")), (None, Some("uw".to_owned())));
+    assert_eq!((actions.removed_file("d"), actions.added_file("c")), (None, None));
     // The same logical file once more, singly and as part of many.
     for again in [remove("a b", None), remove("c", Some("v"))] {
         let mut twice = actions.clone();

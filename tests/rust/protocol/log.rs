@@ -3,7 +3,7 @@
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::hint::{self, LastCheckpoint};
 use deltic_protocol::log::listing::{Gap, completed, gap};
-use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name, version_prefix};
+use deltic_protocol::log::name::{StagedCommit, checkpoint_name, checksum_name, commit_name, version_prefix};
 use deltic_protocol::log::{CheckpointKind, LogFile, LogName, Segment};
 
 const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
@@ -88,6 +88,26 @@ fn names() {
     assert_eq!(checksum_name(7), "00000000000000000007.crc");
     assert_eq!(checkpoint_name(7), "00000000000000000007.checkpoint.parquet");
     assert!(version_prefix(7) < commit_name(7) && commit_name(6) < version_prefix(7));
+}
+
+#[test]
+fn staged_commits() {
+    let name = "00000000000000000007.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json";
+    let staged = StagedCommit::parse(name).unwrap();
+    assert_eq!((staged.version, staged.uuid.as_str()), (7, "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"));
+    assert_eq!(staged.to_string(), name);
+    assert_eq!(staged.path(), format!("_staged_commits/{name}"));
+    // Beside the commits it is none, and commits are not staged.
+    assert_eq!(LogName::parse(name), None);
+    for other in [
+        "00000000000000000007.json",
+        "7.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+        "00000000000000000007.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet",
+        "00000000000000000007.3a0d65cd405649b8937b95f9e3ee90e5.json",
+        "00000000000000000007.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+    ] {
+        assert_eq!(StagedCommit::parse(other), None, "{other}");
+    }
 }
 
 /// Short forms: `7` commit, `7c` classic checkpoint, `7p2/3` part, `7u` UUID checkpoint, `4-6` compaction, `7s` checksum.

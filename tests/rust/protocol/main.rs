@@ -3,11 +3,11 @@
 
 mod action;
 mod check;
+mod commit_loop;
 mod conflict;
 mod corpora;
 mod deletion_vector;
 mod feature;
-mod legality;
 mod lines;
 mod log;
 mod log_bounds;
@@ -18,3 +18,4 @@ mod scalar;
 mod schema;
 mod stats;
 mod stats_read;
+mod validation;

@@ -1,5 +1,5 @@
 //! Writers and readers. A writer looks at the table, prepares an operation on what it saw, and runs the real
-//! [`PreparedCommit::commit`]; its [`Committer`] sends every request through the simulated store.
+//! [`transaction::commit`]; its [`Committer`] sends every request through the simulated store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,17 +10,16 @@ use deltic_protocol::action::batch::KeyBatch;
 use deltic_protocol::action::json::{CommitActions, Wanted};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{CommitInfo, Metadata, Protocol};
-use deltic_protocol::conflict::rebase::watermark;
-use deltic_protocol::conflict::{Actions, Pending, ROW_TRACKING_DOMAIN, TableState};
+use deltic_protocol::commit::{Actions, Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::feature;
 use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::property::IsolationLevel;
 use deltic_protocol::replay::Replay;
-use deltic_table::commit::Committer;
-use deltic_table::log_reader;
+use deltic_table::committers::Committer;
+use deltic_table::log::parse_file;
 use deltic_table::storage::Put;
-use deltic_table::transaction::{Committed, PreparedCommit, RetryPolicy};
+use deltic_table::transaction::{self, Committed, PreparedCommit, RetryPolicy};
 use futures::future::BoxFuture;
 use serde_json::Map;
 
@@ -69,7 +68,7 @@ impl World {
         if let Some((_, _, parsed)) = self.parsed.iter().find(|(at, known, _)| *at == version && known == lines) {
             return Ok(parsed.clone());
         }
-        let commit = log_reader::parse(file, lines, Wanted::All)?;
+        let commit = parse_file(file, lines, Wanted::All)?;
         let parsed = Arc::new(Parsed { adds: commit.adds.keys()?, commit });
         self.parsed.push((version, lines.clone(), parsed.clone()));
         Ok(parsed)
@@ -352,7 +351,7 @@ async fn commit(
         }
     };
     let first = transaction.pending.version();
-    let outcome = transaction.commit(client, client).await;
+    let outcome = transaction::commit(transaction, client, client).await;
     let (told, what) = match &outcome {
         Ok(committed) => (Told::Committed(committed.version), "commits that were acknowledged"),
         Err(e) if e.message().contains("outcome of the commit is unknown") => {
@@ -404,7 +403,7 @@ async fn find(client: &Client, first: u64) -> Told {
 
 /// What kind of failure an error is; nothing if it must not happen here.
 fn failed(error: &Error) -> &'static str {
-    use deltic_protocol::conflict::Conflict;
+    use deltic_protocol::commit::Conflict;
     match error.kind() {
         Kind::Conflict(Conflict::ConcurrentAppend) => "conflicts: ConcurrentAppend",
         Kind::Conflict(Conflict::ConcurrentDeleteRead) => "conflicts: ConcurrentDeleteRead",

@@ -11,7 +11,7 @@ use deltic_protocol::log::name::{checksum_name, commit_name};
 use deltic_protocol::property::Properties;
 use deltic_table::after_commit::write_checksum;
 use deltic_table::backfill::{self, Enabled};
-use deltic_table::commit::LogCommitter;
+use deltic_table::committers::LogCommitter;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
 use deltic_table::transaction::RetryPolicy;

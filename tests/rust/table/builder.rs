@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
-use deltic_protocol::conflict::Conflict;
+use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
-use deltic_table::after_commit::{Base, write_checksum};
-use deltic_table::commit::{Committer, LogCommitter};
+use deltic_table::after_commit::{HandleState, write_checksum};
+use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
@@ -74,7 +74,7 @@ async fn begin(sample: &Sample) -> Transaction {
 }
 
 /// What a handle knows.
-fn known_as(state: Option<Base>) -> Known {
+fn known_as(state: Option<HandleState>) -> Known {
     Known { state, latest: None }
 }
 
@@ -99,7 +99,7 @@ fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {
 #[tokio::test]
 async fn a_handle_commits_on_what_it_knows() {
     let sample = sample();
-    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
     let mut transaction =
         Transaction::begin(&sample.storage, known_as(Some(known)), TransactionOptions::default(), &World)
@@ -203,7 +203,7 @@ async fn checksums_follow_and_equal_counting() {
 }
 
 /// Commits one file through a handle that knows `base`; gives what it knows then.
-async fn append(sample: &Sample, base: Option<Base>, path: &str) -> Base {
+async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> HandleState {
     let mut transaction =
         Transaction::begin(&sample.storage, known_as(base), TransactionOptions::default(), &World).await.unwrap();
     transaction.append(vec![file(path)]);
@@ -414,7 +414,7 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
 
 /// A transaction on what a handle knew before another writer committed this.
 async fn begin_before(sample: &Sample, action: Value) -> Transaction {
-    let known = Base::of(&sample.open().await.unwrap()).await.unwrap();
+    let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     sample.commit(1, &[action]);
     Transaction::begin(&sample.storage, known_as(Some(known)), TransactionOptions::default(), &World).await.unwrap()
 }

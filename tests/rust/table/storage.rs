@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use deltic_protocol::log::name::commit_name;
 use deltic_table::error::{Error, Kind};
-use deltic_table::log_reader::{self, log_path};
+use deltic_table::log::{LogSource, log_path};
 use deltic_table::storage::{Body, Put, Storage, Syncing, decode_path};
 use proptest::prelude::*;
 
@@ -572,7 +572,7 @@ async fn a_commit_that_a_listing_missed_is_found_by_another() {
         storage.put(&path(version), Bytes::from_static(b"{}")).await.unwrap();
     }
     let versions = async || {
-        let listed = log_reader::list(&storage, 0).await.unwrap();
+        let listed = LogSource::of(&storage).list(0).await.unwrap();
         listed.iter().map(|file| file.name.version()).collect::<Vec<_>>()
     };
     for (missed, expected, lists) in [(1, &[0, 1, 2, 3][..], 2), (2, &[0, 1, 2, 3], 2), (3, &[0, 1, 2], 1)] {

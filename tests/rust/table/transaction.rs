@@ -12,14 +12,14 @@ use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Add, Remove, Txn};
-use deltic_protocol::conflict::{Actions, Pending, ReadSet, TableState};
+use deltic_protocol::commit::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
-use deltic_table::commit::{Committer, LogCommitter, MemoryCommitter};
-use deltic_table::log_reader::{self, log_path};
+use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
+use deltic_table::log::{LogSource, log_path};
 use deltic_table::storage::{Put, Storage};
-use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, PreparedCommit, RetryPolicy};
+use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, PreparedCommit, RetryPolicy, commit, try_commit};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -222,7 +222,7 @@ const TXN: &str = r#"{"txn":{"appId":"app","version":1}}"#;
 /// Commits an append; what comes out, and what was asked of the store.
 async fn run(answers: &[Answer], attempts: u32) -> (Result<Committed>, String, BTreeMap<u64, Bytes>) {
     let store = Faulty::new(answers);
-    let outcome = append("mine").commit(&store, &Attempts(attempts)).await;
+    let outcome = commit(append("mine"), &store, &Attempts(attempts)).await;
     let calls = store.calls();
     (outcome, calls, store.state.into_inner().unwrap().versions)
 }
@@ -253,7 +253,7 @@ async fn who_loses_reads_the_winners_and_tries_the_version_after_them() {
     for version in 5..8 {
         store.state.lock().unwrap().put(version, Bytes::from_static(APPEND.as_bytes()));
     }
-    let committed = append("mine").commit(&store, &Attempts(2)).await.unwrap();
+    let committed = commit(append("mine"), &store, &Attempts(2)).await.unwrap();
     assert_eq!((committed.version, committed.attempts), (8, 2));
     assert_eq!(store.calls(), "put5 read5 read6 read7 read8 put8");
 }
@@ -271,7 +271,7 @@ async fn a_commit_whose_answer_was_lost_is_recognised() {
 async fn what_may_not_stay_is_not_acknowledged() {
     let store = Faulty::new(&[Answer::LandsUnheard]);
     store.state.lock().unwrap().unsettled = true;
-    let error = append("mine").commit(&store, &Attempts(9)).await.unwrap_err();
+    let error = commit(append("mine"), &store, &Attempts(9)).await.unwrap_err();
     assert!(error.message().contains("outcome of the commit is unknown"), "{error}");
     assert_eq!(store.calls(), "put5 read5 settle5");
 }
@@ -281,7 +281,7 @@ async fn there_is_a_last_version() {
     let mut transaction = append("mine");
     transaction.pending = pending(i64::MAX as u64, Vec::new());
     let store = Faulty { first: i64::MAX as u64 + 1, ..Faulty::new(&[]) };
-    assert_eq!(transaction.commit(&store, &Attempts(9)).await.unwrap_err().kind(), &Kind::Corrupt);
+    assert_eq!(commit(transaction, &store, &Attempts(9)).await.unwrap_err().kind(), &Kind::Corrupt);
     assert_eq!(store.calls(), "");
 }
 
@@ -294,7 +294,7 @@ async fn late(versions: &[u64]) -> (Result<Committed>, Storage) {
     tokio::time::sleep(Duration::from_millis(20)).await;
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
-    (transaction.commit(&LogCommitter::new(storage.clone()), &Attempts(9)).await, storage)
+    (commit(transaction, &LogCommitter::new(storage.clone()), &Attempts(9)).await, storage)
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
-    let failed = transaction.try_commit(&committer, &Attempts(9)).await.unwrap_err();
+    let failed = try_commit(transaction, &committer, &Attempts(9)).await.unwrap_err();
     let Failed::Perhaps(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
@@ -375,7 +375,7 @@ async fn winners_that_do_not_allow_it_are_conflicts() {
     let judge = async |read, action, winner| {
         let mut transaction = append("mine");
         transaction.pending = Pending { read, ..pending(4, vec![action]) };
-        let outcome = transaction.commit(&Faulty::new(&[Answer::After(winner)]), &Attempts(9)).await;
+        let outcome = commit(transaction, &Faulty::new(&[Answer::After(winner)]), &Attempts(9)).await;
         outcome.map_err(|e| e.kind().clone()).map(|c| c.version)
     };
     let remove = || Action::Remove(Remove { path: "w".to_owned(), data_change: true, ..Remove::default() });
@@ -421,7 +421,7 @@ async fn a_read_that_fails_leaves_a_lost_put_unknown() {
     let failing = async |answers: &[Answer], read: usize| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(read);
-        append("mine").commit(&store, &Attempts(9)).await.unwrap_err()
+        commit(append("mine"), &store, &Attempts(9)).await.unwrap_err()
     };
     unknown(&failing(&[Answer::LandsUnheard], 1).await);
     unknown(&failing(&[Answer::Lost, Answer::LandsUnheard], 2).await);
@@ -447,7 +447,7 @@ async fn what_a_failure_proves_is_in_its_type() {
     let check = async |answers: &[Answer], failing_read: usize, attempts: u32, certain: bool| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
-        let failed = append("mine").try_commit(&store, &Attempts(attempts)).await.unwrap_err();
+        let failed = try_commit(append("mine"), &store, &Attempts(attempts)).await.unwrap_err();
         assert_eq!(matches!(failed, Failed::Certainly(_)), certain, "{answers:?}: {failed:?}");
     };
     check(&[Answer::Fails], 0, 9, true).await;
@@ -469,7 +469,7 @@ async fn the_commit_info_says_who_what_and_when() {
     transaction.parameters.insert("mode".to_owned(), json!("Append"));
     transaction.metrics.insert("numFiles".to_owned(), json!("1"));
     transaction.user_metadata = Some("note".to_owned());
-    transaction.commit(&store, &Attempts(1)).await.unwrap();
+    commit(transaction, &store, &Attempts(1)).await.unwrap();
     let lines = store.versions()[&5].clone();
     assert!(lines.starts_with(b"{\"commitInfo\":"), "it comes first");
     let info = |lines: &Bytes| serde_json::Value::Object(parsed(lines).commit_info.unwrap().0);
@@ -481,7 +481,7 @@ async fn the_commit_info_says_who_what_and_when() {
     );
     let blind = async |transaction: PreparedCommit| {
         let store = MemoryCommitter::default();
-        transaction.commit(&store, &Attempts(1)).await.unwrap();
+        commit(transaction, &store, &Attempts(1)).await.unwrap();
         parsed(store.versions().values().next().unwrap()).commit_info.unwrap().is_blind_append()
     };
     let remove = Action::Remove(Remove { path: "w".to_owned(), ..Remove::default() });
@@ -510,7 +510,7 @@ async fn who_is_cancelled_says_that_nothing_was_committed() {
     }
     let cancelled = |looks| Cancelled(std::sync::atomic::AtomicU32::new(looks));
     let store = Faulty::new(&[]);
-    let error = append("mine").commit(&store, &cancelled(0)).await.unwrap_err();
+    let error = commit(append("mine"), &store, &cancelled(0)).await.unwrap_err();
     assert_eq!((error.message(), store.calls().as_str()), ("interrupted: nothing was committed (attempts: 0)", ""));
     // An hour of waiting ends at once.
     for (answer, words) in
@@ -519,7 +519,7 @@ async fn who_is_cancelled_says_that_nothing_was_committed() {
         let store = Faulty::new(&[answer]);
         let retry = Arc::new(cancelled(u32::MAX));
         let (task, own) = (retry.clone(), Arc::new(store));
-        let commit = tokio::spawn(async move { append("mine").commit(own.as_ref(), task.as_ref()).await });
+        let commit = tokio::spawn(async move { commit(append("mine"), own.as_ref(), task.as_ref()).await });
         tokio::time::sleep(Duration::from_millis(30)).await;
         retry.0.store(0, std::sync::atomic::Ordering::Relaxed);
         let error = commit.await.unwrap().unwrap_err();
@@ -549,7 +549,7 @@ async fn ids_and_times_follow_the_winners() {
         [(vec![], 5, 1_700_000_000_006, 10), (vec![Answer::After(winner)], 6, 1_700_000_000_501, 30)]
     {
         let store = Faulty::new(&answers);
-        let committed = tracked.clone().commit(&store, &Attempts(9)).await.unwrap();
+        let committed = commit(tracked.clone(), &store, &Attempts(9)).await.unwrap();
         let said = parsed(&text(&committed));
         let info = said.commit_info.unwrap();
         assert_eq!((committed.version, info.in_commit_timestamp()), (version, Some(time)));
@@ -567,7 +567,7 @@ async fn many_missed_commits_are_read_together() {
     for version in 5..45 {
         store.state.lock().unwrap().put(version, Bytes::from_static(APPEND.as_bytes()));
     }
-    let committed = append("mine").commit(&store, &Attempts(2)).await.unwrap();
+    let committed = commit(append("mine"), &store, &Attempts(2)).await.unwrap();
     assert_eq!((committed.version, committed.attempts), (45, 2));
     // Each once, and a few that are not there.
     let reads = store.state.lock().unwrap().reads;
@@ -587,7 +587,7 @@ async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> B
                 for n in 0..appends {
                     let mut transaction = append(&format!("{writer}-{n}"));
                     transaction.pending.state = Some(state(base));
-                    let committed = transaction.commit(store.as_ref(), &Attempts(10_000)).await.unwrap();
+                    let committed = commit(transaction, store.as_ref(), &Attempts(10_000)).await.unwrap();
                     base = committed.version;
                     versions.push(committed.version);
                 }
@@ -621,11 +621,11 @@ async fn all_of_many_writers_commit_once_on_a_disk() {
     let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
     let versions = compete(Arc::new(LogCommitter::new(storage.clone())), 6, 10).await;
     assert_eq!(versions, (1..=60).collect());
-    let log = log_reader::list(&storage, 0).await.unwrap();
+    let log = LogSource::of(&storage).list(0).await.unwrap();
     assert_eq!(log.len(), 61);
     let mut ids = BTreeSet::new();
     for file in &log {
-        let lines = storage.get(&log_reader::log_path(&file.file_name)).await.unwrap();
+        let lines = storage.get(&log_path(&file.file_name)).await.unwrap();
         assert!(ids.insert(parsed(&lines).adds.path().value(0).to_owned()), "{} holds a second copy", file.file_name);
     }
 }
@@ -655,7 +655,7 @@ proptest! {
         let store = Faulty::new(&answers);
         store.state.lock().unwrap().failing_reads = failing_reads;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let outcome = runtime.block_on(append("mine").try_commit(&store, &Attempts(attempts)));
+        let outcome = runtime.block_on(try_commit(append("mine"), &store, &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
         // What is still on its way lands after the writer was told.
         state.settle();

@@ -67,7 +67,7 @@ pub struct CommitActions {
 /// Commits whose file actions share columns: most commits are small, and columns of their own would cost more than what
 /// is in them.
 #[derive(Debug)]
-pub struct Together {
+pub struct CommitBatch {
     /// In the order in which they were read, each without its file actions.
     pub commits: Vec<CommitActions>,
     /// Files that join, those of one commit after those of another.
@@ -80,9 +80,9 @@ pub struct Together {
     pub ends: Vec<(usize, usize)>,
 }
 
-/// Reads commits into one [`Together`].
+/// Reads commits into one [`CommitBatch`].
 #[derive(Default)]
-pub struct Reading {
+pub struct CommitBatchReader {
     adds: AddBuilder,
     removes: RemoveBuilder,
     commits: Vec<CommitActions>,
@@ -90,7 +90,7 @@ pub struct Reading {
     bytes: usize,
 }
 
-impl Reading {
+impl CommitBatchReader {
     /// With room for so many commits like the first.
     pub fn new(commits: usize, first: &[u8]) -> Self {
         let lines = memchr::memchr_iter(b'\n', first).count();
@@ -112,11 +112,11 @@ impl Reading {
     }
 
     /// What was read; none of nothing.
-    pub fn finish(self) -> Result<Option<Together>> {
+    pub fn finish(self) -> Result<Option<CommitBatch>> {
         let Self { adds, removes, commits, ends, .. } = self;
         let Some(first) = commits.first() else { return Ok(None) };
         let (adds, remove_rows) = (AddBatch::new(first.adds.origin, adds.finish()?)?, removes.finish()?);
-        Ok(Some(Together { removes: KeyBatch::new(&remove_rows)?, commits, adds, remove_rows, ends }))
+        Ok(Some(CommitBatch { removes: KeyBatch::new(&remove_rows)?, commits, adds, remove_rows, ends }))
     }
 }
 

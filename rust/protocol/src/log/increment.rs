@@ -5,21 +5,17 @@
 //!
 //! PROTOCOL.md: "Version Checksum File".
 
-use serde::Deserialize;
-
 use super::crc::{VersionChecksum, deleted_records_bin};
-use crate::action::lines::Lines;
-use crate::action::{DomainMetadata, Metadata, Protocol, Txn};
-use crate::error::{Error, Result};
+use crate::action::{Add, DeletionVectorDescriptor, DomainMetadata, Metadata, Protocol, Remove, Txn};
 use crate::property::Properties;
 
 /// One commit, as far as the checksum depends on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
-    /// What it says; actions that are not of files are passed over.
-    pub lines: &'a Lines,
+    /// Its files.
+    pub files: &'a FileSizes,
     /// Whether the files that it adds were there before.
-    pub says_again: bool,
+    pub is_re_add: bool,
     /// The applications that it advances.
     pub txns: &'a [Txn],
     /// The domains that it sets and removes.
@@ -34,30 +30,96 @@ pub struct Step<'a> {
     pub in_commit_timestamp: Option<i64>,
 }
 
-/// What the counts depend on.
-#[derive(Deserialize)]
-struct Counted {
-    add: Option<CountedFile>,
-    remove: Option<CountedFile>,
+/// What checksums count of the files of a commit: all sizes, for a checksum may count files by size with bounds of its own.
+#[derive(Debug, Clone, Default)]
+pub struct FileSizes {
+    added: Sizes,
+    removed: Sizes,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CountedFile {
-    size: Option<i64>,
-    deletion_vector: Option<CountedVector>,
+#[derive(Debug, Clone, Default)]
+struct Sizes {
+    /// Of each file.
+    bytes: Vec<i64>,
+    /// Of each file that has a deletion vector.
+    deleted_rows: Vec<i64>,
+    /// Whether there are files whose size is not known.
+    has_unknown: bool,
 }
 
-#[derive(Deserialize)]
-struct CountedVector {
-    cardinality: i64,
+impl FileSizes {
+    /// A file joins the table.
+    pub fn add(&mut self, add: &Add) {
+        self.added.push(Some(add.size), add.deletion_vector.as_ref());
+    }
+
+    /// A file leaves it.
+    pub fn remove(&mut self, remove: &Remove) {
+        self.removed.push(remove.size, remove.deletion_vector.as_ref());
+    }
+
+    /// Those of another after these.
+    pub fn append(&mut self, other: Self) {
+        self.added.append(other.added);
+        self.removed.append(other.removed);
+    }
+}
+
+impl Sizes {
+    fn push(&mut self, size: Option<i64>, vector: Option<&DeletionVectorDescriptor>) {
+        match size.filter(|size| *size >= 0) {
+            Some(size) => self.bytes.push(size),
+            None => self.has_unknown = true,
+        }
+        self.deleted_rows.extend(vector.map(|vector| vector.cardinality));
+    }
+
+    fn append(&mut self, other: Self) {
+        self.bytes.extend(other.bytes);
+        self.deleted_rows.extend(other.deleted_rows);
+        self.has_unknown |= other.has_unknown;
+    }
+
+    /// Counts the files in (1) or out (-1); `None` if a size is unknown, or more would go out than there is.
+    fn count(&self, sum: &mut VersionChecksum, sign: i64) -> Option<()> {
+        if self.has_unknown {
+            return None;
+        }
+        let change = |total: &mut i64, by: i64| {
+            *total = total.checked_add(sign.checked_mul(by)?).filter(|total| *total >= 0)?;
+            Some(())
+        };
+        let number = |len: usize| i64::try_from(len).ok();
+        let total = |values: &[i64]| values.iter().try_fold(0_i64, |total, value| total.checked_add(*value));
+        change(&mut sum.num_files, number(self.bytes.len())?)?;
+        change(&mut sum.table_size_bytes, total(&self.bytes)?)?;
+        if let Some(histogram) = &mut sum.file_size_histogram {
+            for size in &self.bytes {
+                let bounds = &histogram.sorted_bin_boundaries;
+                let bin = bounds.partition_point(|start| start <= size).checked_sub(1)?;
+                change(histogram.file_counts.get_mut(bin)?, 1)?;
+                change(histogram.total_bytes.get_mut(bin)?, *size)?;
+            }
+        }
+        if let Some(records) = &mut sum.num_deleted_records_opt {
+            change(records, total(&self.deleted_rows)?)?;
+        }
+        if let Some(vectors) = &mut sum.num_deletion_vectors_opt {
+            change(vectors, number(self.deleted_rows.len())?)?;
+        }
+        if let Some(histogram) = &mut sum.deleted_record_counts_histogram_opt {
+            for deleted in &self.deleted_rows {
+                change(histogram.deleted_record_counts.get_mut(deleted_records_bin(*deleted))?, 1)?;
+            }
+            let whole = number(self.bytes.len().checked_sub(self.deleted_rows.len())?)?;
+            change(histogram.deleted_record_counts.get_mut(deleted_records_bin(0))?, whole)?;
+        }
+        Some(())
+    }
 }
 
 /// The checksum after a commit, if it can be told; without one before, the commit creates the table.
-///
-/// # Errors
-/// `Internal` if the lines cannot be read back.
-pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Result<Option<VersionChecksum>> {
+pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<VersionChecksum> {
     let mut sum = match previous {
         Some(previous) => previous.clone(),
         None => {
@@ -71,18 +133,10 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Result<O
     sum.protocol = step.protocol.clone();
     sum.txn_id = step.txn_id.map(str::to_owned);
     sum.in_commit_timestamp_opt = step.in_commit_timestamp;
-    let mut is_told = true;
-    let lines = if step.says_again { &Lines::new() } else { step.lines };
-    lines.each(|line| {
-        let unreadable = |e| Error::internal("a line of a commit cannot be read back").caused_by(e);
-        let Counted { add, remove } = serde_json::from_slice(line).map_err(unreadable)?;
-        for (sign, file) in [(1, add), (-1, remove)] {
-            is_told &= file.is_none_or(|file| count(&mut sum, sign, &file).is_some());
-        }
-        Ok(())
-    })?;
-    if !is_told {
-        return Ok(None);
+    if !step.is_re_add {
+        // What leaves was there before.
+        step.files.removed.count(&mut sum, -1)?;
+        step.files.added.count(&mut sum, 1)?;
     }
     sum.set_transactions = transactions(sum.set_transactions.take(), step);
     if let Some(domains) = &mut sum.domain_metadata {
@@ -91,7 +145,7 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Result<O
             domains.extend((!domain.removed).then(|| domain.clone()));
         }
     }
-    Ok(Some(sum))
+    Some(sum)
 }
 
 /// Where the table forgets applications, which ones are there depends on the clock: it is not said.
@@ -103,32 +157,4 @@ fn transactions(known: Option<Vec<Txn>>, step: Step<'_>) -> Option<Vec<Txn>> {
         known.push(txn.clone());
     }
     Some(known)
-}
-
-/// Counts a file in (1) or out (-1); `None` if its size is unknown, or more would go out than there is.
-fn count(sum: &mut VersionChecksum, sign: i64, file: &CountedFile) -> Option<()> {
-    let size = file.size.filter(|size| *size >= 0)?;
-    let change = |total: &mut i64, by: i64| {
-        *total = total.checked_add(by).filter(|total| *total >= 0)?;
-        Some(())
-    };
-    change(&mut sum.num_files, sign)?;
-    change(&mut sum.table_size_bytes, sign.checked_mul(size)?)?;
-    if let Some(histogram) = &mut sum.file_size_histogram {
-        let bin = histogram.sorted_bin_boundaries.partition_point(|start| *start <= size).checked_sub(1)?;
-        change(histogram.file_counts.get_mut(bin)?, sign)?;
-        change(histogram.total_bytes.get_mut(bin)?, sign.checked_mul(size)?)?;
-    }
-    let vector = file.deletion_vector.as_ref();
-    let deleted = vector.map_or(0, |vector| vector.cardinality);
-    if let Some(records) = &mut sum.num_deleted_records_opt {
-        change(records, sign.checked_mul(deleted)?)?;
-    }
-    if let (Some(vectors), Some(_)) = (&mut sum.num_deletion_vectors_opt, vector) {
-        change(vectors, sign)?;
-    }
-    if let Some(histogram) = &mut sum.deleted_record_counts_histogram_opt {
-        change(histogram.deleted_record_counts.get_mut(deleted_records_bin(deleted))?, sign)?;
-    }
-    Some(())
 }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: what parses prints back to the same text (`log::names`, `log::properties::any_name_parses_or_not`).
 //!
-//! PROTOCOL.md: "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File".
+//! PROTOCOL.md: "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File", "Staged Commit".
 
 use std::fmt;
 
@@ -20,6 +20,9 @@ pub const LAST_CHECKPOINT: &str = "_last_checkpoint";
 
 /// Name of the folder of sidecar files, in the log's folder.
 pub const SIDECARS_DIR: &str = "_sidecars";
+
+/// Name of the folder of staged commits, in the log's folder.
+pub const STAGED_COMMITS_DIR: &str = "_staged_commits";
 
 /// Encoding of the top level of a UUID-named checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,6 +150,36 @@ impl fmt::Display for LogName {
                 write!(f, "{version:020}.checkpoint.{uuid}.{extension}")
             }
         }
+    }
+}
+
+/// A commit that was written and is none yet: `<version>.<uuid>.json` in `_staged_commits`. Whoever decides the commits of
+/// the table ratifies one for each version; readers of the log alone look at none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StagedCommit {
+    /// The version that it would make.
+    pub version: u64,
+    /// As it is written in the name.
+    pub uuid: String,
+}
+
+impl StagedCommit {
+    /// Reads a file name (without folders). `None` for everything else.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (at, rest) = name.split_once('.')?;
+        let uuid = rest.strip_suffix(".json").filter(|uuid| is_uuid(uuid))?;
+        Some(Self { version: version(at)?, uuid: uuid.to_owned() })
+    }
+
+    /// Its path, from the log's folder.
+    pub fn path(&self) -> String {
+        format!("{STAGED_COMMITS_DIR}/{self}")
+    }
+}
+
+impl fmt::Display for StagedCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:020}.{}.json", self.version, self.uuid)
     }
 }
 

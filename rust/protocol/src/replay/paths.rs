@@ -40,6 +40,12 @@ impl Fingerprints {
         }
     }
 
+    /// Whether no member is in both sets.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        let (few, many) = if self.len() < other.len() { (self, other) } else { (other, self) };
+        few.0.iter().all(|key| many.0.find(hash(key), |found| found == key).is_none())
+    }
+
     /// Number of members.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -71,6 +77,49 @@ impl PartialEq for Fingerprints {
     fn eq(&self, other: &Self) -> bool {
         let has = |key: &u128| other.0.find(hash(key), |found| found == key).is_some();
         self.len() == other.len() && self.0.iter().all(has)
+    }
+}
+
+/// Values by paths, whichever way they are spelled ([`canonical_path`]).
+#[derive(Debug, Clone)]
+pub struct PathMap<V>(HashTable<(u128, V)>);
+
+impl<V> Default for PathMap<V> {
+    fn default() -> Self {
+        Self(HashTable::new())
+    }
+}
+
+impl<V> PathMap<V> {
+    /// Sets the value of a path as it stands in a log.
+    pub fn insert(&mut self, path: &str, value: V) {
+        self.set(fingerprint(&canonical_path(path).as_ref()), value);
+    }
+
+    /// The value of a path.
+    pub fn get(&self, path: &str) -> Option<&V> {
+        let key = fingerprint(&canonical_path(path).as_ref());
+        self.0.find(hash(&key), |(other, _)| *other == key).map(|(_, value)| value)
+    }
+
+    /// Adds the paths and values of another map.
+    pub fn extend(&mut self, other: Self) {
+        if self.0.is_empty() {
+            *self = other;
+            return;
+        }
+        for (key, value) in other.0 {
+            self.set(key, value);
+        }
+    }
+
+    fn set(&mut self, key: u128, value: V) {
+        match self.0.entry(hash(&key), |(other, _)| *other == key, |(key, _)| hash(key)) {
+            hashbrown::hash_table::Entry::Occupied(mut slot) => slot.get_mut().1 = value,
+            hashbrown::hash_table::Entry::Vacant(slot) => {
+                slot.insert((key, value));
+            }
+        }
     }
 }
 

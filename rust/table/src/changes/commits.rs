@@ -18,10 +18,11 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use super::files::{self, FileChange, Stamp};
 use super::shape;
 use crate::error::{Error, Result};
+use crate::history;
+use crate::log::{LogSource, log_path, parse_file};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
-use crate::{history, log_reader};
 
 /// Commits that are fetched or parsed at once; about as many are held in memory.
 const CONCURRENT_COMMITS: usize = 8;
@@ -49,7 +50,7 @@ pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last:
     let own_times = Properties::of(last).in_commit_timestamps()?;
     let all_have = own_times.is_some_and(|times| times.since.is_none_or(|(version, _)| version <= start));
     // The time of a file depends on all before it; a commit that says its time needs none.
-    let listing = log_reader::list(storage, if all_have { start } else { 0 }).await?;
+    let listing = LogSource::of(storage).list(if all_have { start } else { 0 }).await?;
     let mut commits = history::commits(&listing);
     commits.dedup_by_key(|file| file.name.version());
     let times = history::monotone(&commits);
@@ -191,9 +192,10 @@ pub(super) fn tasks(
 }
 
 async fn load(storage: Storage, commit: Commit) -> Result<(Commit, CommitActions)> {
-    let path = log_reader::log_path(&commit.file.file_name);
-    let bytes = storage.get(&path).await.map_err(|e| e.in_file(path).at_version(commit.version()))?;
-    let parse = move || log_reader::parse(&commit.file, &bytes, Wanted::All).map(|actions| (commit, actions));
+    let path = log_path(&commit.file.file_name);
+    let read = LogSource::of(&storage).read(&commit.file.file_name).await;
+    let bytes = read.map_err(|e| e.in_file(path).at_version(commit.version()))?;
+    let parse = move || parse_file(&commit.file, &bytes, Wanted::All).map(|actions| (commit, actions));
     let parsed = tokio::task::spawn_blocking(parse).await;
     parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
 }

@@ -14,13 +14,13 @@ use futures::stream::TryStreamExt;
 use super::{Checker, FindingKind, files_of, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Kind, Result};
-use crate::log_reader;
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 
 impl Checker<'_> {
     /// Compares `_last_checkpoint` with the checkpoints that are there.
     pub(super) async fn hint(&mut self) -> Result<()> {
-        let bytes = match self.storage.get(&log_reader::log_path(LAST_CHECKPOINT)).await {
+        let bytes = match LogSource::of(self.storage).read(LAST_CHECKPOINT).await {
             Ok(bytes) => bytes,
             Err(e) if e.is_not_found() => return Ok(()),
             Err(e) => return Err(e),
@@ -115,7 +115,7 @@ impl Checker<'_> {
     }
 
     fn about_hint(&mut self, message: String) {
-        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_reader::log_path(LAST_CHECKPOINT)));
+        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_path(LAST_CHECKPOINT)));
     }
 
     /// Finds multi-part checkpoints that lack parts.
@@ -147,7 +147,7 @@ impl Checker<'_> {
             let files = (files_of(&alone).await?, files_of(&commits).await?);
             Ok::<_, Error>((states, files))
         };
-        let path = checkpoint.files.first().map(|file| log_reader::log_path(&file.file_name));
+        let path = checkpoint.files.first().map(|file| log_path(&file.file_name));
         let (states, files) = match compared.await {
             Ok(accounts) => accounts,
             Err(e) if matches!(e.kind(), Kind::Storage { .. } | Kind::Internal) => return Err(e),

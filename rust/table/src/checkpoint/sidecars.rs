@@ -34,9 +34,10 @@ use super::write::{Work, check_count};
 use crate::error::{Error, Result};
 use crate::file_table::Column;
 use crate::file_table::claims::{Claims, TAG};
+use crate::log::LogSource;
+use crate::log::tail::Tail;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
-use crate::tail::Tail;
 
 /// Files of a sidecar at most.
 pub(super) const SIDECAR_FILES: u64 = 250_000;
@@ -174,7 +175,7 @@ async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
     let mut found: Vec<Intact> = found.into_iter().flatten().collect();
     if !found.is_empty() {
         // What is known of them may be older than the last cleaning of the log.
-        let there = work.snapshot.storage().list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await?;
+        let there = LogSource::of(work.snapshot.storage()).list_sidecars().await?;
         let there: HashSet<&str> = there.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
         found.retain(|intact| there.contains(intact.sidecar.path.as_str()));
     }

@@ -37,7 +37,7 @@ use super::order::Order;
 use super::runs::Reader;
 use super::sidecars::{self, SIDECAR_FILES, Sidecars};
 use crate::error::{Error, Failed, Result};
-use crate::log_reader::{self, log_path};
+use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
@@ -77,7 +77,7 @@ pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
     if let Some(there) = snapshot.checkpoint().await?
         && there.version() == snapshot.version()
         && there.is_our_own().await?
-        && log_reader::last_checkpoint(storage).await.is_some_and(|hint| hint.version == there.version())
+        && LogSource::of(storage).last_checkpoint().await.is_some_and(|hint| hint.version == there.version())
     {
         return Ok(there.version());
     }
@@ -316,10 +316,10 @@ fn hint(written: &Written, name: String, now_ms: i64, sidecars: Option<Sidecars>
 
 /// Points `_last_checkpoint` to what was written, unless a newer checkpoint is there.
 async fn point_to(storage: &Storage, written: &LastCheckpoint) -> Result<()> {
-    if let Some(hint) = log_reader::last_checkpoint(storage).await
+    if let Some(hint) = LogSource::of(storage).last_checkpoint().await
         && hint.version > written.version
     {
-        let there = log_reader::list(storage, hint.version).await?;
+        let there = LogSource::of(storage).list(hint.version).await?;
         // A hint to nothing would stay for ever.
         if there.iter().any(|file| file.name.is_checkpoint() && file.name.version() >= hint.version) {
             return Ok(());

@@ -46,8 +46,8 @@ use self::pieces::Before;
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint, action_rows};
 use crate::error::{Error, Result};
+use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::tail::Tail;
 
 /// Rows judged at once: what is unpacked for them is read again while it is near.
 const JUDGED_ROWS: usize = 16 * 1024;

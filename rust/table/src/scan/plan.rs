@@ -31,10 +31,10 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
+use crate::log::tail::Tail;
 use crate::once::Once;
 use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, working};
 use crate::snapshot::Snapshot;
-use crate::tail::Tail;
 
 /// Members of `add` that reading a file needs, beside the path.
 pub(super) static TASK_MEMBERS: [&str; 6] =

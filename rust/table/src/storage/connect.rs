@@ -60,7 +60,7 @@ pub(super) struct Clients {
     /// How large files go to Azure.
     pub(super) blocks: Option<Blocks>,
     /// Through which writers take turns, if that is wanted.
-    pub(super) locks: Option<LockTable>,
+    pub(super) locks: Option<Arc<LockTable>>,
 }
 
 /// Clients that open on first use, anew in every process.
@@ -190,7 +190,7 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         let locks = match table {
             Some((region, endpoint)) => {
                 let credentials = lock_credentials(options).unwrap_or(credentials);
-                Some(LockTable::open(options, (&options.lock_table(), region, endpoint), credentials)?)
+                Some(Arc::new(LockTable::open(options, (&options.lock_table(), region, endpoint), credentials)?))
             }
             None => None,
         };

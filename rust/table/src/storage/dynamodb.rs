@@ -2,7 +2,7 @@
 //!
 //! An item per commit: `tablePath` and `fileName` (the key), `tempPath` (where its text is, below `_delta_log`),
 //! `complete` (`"true"` once the commit is under its own name) and `expireTime` (seconds since 1970). What items mean is
-//! in `turns.rs`; this only asks and answers. Requests are signed by the object store crate, with the bucket's
+//! in `committers/dynamodb.rs`; this only asks and answers. Requests are signed by the object store crate, with the bucket's
 //! credentials unless others are given.
 //!
 //! Invariant: a claim is sent once from here; after [`Claim::Made`] it is the caller's, after an error nobody's.
@@ -16,6 +16,7 @@ use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequest
 use serde_json::{Value, json};
 
 use super::credentials::no_credentials;
+use super::location::Location;
 use super::options::Options;
 use crate::error::{Error, Result};
 
@@ -29,7 +30,7 @@ const KEPT_SECONDS: u64 = 24 * 60 * 60;
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// A table of DynamoDB.
-pub(super) struct LockTable {
+pub(crate) struct LockTable {
     client: HttpClient,
     credentials: AwsCredentialProvider,
     endpoint: String,
@@ -38,19 +39,43 @@ pub(super) struct LockTable {
     options: Options,
 }
 
+/// What a table is called in items: its root, not encoded, as Hadoop has it.
+#[derive(Debug, Clone)]
+pub(crate) struct TablePaths {
+    /// By the scheme of its location.
+    pub(crate) own: String,
+    /// By the other of the two schemes, under which somebody might look for it.
+    pub(crate) other: String,
+}
+
+impl TablePaths {
+    /// Of the table at `location`.
+    pub(super) fn of(location: &Location) -> Result<Self> {
+        let bucket = location.base.split_once("://").map_or("", |(_, bucket)| bucket);
+        let path = |scheme: &str| format!("{scheme}://{bucket}/{}", location.root);
+        match location.text.split_once("://") {
+            Some(("s3", _)) => Ok(Self { own: path("s3"), other: path("s3a") }),
+            Some(("s3a", _)) => Ok(Self { own: path("s3a"), other: path("s3") }),
+            _ => Err(Error::invalid(
+                "writers that take turns through DynamoDB know a table by its s3:// or s3a:// location; use that",
+            )),
+        }
+    }
+}
+
 /// An item: whose a file of a log is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
-    pub(super) file_name: String,
+pub(crate) struct Item {
+    pub(crate) file_name: String,
     /// Relative to the log's folder.
-    pub(super) temp_path: String,
-    pub(super) complete: bool,
+    pub(crate) temp_path: String,
+    pub(crate) complete: bool,
     /// In seconds since 1970; only of complete ones.
-    pub(super) expire_time: Option<u64>,
+    pub(crate) expire_time: Option<u64>,
 }
 
 /// How a claim ended.
-pub(super) enum Claim {
+pub(crate) enum Claim {
     /// The name is the caller's.
     Made,
     /// It was taken when the claim came: by somebody else, or by the same claim, sent twice by something on the way.
@@ -88,7 +113,7 @@ impl LockTable {
     }
 
     /// The item of one file.
-    pub(super) async fn item(&self, table_path: &str, file_name: &str) -> Result<Option<Item>> {
+    pub(crate) async fn item(&self, table_path: &str, file_name: &str) -> Result<Option<Item>> {
         let key = json!({"tablePath": {"S": table_path}, "fileName": {"S": file_name}});
         let body = json!({"TableName": self.name, "Key": key, "ConsistentRead": true});
         let answer = self.ask("GetItem", &body).await?;
@@ -96,7 +121,7 @@ impl LockTable {
     }
 
     /// The item with the greatest name.
-    pub(super) async fn newest(&self, table_path: &str) -> Result<Option<Item>> {
+    pub(crate) async fn newest(&self, table_path: &str) -> Result<Option<Item>> {
         let body = json!({
             "TableName": self.name,
             "KeyConditionExpression": "tablePath = :path",
@@ -110,7 +135,7 @@ impl LockTable {
     }
 
     /// Adds an incomplete item unless the file has one.
-    pub(super) async fn claim(&self, table_path: &str, file_name: &str, temp_path: &str) -> Result<Claim> {
+    pub(crate) async fn claim(&self, table_path: &str, file_name: &str, temp_path: &str) -> Result<Claim> {
         let item = json!({
             "tablePath": {"S": table_path},
             "fileName": {"S": file_name},
@@ -128,7 +153,7 @@ impl LockTable {
     }
 
     /// Says that the file is under its own name. An item that has changed hands since is left alone.
-    pub(super) async fn complete(&self, table_path: &str, item: &Item) -> Result<()> {
+    pub(crate) async fn complete(&self, table_path: &str, item: &Item) -> Result<()> {
         let done = json!({
             "tablePath": {"S": table_path},
             "fileName": {"S": item.file_name},
@@ -254,7 +279,7 @@ impl Failure {
 }
 
 /// Seconds since 1970.
-pub(super) fn now_seconds() -> u64 {
+pub(crate) fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use deltic_protocol::log::name::LOG_DIR;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Kind, Result};
@@ -28,7 +29,7 @@ mod azure_blocks;
 mod connect;
 mod counts;
 mod credentials;
-mod dynamodb;
+pub(crate) mod dynamodb;
 mod elsewhere;
 mod in_parts;
 mod local;
@@ -42,7 +43,6 @@ mod ranges;
 mod remote;
 mod settings;
 mod syncing;
-mod turns;
 
 pub use counts::Counts;
 pub use location::decode_path;
@@ -50,11 +50,11 @@ pub use pin::Pin;
 pub use syncing::Syncing;
 
 use counts::Tally;
+use dynamodb::{LockTable, TablePaths};
 use local::{LocalDisk, LocalWriter};
 use location::{Location, Scheme, Target};
 use options::{Options, with_secrets};
 use remote::{Remote, RemoteWriter};
-use turns::Turns;
 
 /// Files fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
@@ -124,6 +124,8 @@ struct Inner {
     options: Options,
     tally: Arc<Tally>,
     backend: Backend,
+    /// As DynamoDB knows the table, if that decides its commits.
+    lock_paths: Option<TablePaths>,
     foreign: Mutex<HashMap<String, Remote>>,
 }
 
@@ -163,15 +165,16 @@ impl Storage {
         let tally = Arc::new(Tally::default());
         let backend = match location.scheme {
             Scheme::Local => Backend::Local(LocalDisk { durable: options.durable, tally: tally.clone() }),
-            Scheme::S3 if options.takes_turns => {
-                let turns = Turns::of(&location)?;
-                Backend::Remote(Remote::new(&location, options.clone(), tally.clone()).with_turns(turns))
-            }
             Scheme::Memory | Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Http => {
                 Backend::Remote(Remote::new(&location, options.clone(), tally.clone()))
             }
         };
-        Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, foreign: Mutex::default() }) })
+        let lock_paths = match location.scheme {
+            Scheme::S3 if options.takes_turns => Some(TablePaths::of(&location)?),
+            _ => None,
+        };
+        let foreign = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, lock_paths, foreign }) })
     }
 
     /// The location of `uri` without secrets, and the options with those that stood in it: together they open the same
@@ -221,6 +224,19 @@ impl Storage {
     /// Whether a request for the table's own files costs next to nothing.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.inner.backend, Backend::Local(_))
+    }
+
+    /// As DynamoDB knows the table, if that decides its commits.
+    pub(crate) fn lock_paths(&self) -> Option<&TablePaths> {
+        self.inner.lock_paths.as_ref()
+    }
+
+    /// The table of DynamoDB that decides commits, if one does.
+    pub(crate) fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
+        match (&self.inner.backend, &self.inner.lock_paths) {
+            (Backend::Remote(remote), Some(_)) => remote.lock_table(),
+            _ => Ok(None),
+        }
     }
 
     /// Requests made so far, by this handle and its clones.
@@ -395,6 +411,9 @@ impl Storage {
     /// `before`: what the file waits for; `None` if it need not even be synced itself.
     async fn put_new(&self, path: &str, body: Body, before: Option<Syncing>) -> Result<Put> {
         let (backend, key) = self.resolve_file(path)?;
+        if self.inner.lock_paths.is_some() && path.split('/').next() == Some(LOG_DIR) {
+            return Err(self.place(Error::internal("a file of a log that DynamoDB decides was put beside it"), path));
+        }
         let put = match (backend, before) {
             (Backend::Local(disk), Some(before)) if before.is_empty() => disk.put_if_absent(key, body).await,
             (Backend::Local(disk), Some(before)) => disk.put_if_absent_after(key, body, before).await,

@@ -26,11 +26,11 @@ use super::answers::refusal;
 use super::connect::{Clients, Slot};
 use super::counts::Tally;
 use super::credentials::no_credentials;
+use super::dynamodb::LockTable;
 use super::location::{Location, Scheme};
 use super::options::Options;
 use super::pin::{Identity, Pin};
 use super::ranges::merge;
-use super::turns::Turns;
 use super::{Body, Entry, Put, short_read};
 use crate::error::{Error, Result};
 
@@ -49,8 +49,6 @@ pub(super) const CONCURRENT_PARTS: usize = 8;
 #[derive(Clone)]
 pub(super) struct Remote {
     inner: Arc<Inner>,
-    /// The log in it whose writers take turns.
-    turns: Option<Arc<Turns>>,
 }
 
 /// Servers that were seen to refuse a conditional put of a file that exists, whole or in parts, by address and bucket.
@@ -86,12 +84,12 @@ pub(super) enum Finding {
 impl Remote {
     pub(super) fn new(location: &Location, options: Options, tally: Arc<Tally>) -> Self {
         let inner = Inner { location: location.clone(), options, tally, slot: Slot::default() };
-        Self { inner: Arc::new(inner), turns: None }
+        Self { inner: Arc::new(inner) }
     }
 
-    /// The same bucket, with a log whose writers take turns.
-    pub(super) fn with_turns(self, turns: Turns) -> Self {
-        Self { turns: Some(Arc::new(turns)), ..self }
+    /// The table of DynamoDB through which writers take turns, if the options name one.
+    pub(super) fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
+        Ok(self.clients()?.locks.clone())
     }
 
     pub(super) fn scheme(&self) -> Scheme {
@@ -108,11 +106,6 @@ impl Remote {
 
     pub(super) async fn list(&self, dir: &str, start_at: &str) -> Result<Vec<Entry>> {
         let clients = self.clients()?;
-        if let (Some(turns), Some(locks)) = (&self.turns, &clients.locks)
-            && turns.is_log(dir)
-        {
-            turns.finish_newest(self, locks).await?;
-        }
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let mut found = Vec::new();
         let mut keep = |objects: Vec<ObjectMeta>| {
@@ -160,21 +153,6 @@ impl Remote {
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<Bytes> {
-        match (self.get_now(path).await, &self.turns) {
-            (Err(error), Some(turns)) if error.is_not_found() => {
-                let clients = self.clients()?;
-                // Perhaps it is committed, and its writer did not come to copy it.
-                match (turns.commit(path), &clients.locks) {
-                    (Some(name), Some(locks)) if turns.finish_one(self, locks, name).await? => self.get_now(path).await,
-                    _ => Err(error),
-                }
-            }
-            (got, _) => got,
-        }
-    }
-
-    /// The file as it is in the bucket.
-    pub(super) async fn get_now(&self, path: &str) -> Result<Bytes> {
         let clients = self.clients()?;
         let path = key(path)?;
         self.inner.tally.get();
@@ -276,11 +254,6 @@ impl Remote {
 
     pub(super) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
-        if let (Some(turns), Some(locks)) = (&self.turns, &clients.locks)
-            && let Some(name) = turns.name(path)
-        {
-            return turns.put_if_absent(self, locks, name, whole(body)?).await;
-        }
         let path = key(path)?;
         if let Some(server) = &clients.stranger {
             self.prove(&clients, server, &path).await?;

@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
-use deltic_protocol::conflict::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
+use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value, json};
 
-use crate::after_commit::{AfterCommit, Base as HandleState, check_base, verify_base};
-use crate::commit::Committer;
+use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
+use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
-use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_conflict};
+use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
 use crate::write::plan::DataFile;
 
 mod added;
@@ -338,7 +338,7 @@ impl Transaction {
     /// are deleted; a commit of which nobody knows whether it landed keeps them.
     ///
     /// # Errors
-    /// As [`PreparedCommit::commit`]; `Conflict` also if the table is not the one that was remembered.
+    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
     pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Ended> {
         if let Some(version) = self.replayed {
             self.abandon().await;
@@ -385,8 +385,8 @@ impl Transaction {
             check_base(committer, (&base.state, base.commit_file())).await?;
         }
         let metrics = prepared.metrics.clone();
-        let committed = prepared.try_commit(committer, retry).await?;
-        committed.log(storage.location());
+        let committed = try_commit(prepared, committer, retry).await?;
+        log_committed(&committed, storage.location());
         let verified = async {
             match &base {
                 Some(base) => verify_base(committer, &committed, (&base.state, base.commit_file())).await,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, PartitionValues, Remove};
-use deltic_protocol::conflict::{Actions, Pending, ReadSet};
+use deltic_protocol::commit::{Actions, Pending, ReadSet};
 use deltic_protocol::property::IsolationLevel;
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! What becomes of a handle's memory of a table that is another by now.
 
-use deltic_protocol::conflict::TableState;
+use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
-use deltic_table::commit::CommitFile;
+use deltic_table::committers::CommitFile;
 use deltic_table::storage::Storage;
 use deltic_table::transaction::Committed;
 
@@ -39,7 +39,7 @@ fn log_files(sample: &Sample) -> Vec<String> {
 }
 
 /// Adds one file to what a handle remembers.
-async fn add_one(sample: &Sample, base: Base, path: &str) -> Result<Committed> {
+async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Committed> {
     let mut transaction =
         Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();

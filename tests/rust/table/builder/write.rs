@@ -11,7 +11,7 @@ use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
-use deltic_table::commit::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::history::history;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;

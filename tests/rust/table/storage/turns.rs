@@ -1,14 +1,17 @@
-//! Commits that take turns through DynamoDB: who wins, what a death in between leaves, and who finishes it.
+//! Commits that DynamoDB decides: who wins, what a death in between leaves, and who finishes it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use deltic_table::error::Kind;
+use deltic_protocol::action::lines::Lines;
+use deltic_table::committers::{DynamoDbCommitter, for_table};
+use deltic_table::error::{Kind, Result};
+use deltic_table::log::{LogSource, log_path};
 use deltic_table::storage::{Put, Storage};
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
-use super::{google, is_storage, list, race};
+use super::{google, is_storage, winner};
 
 const TABLE: &str = "s3a://bucket/a table";
 
@@ -38,8 +41,21 @@ fn now() -> u64 {
 }
 
 impl Stores {
-    async fn commit(&self, version: u64, text: &'static str) -> deltic_table::error::Result<Put> {
-        self.storage.put_if_absent(&path(version), Bytes::from_static(text.as_bytes())).await
+    fn committer(&self) -> DynamoDbCommitter {
+        DynamoDbCommitter::of(&self.storage).unwrap()
+    }
+
+    async fn commit(&self, version: u64, text: &'static str) -> Result<Put> {
+        self.committer().put_if_absent(&name(version), Bytes::from_static(text.as_bytes())).await
+    }
+
+    async fn read(&self, version: u64) -> Result<Bytes> {
+        LogSource::of(&self.storage).read(&name(version)).await
+    }
+
+    async fn list(&self, version: u64) -> Result<Vec<String>> {
+        let found = LogSource::of(&self.storage).list(version).await?;
+        Ok(found.into_iter().map(|file| log_path(&file.file_name)).collect())
     }
 
     /// What a writer leaves that died right after it claimed `version`.
@@ -65,7 +81,7 @@ async fn a_commit_is_an_item_and_a_file() {
     assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
     assert!(matches!(stores.commit(0, "other").await, Ok(Put::Exists)));
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
-    assert_eq!(stores.storage.get(&path(0)).await.unwrap(), "zero");
+    assert_eq!(stores.read(0).await.unwrap(), "zero");
     assert_eq!(stores.keys(), [name(0), name(1)], "temporary files go");
     let item = stores.locks.item(TABLE, &name(1)).unwrap();
     assert_eq!(item["complete"]["S"], "true");
@@ -77,7 +93,35 @@ async fn a_commit_is_an_item_and_a_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn races_for_a_turn_have_one_winner() {
-    race(stores().storage).await;
+    let stores = stores();
+    for version in 0..3 {
+        let tasks: Vec<_> = (0..32u8)
+            .map(|i| {
+                let committer = stores.committer();
+                // Some are large enough to go in parts where a store can refuse to overwrite.
+                let text = Bytes::from(vec![i; if i % 8 == 0 { 36 << 20 } else { 100 }]);
+                tokio::spawn(async move { (i, committer.put_if_absent(&name(version), text).await.unwrap()) })
+            })
+            .collect();
+        let winner = winner(tasks).await;
+        let text = stores.read(version).await.unwrap();
+        assert!(text.iter().all(|byte| *byte == winner), "{winner}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_committer_of_the_table_is_the_one_that_takes_turns() {
+    let stores = stores();
+    let (committer, lines) = (for_table(&stores.storage), Lines::of(b"{\"commitInfo\":{}}").unwrap());
+    assert!(matches!(committer.commit(0, lines.clone()).await, Ok(Put::Created)));
+    assert!(stores.is_complete(0));
+    stores.claimed(1, "one").await;
+    assert_eq!(committer.read(1).await.unwrap().unwrap(), "one");
+    assert!(committer.read(2).await.unwrap().is_none());
+    assert!(matches!(committer.commit(1, lines.clone()).await, Ok(Put::Exists)));
+    // Nothing else puts a file of such a log if it is absent: the bucket alone would overwrite.
+    let error = stores.storage.put_if_absent(&path(2), Bytes::new()).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::Internal, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,19 +129,19 @@ async fn whoever_comes_next_finishes_a_claimed_commit() {
     let listing = stores();
     listing.commit(0, "zero").await.unwrap();
     listing.claimed(1, "one").await;
-    assert_eq!(list(&listing.storage, "_delta_log", "").await, [path(0), path(1)]);
+    assert_eq!(listing.list(0).await.unwrap(), [path(0), path(1)]);
 
     let reading = stores();
     reading.commit(0, "zero").await.unwrap();
     reading.claimed(1, "one").await;
-    assert_eq!(reading.storage.get(&path(1)).await.unwrap(), "one");
-    assert!(reading.storage.get(&path(2)).await.unwrap_err().is_not_found());
+    assert_eq!(reading.read(1).await.unwrap(), "one");
+    assert!(reading.read(2).await.unwrap_err().is_not_found());
 
     let following = stores();
     following.commit(0, "zero").await.unwrap();
     following.claimed(1, "one").await;
     assert!(matches!(following.commit(2, "two").await, Ok(Put::Created)));
-    assert_eq!(following.storage.get(&path(2)).await.unwrap(), "two");
+    assert_eq!(following.read(2).await.unwrap(), "two");
 
     let late = stores();
     late.commit(0, "zero").await.unwrap();
@@ -106,7 +150,7 @@ async fn whoever_comes_next_finishes_a_claimed_commit() {
 
     for stores in [listing, reading, following, late] {
         assert!(stores.is_complete(1));
-        assert_eq!(stores.storage.get(&path(1)).await.unwrap(), "one");
+        assert_eq!(stores.read(1).await.unwrap(), "one");
     }
 }
 
@@ -116,7 +160,7 @@ async fn a_copied_commit_is_only_marked() {
     stores.claimed(0, "zero").await;
     stores.storage.put(&path(0), Bytes::from_static(b"zero")).await.unwrap();
     let puts = stores.bucket.requests("PUT", &name(0));
-    assert_eq!(list(&stores.storage, "_delta_log", "").await, [path(0)]);
+    assert_eq!(stores.list(0).await.unwrap(), [path(0)]);
     assert!(stores.is_complete(0));
     assert_eq!(stores.bucket.requests("PUT", &name(0)), puts, "nothing is written again");
 }
@@ -131,9 +175,9 @@ async fn a_commit_that_could_not_be_marked_is_made_all_the_same() {
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)), "the answer was lost, the claim was not");
     stores.claimed(2, "two").await;
     stores.locks.fail("PutItem", &[Fault::Refused(500, "InternalServerError"); 5]);
-    assert!(stores.storage.list_from("_delta_log", "").await.is_err());
+    assert!(stores.list(0).await.is_err());
     assert!(!stores.is_complete(2));
-    assert_eq!(list(&stores.storage, "_delta_log", &name(1)).await, [path(1), path(2)]);
+    assert_eq!(stores.list(1).await.unwrap(), [path(1), path(2)]);
     assert!(stores.is_complete(2));
 }
 
@@ -165,7 +209,7 @@ async fn outcomes_of_claims() {
     stores.locks.fail("GetItem", &[Fault::Refused(400, "ThrottlingException"), Fault::Dropped]);
     stores.locks.fail("Query", &[Fault::Refused(503, "ServiceUnavailable")]);
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
-    assert!(stores.storage.get(&path(0)).await.unwrap_err().is_not_found());
+    assert!(stores.read(0).await.unwrap_err().is_not_found());
     assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
 }
 
@@ -181,7 +225,7 @@ async fn a_claim_that_came_twice_is_made() {
     let refused = [Fault::Refused(400, "AccessDeniedException")];
     stores.locks.fail("GetItem", &refused);
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Unknown(_))));
-    assert_eq!(stores.storage.get(&path(1)).await.unwrap(), "one");
+    assert_eq!(stores.read(1).await.unwrap(), "one");
     assert!(stores.is_complete(1));
 }
 
@@ -202,11 +246,11 @@ async fn what_does_not_fit_is_refused() {
 
     // The text of a claimed commit is gone.
     stores.locks.insert(TABLE, &name(1), ".tmp/gone", false, None);
-    assert_eq!(stores.storage.list_from("_delta_log", "").await.unwrap_err().kind(), &Kind::Corrupt);
+    assert_eq!(stores.list(0).await.unwrap_err().kind(), &Kind::Corrupt);
     stores.locks.insert(TABLE, &name(1), "../../outside", false, None);
-    assert_eq!(stores.storage.list_from("_delta_log", "").await.unwrap_err().kind(), &Kind::Corrupt);
+    assert_eq!(stores.list(0).await.unwrap_err().kind(), &Kind::Corrupt);
     stores.locks.insert(TABLE, "up/down", ".tmp/x", false, None);
-    assert_eq!(stores.storage.list_from("_delta_log", "").await.unwrap_err().kind(), &Kind::Corrupt);
+    assert_eq!(stores.list(0).await.unwrap_err().kind(), &Kind::Corrupt);
 
     let open = |uri: &str, key: &str, value: &str| {
         let mut options = stores.locks.options(stores.bucket.options());
@@ -214,7 +258,8 @@ async fn what_does_not_fit_is_refused() {
         Storage::open(uri, &options)
     };
     let elsewhere = open("s3://bucket/t", "deltic.s3.dynamodb.table", "nothing").unwrap();
-    let error = elsewhere.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
+    let elsewhere = DynamoDbCommitter::of(&elsewhere).unwrap();
+    let error = elsewhere.put_if_absent(&name(0), Bytes::new()).await.unwrap_err();
     assert!(is_storage(&error, false) && error.to_string().contains("deltic.s3.dynamodb.table"), "{error}");
     for (uri, key, value) in [
         ("s3://bucket/t", "deltic.s3.log_store", "redis"),

@@ -2,7 +2,7 @@
 
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add};
-use deltic_protocol::conflict::Actions;
+use deltic_protocol::commit::Actions;
 
 use crate::error::Result;
 use crate::scan::task::FileTask;

@@ -6,12 +6,12 @@
 //! PROTOCOL.md: "Commit Provenance Information".
 
 use deltic_protocol::action::{Metadata, Protocol};
-use deltic_protocol::conflict::TableState;
+use deltic_protocol::commit::TableState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{HandleState, Transaction, TransactionOptions};
-use crate::commit::CommitFile;
+use crate::committers::CommitFile;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::storage::Storage;

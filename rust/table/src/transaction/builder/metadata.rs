@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
 use deltic_protocol::property::{Properties, check_settable, check_unset, is_instruction, stored};
 use deltic_protocol::schema::{StructType, json};
-use deltic_protocol::{feature, legality};
+use deltic_protocol::{feature, validation};
 use serde_json::json;
 
 use super::write::find;
@@ -62,7 +62,7 @@ impl Transaction {
     pub(super) fn define(&mut self, mut table: TableDefinition, (ids, now_ms): (&dyn Ids, i64)) -> Result<()> {
         let protocol = feature::protocol_for(&table.schema, &table.properties)?;
         let mut configuration = stored(&table.properties);
-        legality::check_new(&table.schema, &mut table.partition_by, &configuration)?;
+        validation::check_new(&table.schema, &mut table.partition_by, &configuration)?;
         name_row_tracking_columns(&mut configuration, ids)?;
         self.metadata = Some(Metadata {
             id: ids.unique(),
@@ -129,7 +129,7 @@ impl Transaction {
         after.description = change.description.or(after.description);
         if let Some(schema) = &change.schema {
             let known = before.schema()?;
-            after.schema_string = json::print(&legality::with_column_metadata(&known, schema));
+            after.schema_string = json::print(&validation::with_column_metadata(&known, schema));
         }
         for key in &change.unset {
             check_unset(key)?;
@@ -139,7 +139,7 @@ impl Transaction {
         }
         after.configuration.extend(stored(&change.properties));
         name_row_tracking_columns(&mut after.configuration, ids)?;
-        legality::check_change(before, &after)?;
+        validation::check_change(before, &after)?;
         let enables = Properties::of(&after).is_true("delta.enableRowTracking")?
             && !Properties::of(before).is_true("delta.enableRowTracking")?;
         if enables && !self.has_ids {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 
-use crate::after_commit::Base as HandleState;
+use crate::after_commit::HandleState;
 use crate::snapshot::Snapshot;
 
 /// What a handle knows of its table.

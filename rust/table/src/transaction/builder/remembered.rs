@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Metadata;
-use deltic_protocol::conflict::{Actions, Conflict, MAINTENANCE, ReadSet};
+use deltic_protocol::commit::{Actions, Conflict, MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::{HandleState, Transaction, check_writable};

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use deltic_protocol::action::{Action, Add, Remove};
-use deltic_protocol::conflict::{Actions, PredicatesRead, ReadSet};
+use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::canonical_path;

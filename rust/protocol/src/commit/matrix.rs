@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Actions, CHECKS, COMPATIBLE, MAINTENANCE, Pending, PredicatesRead, ReadSet, TableState};
+use super::actions::Actions;
+use super::conflict::{CHECKS, COMPATIBLE, MAINTENANCE};
+use super::pending::{Pending, PredicatesRead, ReadSet, TableState};
 use crate::action::batch::Origin;
 use crate::action::json::{Wanted, parse_commit, print_commit};
 use crate::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};

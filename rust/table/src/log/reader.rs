@@ -1,25 +1,18 @@
-//! Reading `_delta_log`: the hint, the listing, the commits.
+//! Commits are fetched and parsed, several at once.
 //!
-//! What the listing means is decided by `deltic_protocol::log`; this only moves bytes. One LIST from the hint; a hint
-//! that leads nowhere costs one more from the beginning.
-//!
-//! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
-
-mod absent;
+//! PROTOCOL.md: "Delta Log Entries", "Log Compaction Files".
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Reading, Together, Wanted, parse_commit};
-use deltic_protocol::log::hint::LastCheckpoint;
-use deltic_protocol::log::listing;
-use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName, version_prefix};
-use deltic_protocol::log::segment::{LogFile, Segment};
+use deltic_protocol::action::json::{CommitActions, CommitBatch, CommitBatchReader, Wanted, parse_commit};
+use deltic_protocol::log::name::LogName;
+use deltic_protocol::log::segment::LogFile;
 use futures::stream::{self, Stream, StreamExt};
 
-pub(crate) use self::absent::explain;
+use super::log_path;
 use crate::error::{Error, Result};
 use crate::parallel::{in_parallel, on_one_thread, parallelism};
 use crate::storage::Storage;
@@ -42,74 +35,29 @@ pub struct Loaded {
     pub bytes: Bytes,
 }
 
-/// The path of a file of the log, relative to the table's root.
-pub fn log_path(file_name: &str) -> String {
-    format!("{LOG_DIR}/{file_name}")
-}
-
-/// All log files from `version` on. A folder that is not there is an empty log.
-///
-/// One LIST, and one more if the first has a gap: it may have missed a commit that was made meanwhile.
-pub async fn list(storage: &Storage, version: u64) -> Result<Vec<LogFile>> {
-    let found = list_once(storage, version).await?;
-    match listing::gap(&found) {
-        Some(gap) => Ok(listing::completed(found, list_once(storage, gap.first).await?, gap.newest)),
-        None => Ok(found),
-    }
-}
-
-async fn list_once(storage: &Storage, version: u64) -> Result<Vec<LogFile>> {
-    let found = storage.list_from(LOG_DIR, &version_prefix(version)).await?;
-    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    Ok(found.iter().filter_map(|f| LogFile::parse(&name(&f.path), f.size, f.modified_ms)).collect())
-}
-
-/// The newest checkpoint that `_last_checkpoint` speaks of. Only a hint: whatever is wrong with it, there is none.
-pub async fn last_checkpoint(storage: &Storage) -> Option<LastCheckpoint> {
-    LastCheckpoint::parse(&storage.get(&log_path(LAST_CHECKPOINT)).await.ok()?)
-}
-
-/// The files that define `target`, or the newest version.
-pub async fn segment(storage: &Storage, target: Option<u64>) -> Result<Segment> {
-    let place = |e: Error| e.in_table(storage.location());
-    let hint = last_checkpoint(storage).await.map(|h| h.version);
-    let hinted = hint.filter(|v| target.is_none_or(|target| *v <= target));
-    if let Some(version) = hinted {
-        let listing = list(storage, version).await.map_err(place)?;
-        // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
-        if let Ok(segment) = Segment::choose(&listing, target, true)
-            && segment.checkpoint_version() >= Some(version)
-        {
-            return Ok(segment);
-        }
-    }
-    let listing = list(storage, 0).await.map_err(place)?;
-    Segment::choose(&listing, target, true).map_err(place)
-}
-
 /// Fetches and parses commits, in the order given, but for those whose bytes are `known` by the name of their file. None
 /// of their file actions is read.
-pub fn load(
+pub(super) fn load(
     storage: &Storage,
     files: Vec<LogFile>,
     known: HashMap<String, Bytes>,
 ) -> impl Stream<Item = Result<Loaded>> + use<> {
     let one = |(file, bytes): (LogFile, Bytes)| {
-        let actions = parse(&file, &bytes, Wanted::NoFiles)?;
+        let actions = parse_file(&file, &bytes, Wanted::NoFiles)?;
         Ok(Loaded { actions, file, bytes })
     };
     in_groups(storage.clone(), files, known, move |group| group.into_iter().map(one).collect())
 }
 
 /// As [`load`], but all of what commits say; several have their files in the same columns.
-pub fn load_whole(
+pub(super) fn load_whole(
     storage: &Storage,
     files: Vec<LogFile>,
     known: HashMap<String, Bytes>,
-) -> impl Stream<Item = Result<Together>> + use<> {
+) -> impl Stream<Item = Result<CommitBatch>> + use<> {
     let parse = |group: Vec<(LogFile, Bytes)>| {
         let first = group.first().map_or(&[][..], |(_, first)| first);
-        let (mut all, mut reading, mut bytes) = (Vec::new(), Reading::new(group.len(), first), 0_usize);
+        let (mut all, mut reading, mut bytes) = (Vec::new(), CommitBatchReader::new(group.len(), first), 0_usize);
         for (file, commit) in group {
             bytes = bytes.saturating_add(commit.len());
             if bytes > SHARED_BYTES {
@@ -179,7 +127,7 @@ fn in_groups<T: Send + 'static>(
 }
 
 /// Parses a commit or compacted range, naming the file in errors.
-pub fn parse(file: &LogFile, bytes: &Bytes, wanted: Wanted) -> Result<CommitActions> {
+pub fn parse_file(file: &LogFile, bytes: &Bytes, wanted: Wanted) -> Result<CommitActions> {
     parse_commit(bytes, Origin::Commit(version_of(file)), wanted).map_err(|e| placed(e, file))
 }
 

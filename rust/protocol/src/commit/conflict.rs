@@ -2,7 +2,7 @@
 //!
 //! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
 //! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
-//! [`rebase`] then says the commit anew on that state. No I/O, no clock.
+//! [`rebase`](super::rebase) then completes the commit for that state. No I/O, no clock.
 //!
 //! The checks are delta-spark's, in its order and with its exception names; where one is finer, its `argument` says why
 //! that is safe. Invariant: what is let through gives the table that running one after the other gives
@@ -10,120 +10,27 @@
 //!
 //! PROTOCOL.md: "Commit Protocol".
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use arrow_array::{Array, BooleanArray, cast::AsArray};
 use arrow_buffer::BooleanBuffer;
 
-use serde::{Deserialize, Serialize};
-
+use crate::action::Action;
 use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
-use crate::action::{Action, Metadata, Protocol};
-pub use crate::error::Conflict;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Conflict, Error, Kind, Result};
 use crate::feature;
-use crate::log_bounds::{LogBounds, TableShape};
-use crate::predicate::BoundPredicate;
+use crate::log_bounds::LogBounds;
 use crate::property::IsolationLevel;
 use crate::prune;
 use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
 
-mod actions;
-mod matrix;
 mod metadata;
-pub mod rebase;
 
-pub use actions::Actions;
-pub use matrix::{docs_checks, docs_matrix};
 pub use metadata::{COMPATIBLE, MAINTENANCE};
 
-/// The domain that keeps the highest row id.
-pub const ROW_TRACKING_DOMAIN: &str = "delta.rowTracking";
-
-/// What a commit has read of the table.
-#[derive(Debug, Clone, Default)]
-pub enum ReadSet {
-    /// No file: a blind append, if nothing is removed either.
-    #[default]
-    Nothing,
-    /// These files, whatever else there is.
-    Files(PathSet),
-    /// The rows that make one of some predicates TRUE.
-    Predicates(PredicatesRead),
-    /// All of it.
-    WholeTable,
-}
-
-/// Rows that were looked for, and where they were found.
-#[derive(Debug, Clone)]
-pub struct PredicatesRead {
-    /// The columns at the time of reading.
-    pub shape: TableShape,
-    /// What was asked for; each was asked of the whole table.
-    pub predicates: Vec<BoundPredicate>,
-    /// The files that were read.
-    pub files: PathSet,
-}
-
-impl ReadSet {
-    /// Adds another read of the same version.
-    pub fn extend(&mut self, other: Self) {
-        *self = match (std::mem::take(self), other) {
-            (Self::WholeTable, _) | (_, Self::WholeTable) => Self::WholeTable,
-            (Self::Nothing, read) | (read, Self::Nothing) => read,
-            (Self::Files(mut files), Self::Files(more)) => {
-                files.extend(more);
-                Self::Files(files)
-            }
-            (Self::Predicates(mut read), Self::Files(files)) | (Self::Files(files), Self::Predicates(mut read)) => {
-                read.files.extend(files);
-                Self::Predicates(read)
-            }
-            (Self::Predicates(mut read), Self::Predicates(more)) => {
-                read.files.extend(more.files);
-                read.predicates.extend(more.predicates);
-                Self::Predicates(read)
-            }
-        };
-    }
-
-    /// Whether nothing was read.
-    pub fn is_nothing(&self) -> bool {
-        matches!(self, Self::Nothing)
-    }
-}
-
-/// The table as far as commits depend on it; moves on with every winner.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TableState {
-    /// The version.
-    pub version: u64,
-    /// Which clients may read and write.
-    pub protocol: Protocol,
-    /// Identity, schema, partitioning, properties.
-    pub metadata: Metadata,
-    /// Highest row id that was given out, if any.
-    pub row_id_watermark: Option<i64>,
-    /// Time of the version: its own where commits carry one, else the best that is known.
-    pub timestamp: Option<i64>,
-}
-
-/// A commit that is to be made.
-#[derive(Debug, Clone)]
-pub struct Pending {
-    /// The table it builds on; `None` creates it.
-    pub state: Option<TableState>,
-    /// What it has read.
-    pub read: ReadSet,
-    /// Applications whose progress it has looked at, besides those it advances.
-    pub read_apps: BTreeSet<String>,
-    /// The isolation asked for.
-    pub isolation: IsolationLevel,
-    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`].
-    pub actions: Actions,
-}
+use super::pending::{Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, watermark};
 
 /// One check of [`CHECKS`].
 #[derive(Debug)]
@@ -275,53 +182,6 @@ impl Pending {
         }
         Ok(())
     }
-
-    /// The version that the next attempt makes.
-    pub fn version(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| state.version.saturating_add(1))
-    }
-
-    /// Whether it only adds files, and has read none.
-    pub fn is_blind_append(&self) -> bool {
-        self.read.is_nothing() && self.actions.only_adds()
-    }
-
-    /// The protocol after it.
-    pub fn protocol(&self) -> Option<&Protocol> {
-        let others = self.actions.others().iter();
-        let own = others.clone().find_map(|a| if let Action::Protocol(own) = a { Some(own) } else { None });
-        own.or(self.state.as_ref().map(|state| &state.protocol))
-    }
-
-    /// The metadata after it.
-    pub fn metadata(&self) -> Option<&Metadata> {
-        self.own_metadata().or(self.state.as_ref().map(|state| &state.metadata))
-    }
-
-    fn own_metadata(&self) -> Option<&Metadata> {
-        let mut others = self.actions.others().iter();
-        others.find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
-    }
-
-    /// The isolation that holds for it: what neither changes rows nor anything but files needs only that its files are
-    /// still there.
-    pub fn effective_isolation(&self) -> IsolationLevel {
-        let of_files = |action: &Action| match action {
-            Action::DomainMetadata(own) => own.domain == ROW_TRACKING_DOMAIN,
-            Action::CommitInfo(_) => true,
-            _ => false,
-        };
-        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) {
-            IsolationLevel::SnapshotIsolation
-        } else {
-            self.isolation
-        }
-    }
-
-    /// Refuses a commit that mentions a logical file twice in one role.
-    pub fn check_duplicates(&self) -> Result<()> {
-        self.actions.check_duplicates()
-    }
 }
 
 /// One commit and one winner.
@@ -419,8 +279,8 @@ impl Case<'_> {
     }
 
     fn backfill(&mut self) -> Result<()> {
-        if self.pending.actions.says_again() {
-            return self.say_less();
+        if self.pending.actions.is_re_add() {
+            return self.drop_superseded();
         }
         if !self.is_backfill() || self.winner.adds.is_empty() {
             return Ok(());
@@ -447,8 +307,8 @@ impl Case<'_> {
         })
     }
 
-    /// A file that the winner removed must not come back, and what it says of one that it added is newer.
-    fn say_less(&mut self) -> Result<()> {
+    /// A file that the winner removed must not come back, and its own `add` of one is newer.
+    fn drop_superseded(&mut self) -> Result<()> {
         let (own, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
         let added = adds.path().iter().flatten();
         let mentioned = added.chain((0..removes.len()).map(|row| removes.path(row)));
@@ -458,14 +318,14 @@ impl Case<'_> {
 
     fn row_ids(&mut self) -> Result<()> {
         let Some(domain) = self.winner.domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN) else { return Ok(()) };
-        let watermark = if domain.removed { None } else { Some(rebase::watermark(&domain.configuration)?) };
+        let watermark = if domain.removed { None } else { Some(watermark(&domain.configuration)?) };
         if let Some(state) = &mut self.pending.state {
             state.row_id_watermark = watermark;
         }
         Ok(())
     }
 
-    /// Follows from the version alone when the attempt is printed ([`rebase`]).
+    /// Follows from the version alone when the attempt is printed ([`rebase`](super::rebase)).
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
     fn derived(&mut self) -> Result<()> {
         Ok(())

@@ -14,7 +14,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_select::filter::filter_record_batch;
 use deltic_protocol::action::batch::{AddBatch, KeyBatch};
-use deltic_protocol::action::json::{CommitActions, Together};
+use deltic_protocol::action::json::{CommitActions, CommitBatch};
 use deltic_protocol::replay::Replay;
 use futures::future::join;
 use futures::stream::{Stream, StreamExt};
@@ -50,7 +50,7 @@ impl Tail {
     /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
     ///
     /// Those that are there are replayed while the next ones are fetched and parsed.
-    pub async fn replay(newest_first: impl Stream<Item = Result<Together>>) -> Result<Option<Self>> {
+    pub async fn replay(newest_first: impl Stream<Item = Result<CommitBatch>>) -> Result<Option<Self>> {
         let mut commits = std::pin::pin!(newest_first.ready_chunks(AT_ONCE));
         let (mut replaying, mut coming) = (Some(Replaying::default()), commits.next().await);
         while let Some(some) = coming {
@@ -142,7 +142,7 @@ struct Replaying {
 
 impl Replaying {
     /// With the next commits.
-    async fn more(self, groups: Vec<Together>) -> Result<Option<Self>> {
+    async fn more(self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
         if groups.iter().map(|group| group.adds.len() + group.removes.len()).sum::<usize>() < WORTH_A_THREAD {
             return self.with(groups);
         }
@@ -150,8 +150,8 @@ impl Replaying {
         replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
     }
 
-    fn with(mut self, groups: Vec<Together>) -> Result<Option<Self>> {
-        for Together { commits, adds, removes, remove_rows, ends } in groups {
+    fn with(mut self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
+        for CommitBatch { commits, adds, removes, remove_rows, ends } in groups {
             let keys = adds.keys()?;
             let shown = (self.replay.show(keys.clone()), self.replay.show(removes.clone()));
             let mut newest = (BooleanBufferBuilder::new(adds.len()), BooleanBufferBuilder::new(removes.len()));

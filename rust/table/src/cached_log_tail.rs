@@ -27,25 +27,25 @@ const SMALL_CHECKPOINT: u64 = 256 * 1024;
 
 /// A snapshot, and the commits that followed it.
 #[derive(Debug, Clone)]
-pub struct Trail {
+pub struct CachedLogTail {
     snapshot: Snapshot,
     commits: Vec<(LogFile, Bytes)>,
     /// Of all commits, those that the snapshot replays included.
     bytes: u64,
 }
 
-impl Trail {
-    /// A trail that begins at `snapshot`, unless too much lies behind it already.
+impl CachedLogTail {
+    /// A tail that begins at `snapshot`, unless too much lies behind it already.
     pub fn of(snapshot: &Snapshot) -> Option<Self> {
-        let trail = Self {
+        let tail = Self {
             snapshot: snapshot.clone(),
             commits: Vec::new(),
             bytes: snapshot.segment().tail.iter().map(|file| file.size).fold(0, u64::saturating_add),
         };
-        trail.is_within_limits().then_some(trail)
+        tail.is_within_limits().then_some(tail)
     }
 
-    /// This trail with a commit at its end. None if the commit is another writer's follower, or makes it too long.
+    /// This tail with a commit at its end. None if the commit is another writer's follower, or makes it too long.
     pub fn with(&self, committed: &Committed, now_ms: i64) -> Option<Self> {
         let size = committed.lines.len();
         let bytes = self.bytes.saturating_add(size);
@@ -55,9 +55,9 @@ impl Trail {
         }
         let lines = committed.lines.to_bytes().ok()?;
         let file = LogFile::parse(&commit_name(committed.version), size, now_ms)?;
-        let mut trail = Self { bytes, ..self.clone() };
-        trail.commits.push((file, Bytes::from(lines)));
-        trail.is_within_limits().then_some(trail)
+        let mut tail = Self { bytes, ..self.clone() };
+        tail.commits.push((file, Bytes::from(lines)));
+        tail.is_within_limits().then_some(tail)
     }
 
     /// The version at its end.

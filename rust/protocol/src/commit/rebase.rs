@@ -1,4 +1,4 @@
-//! What a commit says in one attempt: everything that depends on the version it makes and on the one before.
+//! What each attempt at a commit writes: everything that depends on the version it makes and on the one before.
 //!
 //! The actions of a [`Pending`] never change with the attempts; [`Attempt`] gives each what it lacks while it is printed:
 //! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Whatever an
@@ -11,7 +11,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Actions, Pending, ROW_TRACKING_DOMAIN};
+use super::actions::Actions;
+use super::pending::{Pending, ROW_TRACKING_DOMAIN};
 use crate::action::json::print_action;
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
@@ -71,7 +72,7 @@ impl Attempt {
         })
     }
 
-    /// All that this attempt says: the lines, and again those of them that are not of files.
+    /// All that this attempt writes: the lines, and again those of them that are not of files.
     ///
     /// # Errors
     /// As [`Attempt::action`].
@@ -105,7 +106,7 @@ impl Attempt {
         info
     }
 
-    /// An action as this attempt says it.
+    /// An action as this attempt writes it.
     ///
     /// # Errors
     /// `Invalid` if rows are tracked and a file does not say how many it has.
@@ -120,7 +121,7 @@ impl Attempt {
         })
     }
 
-    /// What is to be said after all actions: the highest row id given out.
+    /// What comes after all actions: the highest row id given out.
     pub fn closing(&self) -> Option<Action> {
         self.watermark().map(|id| {
             let configuration = json!({ "rowIdHighWaterMark": id }).to_string();
@@ -200,20 +201,4 @@ pub fn num_records(stats: &str) -> Option<i64> {
         num_records: Option<i64>,
     }
     serde_json::from_str::<Counted>(stats).ok()?.num_records.filter(|rows| *rows >= 0)
-}
-
-/// The highest row id in the configuration of the domain `delta.rowTracking`.
-///
-/// # Errors
-/// `Corrupt` if it is not there.
-pub fn watermark(configuration: &str) -> Result<i64> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Domain {
-        row_id_high_water_mark: i64,
-    }
-    let parsed = serde_json::from_str::<Domain>(configuration);
-    parsed
-        .map(|domain| domain.row_id_high_water_mark)
-        .map_err(|e| Error::corrupt("the metadata domain `delta.rowTracking` cannot be read").caused_by(e))
 }

@@ -12,7 +12,7 @@ use crate::storage::{FileMeta, Storage};
 const FILES: [&str; 7] = [".parquet", ".json", ".csv", ".orc", ".avro", ".arrow", ".feather"];
 
 /// The error of a log in which there is no version, with what is there in its place. Three LISTs.
-pub(crate) async fn explain(storage: &Storage, error: Error) -> Error {
+pub(super) async fn explain(storage: &Storage, error: Error) -> Error {
     // A log that has files is told of by itself.
     if !error.is_not_found() || !matches!(storage.list_from(LOG_DIR, "").await, Ok(log) if log.is_empty()) {
         return error;

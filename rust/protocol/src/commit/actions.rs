@@ -6,8 +6,9 @@
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, DeletionVectorDescriptor};
 use crate::error::{Error, Result};
+use crate::log::increment::FileSizes;
 use crate::replay::canonical_path;
-use crate::replay::paths::{Fingerprints, PathSet};
+use crate::replay::paths::{Fingerprints, PathMap};
 
 /// The actions of a commit without its commit info, as prepared.
 #[derive(Debug, Clone, Default)]
@@ -16,11 +17,13 @@ pub struct Actions {
     files: Lines,
     added: LogicalFiles,
     removed: LogicalFiles,
+    /// What checksums count of them.
+    sizes: FileSizes,
     changes_data: bool,
     has_cdc: bool,
     /// Whether the files that join are in the table already.
-    says_again: bool,
-    /// The first file that is said twice in one role.
+    is_re_add: bool,
+    /// The first file that is added, or removed, twice.
     twice: Option<String>,
 }
 
@@ -28,20 +31,29 @@ pub struct Actions {
 #[derive(Debug, Clone, Default)]
 struct LogicalFiles {
     files: Fingerprints,
-    /// The paths of those that have a deletion vector; without one, path and file are the same.
-    with_vector: PathSet,
+    /// Of those that have one; without, path and file are the same.
+    vectors: PathMap<DeletionVectorDescriptor>,
+}
+
+/// A file of a commit, by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogicalFile<'a> {
+    /// Its deletion vector, if it has one.
+    pub vector: Option<&'a DeletionVectorDescriptor>,
 }
 
 impl LogicalFiles {
     fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
-        if vector.is_some() {
-            self.with_vector.insert(path);
+        if let Some(vector) = vector {
+            self.vectors.insert(path, vector.clone());
         }
         self.files.insert(&(canonical_path(path).as_ref(), vector.map(DeletionVectorDescriptor::unique_id)))
     }
 
-    fn has_path(&self, path: &str) -> bool {
-        self.files.contains(&(canonical_path(path).as_ref(), None::<String>)) || self.with_vector.contains(path)
+    fn get(&self, path: &str) -> Option<LogicalFile<'_>> {
+        let vector = self.vectors.get(path);
+        let is_whole = || self.files.contains(&(canonical_path(path).as_ref(), None::<String>));
+        (vector.is_some() || is_whole()).then_some(LogicalFile { vector })
     }
 }
 
@@ -51,15 +63,15 @@ impl Actions {
         Self::default()
     }
 
-    /// None yet, and all files to come are in the table already and only said anew. Those that a winner mentions are left
-    /// out: what it says of them is newer.
-    pub fn say_again() -> Self {
-        Self { says_again: true, ..Self::default() }
+    /// None yet, and all files to come are in the table already and only added again. Those that a winner mentions are left
+    /// out: its actions are newer.
+    pub fn re_add() -> Self {
+        Self { is_re_add: true, ..Self::default() }
     }
 
     /// Whether the files that join are in the table already.
-    pub fn says_again(&self) -> bool {
-        self.says_again
+    pub fn is_re_add(&self) -> bool {
+        self.is_re_add
     }
 
     /// These.
@@ -80,10 +92,12 @@ impl Actions {
         let is_new = match &action {
             Action::Add(add) => {
                 self.changes_data |= add.data_change;
+                self.sizes.add(add);
                 self.added.insert(&add.path, add.deletion_vector.as_ref())
             }
             Action::Remove(remove) => {
                 self.changes_data |= remove.data_change;
+                self.sizes.remove(remove);
                 self.removed.insert(&remove.path, remove.deletion_vector.as_ref())
             }
             Action::Cdc(_) => {
@@ -106,9 +120,9 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub fn append(&mut self, other: Self) -> Result<()> {
-        let both = |own: &LogicalFiles, more: &LogicalFiles| !own.files.is_empty() && !more.files.is_empty();
-        // One may be in both.
-        if both(&self.added, &other.added) || both(&self.removed, &other.removed) {
+        let is_new = |own: &LogicalFiles, more: &LogicalFiles| own.files.is_disjoint(&more.files);
+        // The first file that is in both is to be named.
+        if !is_new(&self.added, &other.added) || !is_new(&self.removed, &other.removed) {
             other.others.into_iter().try_for_each(|action| self.push(action))?;
             return other.files.each(|line| match file_action_of(line)? {
                 Some(action) => self.push(action),
@@ -119,8 +133,9 @@ impl Actions {
         self.files.append(other.files)?;
         for (own, more) in [(&mut self.added, other.added), (&mut self.removed, other.removed)] {
             own.files.extend(more.files);
-            own.with_vector.extend(more.with_vector);
+            own.vectors.extend(more.vectors);
         }
+        self.sizes.append(other.sizes);
         self.changes_data |= other.changes_data;
         self.has_cdc |= other.has_cdc;
         self.twice = self.twice.take().or(other.twice);
@@ -154,12 +169,27 @@ impl Actions {
 
     /// Whether a file of this path leaves the table.
     pub fn removes(&self, path: &str) -> bool {
-        self.removed.has_path(path)
+        self.removed_file(path).is_some()
+    }
+
+    /// The file of this path that leaves the table, if one does.
+    pub fn removed_file(&self, path: &str) -> Option<LogicalFile<'_>> {
+        self.removed.get(path)
     }
 
     /// Whether a file of this path joins the table.
     pub fn adds(&self, path: &str) -> bool {
-        self.added.has_path(path)
+        self.added_file(path).is_some()
+    }
+
+    /// The file of this path that joins the table, if one does.
+    pub fn added_file(&self, path: &str) -> Option<LogicalFile<'_>> {
+        self.added.get(path)
+    }
+
+    /// What checksums count of the files. None is left.
+    pub(super) fn take_sizes(&mut self) -> FileSizes {
+        std::mem::take(&mut self.sizes)
     }
 
     /// Whether a file changes the table's rows rather than rearranges them.
@@ -172,7 +202,7 @@ impl Actions {
         self.removed.files.is_empty() && !self.has_cdc
     }
 
-    /// Refuses what says a logical file twice in one role.
+    /// Refuses to add, or to remove, a logical file twice.
     ///
     /// # Errors
     /// `Invalid`, naming the file.
@@ -188,8 +218,7 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub(super) fn leave_out(&mut self, goes: impl Fn(&str) -> bool) -> Result<()> {
-        let mut kept =
-            Self { others: std::mem::take(&mut self.others), says_again: self.says_again, ..Self::default() };
+        let mut kept = Self { others: std::mem::take(&mut self.others), is_re_add: self.is_re_add, ..Self::default() };
         self.files.each(|line| match file_action_of(line)? {
             Some(action) if path_of(&action).is_some_and(&goes) => Ok(()),
             Some(action) => kept.push(action),

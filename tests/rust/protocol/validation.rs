@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::Metadata;
 use deltic_protocol::error::Kind;
-use deltic_protocol::legality::{check_change, check_new, with_column_metadata};
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
 use deltic_protocol::schema::json;
+use deltic_protocol::validation::{check_change, check_new, with_column_metadata};
 use serde_json::{Value, json};
 
 /// Columns as `name type[!] [id physical]`, separated by commas; `!` is not nullable, `{…}` and `[…]` nest.

@@ -1,0 +1,272 @@
+//! The commit loop: a prepared commit goes into the log, after every commit that won before it.
+//!
+//! Put the next version if it is absent. Created: done. Exists, or unknown: read the commits from there on. One carries
+//! our transaction id: it was ours. None is there: the same version again. Otherwise each winner is judged in order, the
+//! commit is rebased on it, and the version after the last one is put at once. Which step comes when is decided by
+//! [`LoopState`]; this prints, parses and judges.
+//!
+//! No I/O, clock or randomness: whoever drives it does what [`CommitLoop::next`] says and answers. The driver of a table,
+//! the simulation and, of the states, the model check drive this one implementation.
+//!
+//! PROTOCOL.md: "Commit Protocol".
+
+use bytes::Bytes;
+
+use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
+use super::state::{Doubt, Failure, Found, LoopState, NextStep, PutAnswer};
+use crate::action::CommitInfo;
+use crate::action::batch::Origin;
+use crate::action::json::{Wanted, parse_commit};
+use crate::action::lines::Lines;
+use crate::error::{Error, Kind, Result};
+use crate::log::name::{LOG_DIR, commit_name};
+
+/// Missed commits that are read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// What the driver has to do next.
+#[derive(Debug)]
+pub enum Step {
+    /// See whether the log was cleaned past `version`, which is so if neither `base` nor `version` is there and the log
+    /// goes on later. Answer with [`CommitLoop::base_checked`].
+    CheckBase {
+        /// The version that the commit was prepared on.
+        base: u64,
+        /// The version after it.
+        version: u64,
+    },
+    /// Put `version` if it is absent. Answer with [`CommitLoop::put_answered`].
+    Put {
+        /// The version to make.
+        version: u64,
+        /// What it is.
+        lines: Lines,
+    },
+    /// Wait. Answer with [`CommitLoop::waited`].
+    Wait {
+        /// How many puts there were.
+        attempts: u32,
+    },
+    /// Read up to `count` commits from `version` on. Answer with [`CommitLoop::read`] for each, until it wants no more.
+    ReadFrom {
+        /// The first of them.
+        version: u64,
+        /// How many to read at once.
+        count: usize,
+    },
+    /// Make sure that `version` stays where it was found. Answer with [`CommitLoop::settled`].
+    Settle {
+        /// The commit's version.
+        version: u64,
+    },
+    /// See whether the log was cleaned of `base` and past `version`, which is in it now. Answer with
+    /// [`CommitLoop::base_verified`].
+    VerifyBase {
+        /// The version that the commit builds on.
+        base: u64,
+        /// The commit's version.
+        version: u64,
+    },
+    /// It is over.
+    Done(Box<Committed>),
+    /// It is over.
+    Failed(Failed),
+}
+
+/// One commit on its way into the log.
+#[derive(Debug)]
+pub struct CommitLoop {
+    prepared: PreparedCommit,
+    state: LoopState<Error>,
+    first: FirstAttempt,
+    attempts: u32,
+    /// Winners that were judged.
+    judged: usize,
+    /// What was put last, or was found in the log, and again what of it is not of files.
+    written: Option<(Lines, Vec<u8>)>,
+}
+
+impl CommitLoop {
+    /// Of a commit that was prepared.
+    ///
+    /// # Errors
+    /// `Invalid` if it mentions a file twice, `Corrupt` if a property that decides is malformed.
+    pub fn new(prepared: PreparedCommit) -> Result<Self> {
+        let first = prepared.first_attempt()?;
+        let state = LoopState::new(first.version);
+        Ok(Self { prepared, state, first, attempts: 0, judged: 0, written: None })
+    }
+
+    /// What has to be done next, at this time.
+    pub fn next(&mut self, now_ms: i64) -> Step {
+        loop {
+            let old_base = self.prepared.old_base(now_ms);
+            match (self.state.step(), old_base) {
+                (NextStep::CheckBase, Some(base)) => {
+                    return Step::CheckBase { base, version: self.prepared.pending.version() };
+                }
+                (NextStep::VerifyBase(version), Some(base)) => return Step::VerifyBase { base, version },
+                // The log was not cleaned of what is young.
+                (NextStep::CheckBase, None) => self.state.base_checked(Ok(false)),
+                (NextStep::VerifyBase(_), None) => self.state.base_verified(Ok(false)),
+                (NextStep::Put(version), _) => match self.print(now_ms) {
+                    Ok(lines) => return Step::Put { version, lines },
+                    Err(error) => self.state.not_printed(error),
+                },
+                (NextStep::Wait, _) => return Step::Wait { attempts: self.attempts },
+                (NextStep::ReadFrom(version), _) => {
+                    // As many at once as there were already: few are missed as a rule, and many are not read one by one.
+                    return Step::ReadFrom { version, count: self.judged.clamp(1, CONCURRENT_READS) };
+                }
+                (NextStep::Settle(version), _) => return Step::Settle { version },
+                (NextStep::Done { .. }, _) => return self.done(),
+                (NextStep::Failed, _) => return self.failed(),
+            }
+        }
+    }
+
+    /// Lets no further attempt begin. One that is under way is finished.
+    pub fn cancel(&mut self) {
+        self.state.cancel();
+    }
+
+    /// Whether the log was cleaned past the version that is to be put.
+    pub fn base_checked(&mut self, is_gone: Result<bool>) {
+        self.state.base_checked(is_gone);
+    }
+
+    /// What became of the put.
+    pub fn put_answered(&mut self, answer: PutAnswer<Error>) {
+        if !matches!(answer, PutAnswer::Created) {
+            self.written = None;
+        }
+        self.state.put_answered(answer);
+    }
+
+    /// The wait is over, and there is `another` attempt or not.
+    pub fn waited(&mut self, another: bool) {
+        self.state.waited(another);
+    }
+
+    /// What stands at the version that was to be read, or after those that were read since; `None` for nothing. Whether
+    /// the version after it is to be read, too.
+    pub fn read(&mut self, commit: Result<Option<Bytes>>) -> bool {
+        let NextStep::ReadFrom(version) = self.state.step() else { return false };
+        let found = match commit {
+            Ok(Some(lines)) => self.judge(version, &lines),
+            Ok(None) => Found::Nothing,
+            Err(error) => Found::Unreadable(error),
+        };
+        self.state.read(found);
+        matches!(self.state.step(), NextStep::ReadFrom(_))
+    }
+
+    /// Whether the version that was found stays.
+    pub fn settled(&mut self, settled: Result<()>) {
+        self.state.settled(settled);
+    }
+
+    /// Whether the log was cleaned past the version that was put.
+    pub fn base_verified(&mut self, is_gone: Result<bool>) {
+        self.state.base_verified(is_gone);
+    }
+
+    fn print(&mut self, now_ms: i64) -> Result<Lines> {
+        self.attempts = self.attempts.saturating_add(1);
+        let (lines, others) = self.prepared.print(self.first, now_ms)?;
+        self.written = Some((lines.clone(), others));
+        Ok(lines)
+    }
+
+    fn judge(&mut self, version: u64, lines: &Bytes) -> Found<Error> {
+        let place = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
+        let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
+            Ok(winner) => winner,
+            Err(error) => return Found::Unreadable(place(error)),
+        };
+        if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.prepared.txn_id.as_str()) {
+            let written = Lines::of(lines).and_then(|lines| Ok((lines.others()?, lines)));
+            return match written {
+                Ok((others, lines)) => {
+                    self.written = Some((lines, others));
+                    Found::Own
+                }
+                Err(error) => Found::Unreadable(error),
+            };
+        }
+        match self.prepared.pending.follow(&winner, version) {
+            Ok(()) => {
+                self.judged += 1;
+                Found::Other
+            }
+            Err(error) => Found::Conflict(error),
+        }
+    }
+
+    fn done(&mut self) -> Step {
+        let committed = match self.written.take() {
+            Some((lines, others)) => self.prepared.committed(lines, others, self.attempts, self.first.version),
+            None => Err(Error::internal("a commit that has ended was asked for again")),
+        };
+        match committed {
+            Ok(committed) => Step::Done(Box::new(committed)),
+            Err(error) => Step::Failed(Failed::Perhaps(error)),
+        }
+    }
+
+    fn failed(&mut self) -> Step {
+        let version = self.prepared.pending.version();
+        let base = version.saturating_sub(1);
+        let (attempts, txn_id) = (self.attempts, &self.prepared.txn_id);
+        let state = std::mem::replace(&mut self.state, LoopState::new(version));
+        let failed = match state.into_failure() {
+            None => Failed::Perhaps(Error::internal("a commit that has not failed was asked why")),
+            Some(Failure::Interrupted) => Failed::Certainly(interrupted(attempts)),
+            Some(Failure::RaceLost) => Failed::Certainly(race_lost(attempts)),
+            Some(Failure::BaseGone) => Failed::Certainly(base_gone(base).at_version(version)),
+            Some(Failure::Refused(error)) => Failed::Certainly(error),
+            // What can be read and not understood says more than a lost answer.
+            Some(Failure::Unknown { error: Some(error), .. }) if !matches!(error.kind(), Kind::Storage { .. }) => {
+                Failed::Perhaps(error)
+            }
+            // Never retryable: whoever runs the write again may do it twice.
+            Some(Failure::Unknown { doubt, .. }) => {
+                let lost = match doubt {
+                    Doubt::Unread => unread(version),
+                    Doubt::Lost(error) => error,
+                };
+                Failed::Perhaps(unknown_outcome(txn_id, attempts, lost))
+            }
+            Some(Failure::Late) => {
+                let why = format!("the log was cleaned of version {base}, which it was prepared on, and goes on later");
+                Failed::Perhaps(in_the_log_but(version, txn_id, &why))
+            }
+            Some(Failure::Unverified(error)) => Failed::Perhaps(unknown_outcome(txn_id, attempts, error)),
+        };
+        Step::Failed(failed)
+    }
+}
+
+fn base_gone(base: u64) -> Error {
+    let message = format!(
+        "the log was cleaned while this was prepared on version {base}, which is gone, so nothing was \
+         committed; begin again on the newest version"
+    );
+    Error::storage(false, message)
+}
+
+fn unread(version: u64) -> Error {
+    Error::storage(true, format!("version {version} exists and was not read, so nobody knows whose it is"))
+}
+
+fn race_lost(attempts: u32) -> Error {
+    let message = format!(
+        "the commit lost the race to other writers and was not made (attempts: {attempts}); \
+         write again, or allow more attempts"
+    );
+    Error::storage(true, message)
+}
+
+fn interrupted(attempts: u32) -> Error {
+    Error::storage(true, format!("interrupted: nothing was committed (attempts: {attempts})"))
+}

@@ -1,0 +1,20 @@
+//! One commit: what it does, whether it may follow the commits that won, and the loop that gets it into the log.
+//!
+//! PROTOCOL.md: "Commit Protocol".
+
+mod actions;
+mod commit_loop;
+mod conflict;
+mod matrix;
+mod pending;
+mod prepared;
+pub mod rebase;
+pub mod state;
+
+pub use crate::error::Conflict;
+pub use actions::{Actions, LogicalFile};
+pub use commit_loop::{CommitLoop, Step};
+pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
+pub use matrix::{docs_checks, docs_matrix};
+pub use pending::{Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, watermark};
+pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, in_the_log_but, unknown_outcome};

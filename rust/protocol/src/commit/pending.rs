@@ -1,0 +1,166 @@
+//! A commit that is to be made: what it has read, what it does, and the table that it builds on.
+//!
+//! PROTOCOL.md: "Commit Protocol".
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::actions::Actions;
+use crate::action::{Action, Metadata, Protocol};
+use crate::error::{Error, Result};
+use crate::log_bounds::TableShape;
+use crate::predicate::BoundPredicate;
+use crate::property::IsolationLevel;
+use crate::replay::paths::PathSet;
+
+/// The domain that keeps the highest row id.
+pub const ROW_TRACKING_DOMAIN: &str = "delta.rowTracking";
+
+/// What a commit has read of the table.
+#[derive(Debug, Clone, Default)]
+pub enum ReadSet {
+    /// No file: a blind append, if nothing is removed either.
+    #[default]
+    Nothing,
+    /// These files, whatever else there is.
+    Files(PathSet),
+    /// The rows that make one of some predicates TRUE.
+    Predicates(PredicatesRead),
+    /// All of it.
+    WholeTable,
+}
+
+/// Rows that were looked for, and where they were found.
+#[derive(Debug, Clone)]
+pub struct PredicatesRead {
+    /// The columns at the time of reading.
+    pub shape: TableShape,
+    /// What was asked for; each was asked of the whole table.
+    pub predicates: Vec<BoundPredicate>,
+    /// The files that were read.
+    pub files: PathSet,
+}
+
+impl ReadSet {
+    /// Adds another read of the same version.
+    pub fn extend(&mut self, other: Self) {
+        *self = match (std::mem::take(self), other) {
+            (Self::WholeTable, _) | (_, Self::WholeTable) => Self::WholeTable,
+            (Self::Nothing, read) | (read, Self::Nothing) => read,
+            (Self::Files(mut files), Self::Files(more)) => {
+                files.extend(more);
+                Self::Files(files)
+            }
+            (Self::Predicates(mut read), Self::Files(files)) | (Self::Files(files), Self::Predicates(mut read)) => {
+                read.files.extend(files);
+                Self::Predicates(read)
+            }
+            (Self::Predicates(mut read), Self::Predicates(more)) => {
+                read.files.extend(more.files);
+                read.predicates.extend(more.predicates);
+                Self::Predicates(read)
+            }
+        };
+    }
+
+    /// Whether nothing was read.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+}
+
+/// The table as far as commits depend on it; moves on with every winner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TableState {
+    /// The version.
+    pub version: u64,
+    /// Which clients may read and write.
+    pub protocol: Protocol,
+    /// Identity, schema, partitioning, properties.
+    pub metadata: Metadata,
+    /// Highest row id that was given out, if any.
+    pub row_id_watermark: Option<i64>,
+    /// Time of the version: its own where commits carry one, else the best that is known.
+    pub timestamp: Option<i64>,
+}
+
+/// A commit that is to be made.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// The table it builds on; `None` creates it.
+    pub state: Option<TableState>,
+    /// What it has read.
+    pub read: ReadSet,
+    /// Applications whose progress it has looked at, besides those it advances.
+    pub read_apps: BTreeSet<String>,
+    /// The isolation asked for.
+    pub isolation: IsolationLevel,
+    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`](super::rebase).
+    pub actions: Actions,
+}
+
+impl Pending {
+    /// The version that the next attempt makes.
+    pub fn version(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.version.saturating_add(1))
+    }
+
+    /// Whether it only adds files, and has read none.
+    pub fn is_blind_append(&self) -> bool {
+        self.read.is_nothing() && self.actions.only_adds()
+    }
+
+    /// The protocol after it.
+    pub fn protocol(&self) -> Option<&Protocol> {
+        let others = self.actions.others().iter();
+        let own = others.clone().find_map(|a| if let Action::Protocol(own) = a { Some(own) } else { None });
+        own.or(self.state.as_ref().map(|state| &state.protocol))
+    }
+
+    /// The metadata after it.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.own_metadata().or(self.state.as_ref().map(|state| &state.metadata))
+    }
+
+    pub(super) fn own_metadata(&self) -> Option<&Metadata> {
+        let mut others = self.actions.others().iter();
+        others.find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
+    }
+
+    /// The isolation that holds for it: what neither changes rows nor anything but files needs only that its files are
+    /// still there.
+    pub fn effective_isolation(&self) -> IsolationLevel {
+        let of_files = |action: &Action| match action {
+            Action::DomainMetadata(own) => own.domain == ROW_TRACKING_DOMAIN,
+            Action::CommitInfo(_) => true,
+            _ => false,
+        };
+        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) {
+            IsolationLevel::SnapshotIsolation
+        } else {
+            self.isolation
+        }
+    }
+
+    /// Refuses a commit that mentions a logical file twice in one role.
+    pub fn check_duplicates(&self) -> Result<()> {
+        self.actions.check_duplicates()
+    }
+}
+
+/// The highest row id in the configuration of the domain `delta.rowTracking`.
+///
+/// # Errors
+/// `Corrupt` if it is not there.
+pub fn watermark(configuration: &str) -> Result<i64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Domain {
+        row_id_high_water_mark: i64,
+    }
+    let parsed = serde_json::from_str::<Domain>(configuration);
+    parsed
+        .map(|domain| domain.row_id_high_water_mark)
+        .map_err(|e| Error::corrupt("the metadata domain `delta.rowTracking` cannot be read").caused_by(e))
+}

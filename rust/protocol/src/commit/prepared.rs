@@ -1,0 +1,214 @@
+//! A commit that was prepared, what each attempt at it writes, and what it is once it is in the log.
+//!
+//! PROTOCOL.md: "Commit Provenance Information".
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::pending::{Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
+use super::rebase::Attempt;
+use crate::action::CommitInfo;
+use crate::action::batch::Origin;
+use crate::action::json::{CommitActions, Wanted, parse_commit};
+use crate::action::lines::Lines;
+use crate::error::{Error, Result};
+use crate::log::increment::FileSizes;
+use crate::log::name::MAX_VERSION;
+use crate::property::Properties;
+
+/// What is recorded as the writer of a commit.
+pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
+
+/// Of a commit: the columns that it is read into count with 32 bits.
+const MOST_BYTES: u64 = i32::MAX as u64;
+
+/// How old a version may be, however long the log is kept, without being looked for: the retention may have been cut since.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Everything that one commit writes.
+#[derive(Debug, Clone)]
+pub struct PreparedCommit {
+    /// What it has read and does, and the table it builds on.
+    pub pending: Pending,
+    /// Name of the operation, e.g. `WRITE`.
+    pub operation: String,
+    /// Parameters of the operation.
+    pub parameters: Map<String, Value>,
+    /// Counters of the operation.
+    pub metrics: Map<String, Value>,
+    /// Free text of the user.
+    pub user_metadata: Option<String>,
+    /// Unique id, by which the commit is recognised after a lost answer.
+    pub txn_id: String,
+}
+
+/// A commit that is in the log.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// Its version.
+    pub version: u64,
+    /// How many puts it took.
+    pub attempts: u32,
+    /// What stands in the log.
+    pub lines: Lines,
+    /// Of that, what is not of files, read back.
+    pub actions: Arc<CommitActions>,
+    /// The table after it.
+    pub state: TableState,
+    /// The commit's time, where commits carry one.
+    pub in_commit_timestamp: Option<i64>,
+    /// Files that joined the table.
+    pub num_added: usize,
+    /// What checksums count of its files.
+    pub sizes: Arc<FileSizes>,
+    /// Whether they were there before, and were only added again.
+    pub is_re_add: bool,
+    /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
+    pub follows_base: bool,
+}
+
+/// Why something that is there whole or not at all, as a commit is, failed, and what that proves.
+#[derive(Debug)]
+pub enum Failed {
+    /// It is not there, nor will be.
+    Certainly(Error),
+    /// It may be there, or still get there.
+    Perhaps(Error),
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Certainly(error) | Failed::Perhaps(error) => error,
+        }
+    }
+}
+
+/// What the attempts at one commit have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FirstAttempt {
+    /// The version that it was to make.
+    pub(super) version: u64,
+    /// Whether rows were tracked then.
+    pub(super) tracks_rows: bool,
+}
+
+impl PreparedCommit {
+    /// The first attempt, if the commit is one that can be made.
+    pub(super) fn first_attempt(&self) -> Result<FirstAttempt> {
+        self.pending.check_duplicates()?;
+        Ok(FirstAttempt { version: self.pending.version(), tracks_rows: self.tracks_rows()? })
+    }
+
+    /// The version that this builds on, if that is so old that the log may have been cleaned of it.
+    pub(super) fn old_base(&self, now_ms: i64) -> Option<u64> {
+        let state = self.pending.state.as_ref()?;
+        let kept = Properties::of(&state.metadata).log_retention().unwrap_or(DAY_MS).min(DAY_MS);
+        let is_young = state.timestamp.is_some_and(|timestamp| now_ms.saturating_sub(timestamp) < kept);
+        (!is_young).then_some(state.version)
+    }
+
+    /// Whether rows are tracked, as far as this commit knows.
+    fn tracks_rows(&self) -> Result<bool> {
+        match (self.pending.protocol(), self.pending.metadata()) {
+            (Some(protocol), Some(metadata)) => Ok(Properties::of(metadata).row_tracking(protocol)?.is_some()),
+            (None, _) | (_, None) => Ok(false),
+        }
+    }
+
+    /// What is to stand in the log, and again what of it is not of files.
+    pub(super) fn print(&self, first: FirstAttempt, now_ms: i64) -> Result<(Lines, Vec<u8>)> {
+        // Beyond the last version no reader takes a file for a commit.
+        if self.pending.version() > MAX_VERSION {
+            let message = "the log is at the last version there can be; the file that says so may not belong to it";
+            return Err(Error::corrupt(message));
+        }
+        let mut attempt = Attempt::new(&self.pending, first.version, now_ms)?;
+        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending.actions)?;
+        if lines.len() > MOST_BYTES {
+            return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
+        }
+        Ok((lines, others))
+    }
+
+    fn commit_info(&self, first: FirstAttempt, now_ms: i64) -> Result<CommitInfo> {
+        let mut info = Map::new();
+        info.insert("timestamp".to_owned(), json!(now_ms));
+        info.insert("operation".to_owned(), json!(self.operation));
+        info.insert("operationParameters".to_owned(), Value::Object(self.parameters.clone()));
+        if self.pending.state.is_some() {
+            info.insert("readVersion".to_owned(), json!(first.version.saturating_sub(1)));
+        }
+        info.insert("isolationLevel".to_owned(), json!(self.pending.effective_isolation().as_str()));
+        info.insert("isBlindAppend".to_owned(), json!(self.pending.is_blind_append()));
+        info.insert("operationMetrics".to_owned(), Value::Object(self.metrics.clone()));
+        info.insert("engineInfo".to_owned(), json!(ENGINE_INFO));
+        if let Some(text) = &self.user_metadata {
+            info.insert("userMetadata".to_owned(), json!(text));
+        }
+        info.insert("txnId".to_owned(), json!(self.txn_id));
+        if self.tracks_rows()? {
+            // Files that were written before row tracking was enabled could not carry ids along.
+            let preserved = first.tracks_rows.to_string();
+            info.insert("tags".to_owned(), json!({ "delta.rowTracking.preserved": preserved }));
+        }
+        Ok(CommitInfo(info))
+    }
+
+    /// The commit, now that it is in the log as `lines`, of which `others` are not of files.
+    pub(super) fn committed(&mut self, lines: Lines, others: Vec<u8>, attempts: u32, first: u64) -> Result<Committed> {
+        let version = self.pending.version();
+        // What the attempt wrote is what counts.
+        let actions = parse_commit(&others.into(), Origin::Commit(version), Wanted::NoFiles)?;
+        let in_commit_timestamp = actions.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
+        let (Some(protocol), Some(metadata)) = (
+            actions.protocol.clone().or_else(|| self.pending.protocol().cloned()),
+            actions.metadata.clone().or_else(|| self.pending.metadata().cloned()),
+        ) else {
+            return Err(Error::internal("a table was created without protocol or metadata"));
+        };
+        let domain = actions.domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN);
+        let given = domain.map(|d| watermark(&d.configuration)).transpose()?;
+        let before = self.pending.state.as_ref();
+        let time = in_commit_timestamp.or_else(|| actions.commit_info.as_ref().and_then(CommitInfo::timestamp));
+        let state = TableState {
+            version,
+            protocol,
+            metadata,
+            row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
+            timestamp: time.max(before.and_then(|state| state.timestamp)),
+        };
+        let sizes = self.pending.actions.take_sizes();
+        Ok(Committed {
+            version,
+            attempts,
+            lines,
+            actions: Arc::new(actions),
+            state,
+            in_commit_timestamp,
+            num_added: self.pending.actions.num_added(),
+            sizes: Arc::new(sizes),
+            is_re_add: self.pending.actions.is_re_add(),
+            follows_base: version == first,
+        })
+    }
+}
+
+/// That a commit may be in the log, or still get there, for the reason that is given.
+pub fn unknown_outcome(txn_id: &str, attempts: u32, lost: Error) -> Error {
+    let message = format!(
+        "the outcome of the commit is unknown (attempts: {attempts}); \
+         look for the txnId {txn_id} in the log before writing again"
+    );
+    Error::storage(false, message).caused_by(lost)
+}
+
+/// That a commit is in the log, and that readers may not see it there, for the reason that is given.
+pub fn in_the_log_but(version: u64, txn_id: &str, why: &str) -> Error {
+    let message = format!(
+        "the outcome of the commit is unknown: it is in the log at version {version}, but {why}, so readers may not see \
+         its rows; look at the table, and for the txnId {txn_id} in its log, before writing again"
+    );
+    Error::storage(false, message).at_version(version)
+}

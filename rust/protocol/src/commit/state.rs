@@ -1,0 +1,255 @@
+//! The states of the commit loop: which version is put next, what has to be read before, and what a failure proves.
+//!
+//! It knows versions and answers, not actions: [`CommitLoop`](super::CommitLoop) prints and judges. It needs nothing but
+//! the language, so that the model check (`tests/model/model.rs`) compiles this very file and explores its states.
+//!
+//! Invariants: version V + 1 is never put before V was read; a commit that may be in the log is never said not to be
+//! made; the wait is before the reading.
+//!
+//! PROTOCOL.md: "Commit Protocol".
+
+/// What has to be done next. Each step has one answer, a method of [`LoopState`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NextStep {
+    /// See whether the log was cleaned past the base: [`LoopState::base_checked`].
+    CheckBase,
+    /// Put this version if it is absent: [`LoopState::put_answered`], or [`LoopState::not_printed`].
+    Put(u64),
+    /// Wait, and decide whether there is another attempt: [`LoopState::waited`].
+    Wait,
+    /// Read and judge the commits from this version on: [`LoopState::read`] for each.
+    ReadFrom(u64),
+    /// Make sure that this version, found to be the loop's own, stays: [`LoopState::settled`].
+    Settle(u64),
+    /// See again whether the log was cleaned past the base, now that this version is put: [`LoopState::base_verified`].
+    VerifyBase(u64),
+    /// The commit is this version.
+    Done {
+        /// Its version.
+        version: u64,
+        /// Whether it was found in the log rather than acknowledged.
+        is_found: bool,
+    },
+    /// There is no commit, or nobody knows: [`LoopState::into_failure`].
+    Failed,
+}
+
+/// The answer to a put.
+#[derive(Debug)]
+pub enum PutAnswer<E> {
+    /// The version is the one that was put.
+    Created,
+    /// The version exists.
+    Exists,
+    /// Nobody knows whether it was put, or still will be.
+    Unknown(E),
+    /// It was not put, nor will be.
+    Refused(E),
+}
+
+/// What stands at a version.
+#[derive(Debug)]
+pub enum Found<E> {
+    /// Nothing.
+    Nothing,
+    /// The loop's own commit.
+    Own,
+    /// Another commit, which this one may follow.
+    Other,
+    /// Another commit, which this one must not follow.
+    Conflict(E),
+    /// It could not be read, so it may be the loop's own.
+    Unreadable(E),
+}
+
+/// Why it is not known whether a put landed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Doubt<E> {
+    /// The version exists and was not read. Something on the way may have sent the put twice.
+    Unread,
+    /// The answer was lost.
+    Lost(E),
+}
+
+/// Why there is no commit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Failure<E> {
+    /// The caller wants no further attempt. Nothing was committed.
+    Interrupted,
+    /// The retry policy gives up. Nothing was committed.
+    RaceLost,
+    /// The log was cleaned past the base. Nothing was put.
+    BaseGone,
+    /// Nothing was committed, for this reason.
+    Refused(E),
+    /// The commit may be in the log.
+    Unknown {
+        /// Why that is not known.
+        doubt: Doubt<E>,
+        /// What went wrong when it was looked for.
+        error: Option<E>,
+    },
+    /// The commit is in the log, which was cleaned past its base.
+    Late,
+    /// The commit is in the log, and whether that was cleaned past its base is not known.
+    Unverified(E),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Phase<E> {
+    CheckBase,
+    Put,
+    Wait,
+    /// `tried`: the version that was put last.
+    Read {
+        tried: u64,
+        is_last: bool,
+    },
+    Settle,
+    VerifyBase {
+        is_found: bool,
+    },
+    Done {
+        is_found: bool,
+    },
+    Failed(Failure<E>),
+}
+
+/// The state of one commit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LoopState<E> {
+    phase: Phase<E>,
+    /// The version that is put or read next. All below it were read.
+    version: u64,
+    /// Why it is not known whether a put of `version` landed, or still will.
+    doubt: Option<Doubt<E>>,
+    is_cancelled: bool,
+}
+
+impl<E> LoopState<E> {
+    /// Of a commit whose first attempt makes `version`.
+    pub fn new(version: u64) -> Self {
+        Self { phase: Phase::CheckBase, version, doubt: None, is_cancelled: false }
+    }
+
+    /// What has to be done next. It stays the same until it is answered.
+    pub fn step(&self) -> NextStep {
+        let version = self.version;
+        match &self.phase {
+            Phase::CheckBase => NextStep::CheckBase,
+            Phase::Put => NextStep::Put(version),
+            Phase::Wait => NextStep::Wait,
+            Phase::Read { .. } => NextStep::ReadFrom(version),
+            Phase::Settle => NextStep::Settle(version),
+            Phase::VerifyBase { .. } => NextStep::VerifyBase(version),
+            Phase::Done { is_found } => NextStep::Done { version, is_found: *is_found },
+            Phase::Failed(_) => NextStep::Failed,
+        }
+    }
+
+    /// The failure, if that is how it ended.
+    pub fn into_failure(self) -> Option<Failure<E>> {
+        match self.phase {
+            Phase::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// Lets no further attempt begin. One that is under way is finished.
+    pub fn cancel(&mut self) {
+        self.is_cancelled = true;
+        if matches!(self.phase, Phase::Put) {
+            self.attempt();
+        }
+    }
+
+    /// Whether the log was cleaned past the base.
+    pub fn base_checked(&mut self, is_gone: Result<bool, E>) {
+        match is_gone {
+            Ok(false) => self.attempt(),
+            Ok(true) => self.fail(Failure::BaseGone),
+            Err(error) => self.fail(Failure::Refused(error)),
+        }
+    }
+
+    /// The attempt cannot be printed, so nothing is put.
+    pub fn not_printed(&mut self, error: E) {
+        self.fail(Failure::Refused(error));
+    }
+
+    /// What became of the put.
+    pub fn put_answered(&mut self, answer: PutAnswer<E>) {
+        match answer {
+            PutAnswer::Created => return self.phase = Phase::VerifyBase { is_found: false },
+            PutAnswer::Exists => self.doubt = self.doubt.take().or(Some(Doubt::Unread)),
+            PutAnswer::Unknown(lost) => self.doubt = Some(Doubt::Lost(lost)),
+            PutAnswer::Refused(error) => return self.fail(Failure::Refused(error)),
+        }
+        // The wait is before the reading: an attempt that followed a wait would nearly always come too late where many
+        // write, and who writes without a pause would win every time.
+        self.phase = Phase::Wait;
+    }
+
+    /// The wait is over. Without `another` attempt the commits are read all the same, for one may be the loop's own.
+    pub fn waited(&mut self, another: bool) {
+        self.phase = Phase::Read { tried: self.version, is_last: !another };
+    }
+
+    /// What stands at the version that was to be read.
+    pub fn read(&mut self, found: Found<E>) {
+        let Phase::Read { tried, is_last } = self.phase else { return };
+        match found {
+            Found::Nothing => {
+                // Whoever has the version that was tried keeps it: a put that is still under way cannot land any more.
+                if self.version > tried {
+                    self.doubt = None;
+                }
+                if is_last { self.fail(Failure::RaceLost) } else { self.attempt() }
+            }
+            Found::Own => self.phase = Phase::Settle,
+            Found::Other => self.version = self.version.saturating_add(1),
+            // Another has the version.
+            Found::Conflict(error) => self.phase = Phase::Failed(Failure::Refused(error)),
+            Found::Unreadable(error) if self.version == tried => self.lost_sight(error),
+            Found::Unreadable(error) => self.phase = Phase::Failed(Failure::Refused(error)),
+        }
+    }
+
+    /// Whether the version that was found stays.
+    pub fn settled(&mut self, settled: Result<(), E>) {
+        match settled {
+            Ok(()) => self.phase = Phase::VerifyBase { is_found: true },
+            Err(error) => self.lost_sight(error),
+        }
+    }
+
+    /// Whether the log was cleaned past the base before the version was put.
+    pub fn base_verified(&mut self, is_gone: Result<bool, E>) {
+        let Phase::VerifyBase { is_found } = self.phase else { return };
+        self.phase = match is_gone {
+            Ok(false) => Phase::Done { is_found },
+            Ok(true) => Phase::Failed(Failure::Late),
+            Err(error) => Phase::Failed(Failure::Unverified(error)),
+        };
+    }
+
+    fn attempt(&mut self) {
+        match self.is_cancelled {
+            true => self.fail(Failure::Interrupted),
+            false => self.phase = Phase::Put,
+        }
+    }
+
+    /// Ends with `failure`, unless a put may have landed.
+    fn fail(&mut self, failure: Failure<E>) {
+        self.phase = Phase::Failed(match self.doubt.take() {
+            Some(doubt) => Failure::Unknown { doubt, error: None },
+            None => failure,
+        });
+    }
+
+    fn lost_sight(&mut self, error: E) {
+        let doubt = self.doubt.take().unwrap_or(Doubt::Unread);
+        self.phase = Phase::Failed(Failure::Unknown { doubt, error: Some(error) });
+    }
+}

@@ -1,0 +1,189 @@
+//! Commits to a bucket that cannot refuse to overwrite: a table of DynamoDB decides them.
+//!
+//! As delta-spark's `S3DynamoDBLogStore` does it, so that both can write to one table. A commit's text goes to a temporary
+//! file; then the item that claims the commit's name is added, which one writer alone achieves and which *is* the commit;
+//! then the text is copied to the name, and the item says so. Whoever dies in between has committed nonetheless: who comes
+//! next finishes the commit (`log/claimed.rs`).
+//!
+//! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
+//! `tests/rust/table/storage/turns.rs`, with a scripted DynamoDB and with a real one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use deltic_protocol::action::lines::Lines;
+use deltic_protocol::commit::TableState;
+use deltic_protocol::log::name::{LogName, commit_name};
+use futures::future::BoxFuture;
+
+use super::log::{is_passed, is_same_table};
+use super::{CommitFile, Committer};
+use crate::error::{Error, Result};
+use crate::log::claimed::ClaimedCommits;
+use crate::log::{LogSource, log_path};
+use crate::storage::dynamodb::{Claim, Item, LockTable, TablePaths, now_seconds};
+use crate::storage::{Put, Storage, Syncing};
+
+/// Where temporary files are, below the log.
+const TEMPORARY: &str = ".tmp";
+
+/// Commits by claiming `_delta_log/<version>.json` in a table of DynamoDB.
+#[derive(Debug, Clone)]
+pub struct DynamoDbCommitter {
+    storage: Storage,
+    log: LogSource,
+    claimed: ClaimedCommits,
+    /// What the first commit waits for.
+    before: Arc<Mutex<Syncing>>,
+}
+
+impl DynamoDbCommitter {
+    /// Commits to the log of the table at `storage`, if its options say that DynamoDB decides.
+    pub fn of(storage: &Storage) -> Option<Self> {
+        let claimed = ClaimedCommits::of(storage)?;
+        Some(Self { storage: storage.clone(), log: LogSource::of(storage), claimed, before: Arc::default() })
+    }
+
+    /// Lets the next commit exist only when the files that it names would survive a power cut.
+    #[must_use]
+    pub fn after(self, files: Syncing) -> Self {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+        self
+    }
+
+    /// Writes a file of the log if there is none.
+    ///
+    /// # Errors
+    /// Those of the bucket and of DynamoDB; nothing was written then.
+    pub async fn put_if_absent(&self, name: &str, data: Bytes) -> Result<Put> {
+        let placed = |e: Error| e.in_table(self.storage.location()).in_file(log_path(name));
+        match self.claim(name, data).await.map_err(placed)? {
+            Put::Unknown(lost) => Ok(Put::Unknown(placed(lost))),
+            known => Ok(known),
+        }
+    }
+
+    async fn claim(&self, name: &str, data: Bytes) -> Result<Put> {
+        let (locks, paths) = self.claimed.locks()?;
+        let path = log_path(name);
+        // Items go after a day, files do not.
+        if self.claimed.exists(&path).await? {
+            return Ok(Put::Exists);
+        }
+        if let Some(previous) = previous(name) {
+            self.claimed.finish_file(&previous).await?;
+        }
+        refuse_other_name(&locks, paths).await?;
+
+        let temp_path = format!("{TEMPORARY}/{name}.{}", uuid::Uuid::new_v4());
+        let temporary = log_path(&temp_path);
+        self.storage.put(&temporary, data.clone()).await?;
+        let claim = match locks.claim(&paths.own, name, &temp_path).await {
+            Ok(claim) => claim,
+            Err(error) => {
+                // Nobody knows of the file, so that it stays is no harm.
+                let _ = self.storage.delete(&temporary).await;
+                return Err(error);
+            }
+        };
+        match is_ours(&locks, paths, claim, (name, &temp_path)).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let _ = self.storage.delete(&temporary).await;
+                return self.taken(paths, name).await;
+            }
+            // Perhaps still on its way. The text stays for whoever finds the claim.
+            Err(lost) => return Ok(Put::Unknown(lost)),
+        }
+        // The commit is made. What fails from here on is finished by whoever comes next.
+        let item = Item { file_name: name.to_owned(), temp_path, complete: false, expire_time: None };
+        if self.storage.put(&path, data).await.is_ok() && locks.complete(&paths.own, &item).await.is_ok() {
+            let _ = self.storage.delete(&temporary).await;
+        }
+        Ok(Put::Created)
+    }
+
+    /// Somebody else has the name: sees to it that the file is there.
+    async fn taken(&self, paths: &TablePaths, name: &str) -> Result<Put> {
+        if self.claimed.finish_file(name).await? || self.claimed.exists(&log_path(name)).await? {
+            return Ok(Put::Exists);
+        }
+        Err(Error::storage(
+            false,
+            format!(
+                "the DynamoDB table has {name} of a table that was at {} before; delete the items with that tablePath, or \
+                 wait a day until they expire",
+                paths.own
+            ),
+        ))
+    }
+}
+
+impl Committer for DynamoDbCommitter {
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        let before = std::mem::take(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner));
+        Box::pin(async move {
+            before.wait().await?;
+            self.put_if_absent(&commit_name(version), Bytes::from(lines.to_bytes()?)).await
+        })
+    }
+
+    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(self.log.read_commit(version))
+    }
+
+    /// What a bucket shows is there to stay.
+    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(is_passed(&self.log, version))
+    }
+
+    fn is_same_table<'a>(
+        &'a self,
+        base: (&'a TableState, CommitFile),
+        versions: &'a [u64],
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(is_same_table(&self.storage, base, versions))
+    }
+}
+
+/// Whether a claim that was sent is ours; an error if nobody can say.
+async fn is_ours(locks: &LockTable, paths: &TablePaths, claim: Claim, (name, temp_path): (&str, &str)) -> Result<bool> {
+    let lost = match claim {
+        Claim::Made => return Ok(true),
+        Claim::Taken => None,
+        Claim::Unknown(lost) => Some(lost),
+    };
+    // Something on the way may have sent the claim twice, so it can be ours that is there.
+    match (locks.item(&paths.own, name).await, lost) {
+        (Ok(Some(item)), _) => Ok(item.temp_path == temp_path),
+        // It has gone, as no incomplete one does.
+        (Ok(None), None) => Ok(false),
+        (Ok(None) | Err(_), Some(lost)) | (Err(lost), None) => Err(lost),
+    }
+}
+
+/// Writers that spell the location in two ways would not see each other.
+async fn refuse_other_name(locks: &LockTable, paths: &TablePaths) -> Result<()> {
+    match locks.newest(&paths.other).await? {
+        Some(item) if !item.complete || item.expire_time.is_none_or(|at| at > now_seconds()) => {
+            Err(Error::invalid(format!(
+                "other writers know this table as {} in DynamoDB; use that location, since writers that name a table \
+                 differently do not take turns",
+                paths.other
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The commit before the one with this name.
+fn previous(name: &str) -> Option<String> {
+    match LogName::parse(name)? {
+        LogName::Commit { version } => version.checked_sub(1).map(commit_name),
+        _ => None,
+    }
+}

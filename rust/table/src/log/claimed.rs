@@ -1,0 +1,102 @@
+//! Commits that DynamoDB decides, as readers see them: whoever claimed one may have died before its text was in the log.
+//!
+//! As delta-spark's `S3DynamoDBLogStore` does it: the item that claims a commit's name *is* the commit, and names a
+//! temporary file with its text. Who lists the log, reads that commit or writes the following one copies the text and
+//! marks the item as complete. Copies never differ, so it does not matter how many there are.
+//!
+//! The writing side is `committers/dynamodb.rs`. Proved by the tests in `tests/rust/table/storage/turns.rs`.
+
+use std::sync::Arc;
+
+use deltic_protocol::log::name::LogName;
+
+use super::log_path;
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::storage::dynamodb::{Item, LockTable, TablePaths};
+
+/// The commits of one table that DynamoDB has.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimedCommits {
+    storage: Storage,
+}
+
+impl ClaimedCommits {
+    /// Those of the table at `storage`, if that is one whose commits DynamoDB decides.
+    pub(crate) fn of(storage: &Storage) -> Option<Self> {
+        storage.lock_paths().map(|_| Self { storage: storage.clone() })
+    }
+
+    /// The items, and the table's names in them.
+    pub(crate) fn locks(&self) -> Result<(Arc<LockTable>, &TablePaths)> {
+        match (self.storage.lock_table()?, self.storage.lock_paths()) {
+            (Some(locks), Some(paths)) => Ok((locks, paths)),
+            _ => Err(Error::internal("a table that DynamoDB knows nothing of was looked for there")),
+        }
+    }
+
+    /// Finishes the newest commit if its writer did not.
+    pub(crate) async fn finish_newest(&self) -> Result<()> {
+        let (locks, paths) = self.locks()?;
+        match locks.newest(&paths.own).await.map_err(|e| self.placed(e))? {
+            Some(item) => self.finish(&locks, paths, &item).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Finishes a commit, given its file's name, if its writer did not; whether that was so.
+    pub(crate) async fn finish_commit(&self, file_name: &str) -> Result<bool> {
+        match LogName::parse(file_name) {
+            Some(LogName::Commit { .. }) => self.finish_file(file_name).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// The same of any file of the log.
+    pub(crate) async fn finish_file(&self, file_name: &str) -> Result<bool> {
+        let (locks, paths) = self.locks()?;
+        match locks.item(&paths.own, file_name).await.map_err(|e| self.placed(e))? {
+            Some(item) if !item.complete => self.finish(&locks, paths, &item).await.map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    async fn finish(&self, locks: &LockTable, paths: &TablePaths, item: &Item) -> Result<()> {
+        if item.complete {
+            return Ok(());
+        }
+        let path = log_path(&item.file_name);
+        if !self.exists(&path).await? {
+            match self.storage.get(&log_path(&item.temp_path)).await {
+                Ok(text) => self.storage.put(&path, text).await?,
+                Err(error) if error.is_not_found() => return self.finished_meanwhile(locks, paths, item).await,
+                Err(error) => return Err(error),
+            }
+        }
+        locks.complete(&paths.own, item).await.map_err(|e| self.placed(e))
+    }
+
+    /// Temporary files go when a commit is complete, which may have happened since the item was read.
+    async fn finished_meanwhile(&self, locks: &LockTable, paths: &TablePaths, item: &Item) -> Result<()> {
+        match locks.item(&paths.own, &item.file_name).await.map_err(|e| self.placed(e))? {
+            Some(now) if !now.complete && now.temp_path == item.temp_path => Err(self.placed(Error::corrupt(format!(
+                "the DynamoDB table says that the commit {} is to be copied from {}, which does not exist",
+                item.file_name, item.temp_path
+            )))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a file is there.
+    pub(crate) async fn exists(&self, path: &str) -> Result<bool> {
+        match self.storage.head(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn placed(&self, error: Error) -> Error {
+        error.in_table(self.storage.location())
+    }
+}

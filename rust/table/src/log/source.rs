@@ -1,0 +1,131 @@
+//! Where a table's log is read: the files of `_delta_log`, and commits that were decided elsewhere and are not there yet.
+//!
+//! What the files mean is decided by `deltic_protocol::log`; this only moves bytes. A snapshot takes one LIST from the
+//! hint; a hint that leads nowhere costs one more from the beginning.
+//!
+//! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use deltic_protocol::action::json::CommitBatch;
+use deltic_protocol::log::hint::LastCheckpoint;
+use deltic_protocol::log::listing;
+use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, SIDECARS_DIR, commit_name, version_prefix};
+use deltic_protocol::log::segment::{LogFile, Segment};
+use futures::stream::Stream;
+
+use super::claimed::ClaimedCommits;
+use super::reader::{self, Loaded};
+use super::{absent, log_path};
+use crate::error::{Error, Result};
+use crate::storage::{FileMeta, Storage};
+
+/// The log of one table. All reads of it go through here.
+#[derive(Debug, Clone)]
+pub struct LogSource {
+    storage: Storage,
+    /// Where DynamoDB decides commits, those that it has and the log may not have yet.
+    claimed: Option<ClaimedCommits>,
+}
+
+impl LogSource {
+    /// The log of the table at `storage`.
+    pub fn of(storage: &Storage) -> Self {
+        Self { storage: storage.clone(), claimed: ClaimedCommits::of(storage) }
+    }
+
+    /// All log files from `version` on. A folder that is not there is an empty log.
+    ///
+    /// One LIST, and one more if the first has a gap: it may have missed a commit that was made meanwhile.
+    pub async fn list(&self, version: u64) -> Result<Vec<LogFile>> {
+        let found = self.list_once(version).await?;
+        match listing::gap(&found) {
+            Some(gap) => Ok(listing::completed(found, self.list_once(gap.first).await?, gap.newest)),
+            None => Ok(found),
+        }
+    }
+
+    async fn list_once(&self, version: u64) -> Result<Vec<LogFile>> {
+        if let Some(claimed) = &self.claimed {
+            claimed.finish_newest().await?;
+        }
+        let found = self.storage.list_from(LOG_DIR, &version_prefix(version)).await?;
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok(found.iter().filter_map(|f| LogFile::parse(&name(&f.path), f.size, f.modified_ms)).collect())
+    }
+
+    /// The sidecar files of checkpoints.
+    pub async fn list_sidecars(&self) -> Result<Vec<FileMeta>> {
+        self.storage.list_from(&format!("{LOG_DIR}/{SIDECARS_DIR}"), "").await
+    }
+
+    /// A file of the log, by its name.
+    pub async fn read(&self, file_name: &str) -> Result<Bytes> {
+        let path = log_path(file_name);
+        match (self.storage.get(&path).await, &self.claimed) {
+            // Perhaps it is committed, and its writer did not come to copy it.
+            (Err(error), Some(claimed)) if error.is_not_found() => match claimed.finish_commit(file_name).await? {
+                true => self.storage.get(&path).await,
+                false => Err(error),
+            },
+            (read, _) => read,
+        }
+    }
+
+    /// The commit of a version, `None` if there is none.
+    pub async fn read_commit(&self, version: u64) -> Result<Option<Bytes>> {
+        match self.read(&commit_name(version)).await {
+            Ok(lines) => Ok(Some(lines)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The newest checkpoint that `_last_checkpoint` speaks of. Only a hint: whatever is wrong with it, there is none.
+    pub async fn last_checkpoint(&self) -> Option<LastCheckpoint> {
+        LastCheckpoint::parse(&self.read(LAST_CHECKPOINT).await.ok()?)
+    }
+
+    /// The files that define `target`, or the newest version.
+    pub async fn segment(&self, target: Option<u64>) -> Result<Segment> {
+        let place = |e: Error| e.in_table(self.storage.location());
+        let hint = self.last_checkpoint().await.map(|h| h.version);
+        let hinted = hint.filter(|v| target.is_none_or(|target| *v <= target));
+        if let Some(version) = hinted {
+            let listing = self.list(version).await.map_err(place)?;
+            // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
+            if let Ok(segment) = Segment::choose(&listing, target, true)
+                && segment.checkpoint_version() >= Some(version)
+            {
+                return Ok(segment);
+            }
+        }
+        let listing = self.list(0).await.map_err(place)?;
+        Segment::choose(&listing, target, true).map_err(place)
+    }
+
+    /// Fetches and parses listed commits, in the order given, but for those whose bytes are `known` by the name of their
+    /// file. None of their file actions is read.
+    pub fn load(
+        &self,
+        files: Vec<LogFile>,
+        known: HashMap<String, Bytes>,
+    ) -> impl Stream<Item = Result<Loaded>> + use<> {
+        reader::load(&self.storage, files, known)
+    }
+
+    /// As [`LogSource::load`], but all actions of the commits; several have their files in the same columns.
+    pub fn load_whole(
+        &self,
+        files: Vec<LogFile>,
+        known: HashMap<String, Bytes>,
+    ) -> impl Stream<Item = Result<CommitBatch>> + use<> {
+        reader::load_whole(&self.storage, files, known)
+    }
+
+    /// The error of a log in which there is no version, with what is there in its place.
+    pub(crate) async fn explain(&self, error: Error) -> Error {
+        absent::explain(&self.storage, error).await
+    }
+}

@@ -1,0 +1,205 @@
+//! The commit loop, driven by hand: which step follows which answer. Its driver, the simulation and the model check show
+//! what comes of it.
+
+use bytes::Bytes;
+use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};
+use deltic_protocol::commit::state::PutAnswer;
+use deltic_protocol::commit::{Actions, CommitLoop, Failed, Pending, PreparedCommit, ReadSet, Step, TableState};
+use deltic_protocol::error::{Error, Kind};
+use deltic_protocol::property::IsolationLevel;
+use serde_json::Map;
+
+/// When the base was committed, and a time soon after it.
+const NOW: i64 = 1_700_000_000_000;
+
+const OTHER: &str = "{\"commitInfo\":{\"txnId\":\"other\",\"isBlindAppend\":true}}\n{\"add\":{\"path\":\"o\",\"partitionValues\":{},\
+                     \"size\":1,\"modificationTime\":1,\"dataChange\":true}}\n";
+const METADATA: &str = "{\"metaData\":{\"id\":\"t\",\"format\":{\"provider\":\"parquet\",\"options\":{}},\"schemaString\":\
+                        \"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]}\",\"partitionColumns\":[],\"configuration\":{}}}\n";
+
+fn append(base: u64) -> CommitLoop {
+    let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
+    let metadata = Metadata {
+        id: "t".to_owned(),
+        name: None,
+        description: None,
+        format: Format::default(),
+        schema_string: schema.to_owned(),
+        partition_columns: Vec::new(),
+        created_time: None,
+        configuration: Default::default(),
+    };
+    let protocol =
+        Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+    let state = TableState { version: base, protocol, metadata, row_id_watermark: None, timestamp: Some(NOW) };
+    let add = Action::Add(Add { path: "f".to_owned(), size: 7, data_change: true, ..Add::default() });
+    let pending = Pending {
+        state: Some(state),
+        read: ReadSet::Nothing,
+        read_apps: Default::default(),
+        isolation: IsolationLevel::Serializable,
+        actions: Actions::of([add]).unwrap(),
+    };
+    let prepared = PreparedCommit {
+        pending,
+        operation: "WRITE".to_owned(),
+        parameters: Map::new(),
+        metrics: Map::new(),
+        user_metadata: None,
+        txn_id: "mine".to_owned(),
+    };
+    CommitLoop::new(prepared).unwrap()
+}
+
+fn lost() -> Error {
+    Error::storage(true, "the answer was lost")
+}
+
+/// What the loop wants, in a word.
+fn told(step: &Step) -> String {
+    match step {
+        Step::CheckBase { base, version } => format!("check {base} {version}"),
+        Step::Put { version, .. } => format!("put {version}"),
+        Step::Wait { attempts } => format!("wait {attempts}"),
+        Step::ReadFrom { version, count } => format!("read {version}+{count}"),
+        Step::Settle { version } => format!("settle {version}"),
+        Step::VerifyBase { base, version } => format!("verify {base} {version}"),
+        Step::Done(committed) => format!("done {} in {}", committed.version, committed.attempts),
+        Step::Failed(Failed::Certainly(error)) => format!("failed: {}", error.message()),
+        Step::Failed(Failed::Perhaps(error)) => format!("unknown: {}", error.message()),
+    }
+}
+
+#[track_caller]
+fn wants(commit_loop: &mut CommitLoop, expected: &str) -> Step {
+    let step = commit_loop.next(NOW + 1);
+    assert!(told(&step).starts_with(expected), "{} and not {expected}", told(&step));
+    step
+}
+
+fn bytes(text: &'static str) -> Result<Option<Bytes>, Error> {
+    Ok(Some(Bytes::from_static(text.as_bytes())))
+}
+
+#[test]
+fn a_version_that_is_free_takes_one_put() {
+    let mut commit_loop = append(4);
+    let Step::Put { lines, .. } = wants(&mut commit_loop, "put 5") else { panic!("no put") };
+    assert!(String::from_utf8(lines.to_bytes().unwrap()).unwrap().contains("\"txnId\":\"mine\""));
+    commit_loop.put_answered(PutAnswer::Created);
+    let Step::Done(committed) = wants(&mut commit_loop, "done 5 in 1") else { panic!("not done") };
+    assert!(committed.follows_base && committed.state.version == 5 && committed.num_added == 1);
+}
+
+#[test]
+fn the_wait_is_before_the_reading_and_each_version_is_read_before_the_next_is_put() {
+    let mut commit_loop = append(4);
+    wants(&mut commit_loop, "put 5");
+    commit_loop.put_answered(PutAnswer::Exists);
+    wants(&mut commit_loop, "wait 1");
+    commit_loop.waited(true);
+    wants(&mut commit_loop, "read 5+1");
+    assert!(commit_loop.read(bytes(OTHER)), "the one after it is read, too");
+    wants(&mut commit_loop, "read 6+1");
+    assert!(commit_loop.read(bytes(OTHER)));
+    wants(&mut commit_loop, "read 7+2");
+    assert!(!commit_loop.read(Ok(None)));
+    wants(&mut commit_loop, "put 7");
+    commit_loop.put_answered(PutAnswer::Created);
+    let Step::Done(committed) = wants(&mut commit_loop, "done 7 in 2") else { panic!("not done") };
+    assert!(!committed.follows_base);
+}
+
+#[test]
+fn a_commit_is_known_by_its_id_and_settled() {
+    for answer in [PutAnswer::Exists, PutAnswer::Unknown(lost())] {
+        let mut commit_loop = append(4);
+        let Step::Put { lines, .. } = wants(&mut commit_loop, "put 5") else { panic!("no put") };
+        commit_loop.put_answered(answer);
+        wants(&mut commit_loop, "wait 1");
+        // Nobody tries again, and it is looked for all the same.
+        commit_loop.waited(false);
+        wants(&mut commit_loop, "read 5");
+        assert!(!commit_loop.read(Ok(Some(lines.to_bytes().unwrap().into()))));
+        wants(&mut commit_loop, "settle 5");
+        commit_loop.settled(Ok(()));
+        wants(&mut commit_loop, "done 5 in 1");
+    }
+}
+
+#[test]
+fn a_failure_is_certain_only_if_no_put_can_have_landed() {
+    let until_read = |answer: PutAnswer<Error>, another: bool| {
+        let mut commit_loop = append(4);
+        wants(&mut commit_loop, "put 5");
+        commit_loop.put_answered(answer);
+        wants(&mut commit_loop, "wait 1");
+        commit_loop.waited(another);
+        wants(&mut commit_loop, "read 5");
+        commit_loop
+    };
+    let mut refused = append(4);
+    wants(&mut refused, "put 5");
+    refused.put_answered(PutAnswer::Refused(Error::storage(false, "no permission")));
+    wants(&mut refused, "failed: no permission");
+
+    let mut conflict = until_read(PutAnswer::Unknown(lost()), true);
+    conflict.read(bytes(METADATA));
+    wants(&mut conflict, "failed: MetadataChanged");
+
+    let mut unread = until_read(PutAnswer::Exists, true);
+    unread.read(Err(lost()));
+    wants(&mut unread, "unknown: the outcome of the commit is unknown");
+
+    let mut not_there = until_read(PutAnswer::Unknown(lost()), false);
+    not_there.read(Ok(None));
+    wants(&mut not_there, "unknown: the outcome of the commit is unknown");
+
+    // Another has the version that was tried, so nothing can land there any more.
+    let mut given_up = until_read(PutAnswer::Unknown(lost()), false);
+    given_up.read(bytes(OTHER));
+    given_up.read(Ok(None));
+    wants(&mut given_up, "failed: the commit lost the race");
+    let mut later = until_read(PutAnswer::Unknown(lost()), true);
+    later.read(bytes(OTHER));
+    later.read(Err(lost()));
+    wants(&mut later, "failed: the answer was lost");
+
+    let mut cancelled = until_read(PutAnswer::Unknown(lost()), true);
+    cancelled.cancel();
+    cancelled.read(bytes(OTHER));
+    cancelled.read(Ok(None));
+    wants(&mut cancelled, "failed: interrupted: nothing was committed");
+}
+
+#[test]
+fn an_old_base_is_looked_for_before_the_put_and_after_it() {
+    let later = NOW + 40 * 24 * 60 * 60 * 1000;
+    let mut commit_loop = append(4);
+    assert_eq!(told(&commit_loop.next(later)), "check 4 5");
+    commit_loop.base_checked(Ok(true));
+    let Step::Failed(Failed::Certainly(error)) = commit_loop.next(later) else { panic!("not failed") };
+    assert_eq!((error.kind(), error.version()), (&Kind::Storage { retryable: false }, Some(5)));
+
+    for (verified, expected) in [
+        (Ok(false), "done 5 in 1"),
+        (Ok(true), "unknown: the outcome of the commit is unknown: it is in the log at version 5"),
+        (Err(lost()), "unknown: the outcome of the commit is unknown"),
+    ] {
+        let mut commit_loop = append(4);
+        commit_loop.next(later);
+        commit_loop.base_checked(Ok(false));
+        assert_eq!(told(&commit_loop.next(later)), "put 5");
+        commit_loop.put_answered(PutAnswer::Created);
+        assert_eq!(told(&commit_loop.next(later)), "verify 4 5");
+        commit_loop.base_verified(verified);
+        let step = told(&commit_loop.next(later));
+        assert!(step.starts_with(expected), "{step}");
+    }
+}
+
+#[test]
+fn nothing_is_put_beyond_the_last_version() {
+    let mut commit_loop = append(i64::MAX as u64);
+    wants(&mut commit_loop, "failed: the log is at the last version there can be");
+}
