@@ -7,16 +7,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit, UnionFields, UnionMode};
 use deltic_table::error::{Error, Kind, Result};
-use deltic_table::job::{Ids, Mode, WriteJob, WriteOptions};
 use deltic_table::storage::Storage;
-use deltic_table::transaction::RetryPolicy;
+use deltic_table::transaction::builder::{Ids, Known, Transaction, WriteOptions};
 use deltic_table::write::incoming::checked_batch;
 use deltic_table::write::writer::DataWriter;
 
@@ -64,16 +62,6 @@ impl Ids for Fixed {
     }
 }
 
-impl RetryPolicy for Fixed {
-    fn now_ms(&self) -> i64 {
-        0
-    }
-
-    fn back_off(&self, _attempts: u32) -> Option<Duration> {
-        None
-    }
-}
-
 pub(crate) fn run(data: &[u8]) {
     let mut input = Input(data);
     let (columns, rows) = (1 + input.byte() % 3, input.length());
@@ -104,13 +92,15 @@ fn check_error(error: &Error) {
 
 async fn write(schema: &SchemaRef, batch: RecordBatch) -> Result<()> {
     let storage = Storage::open("memory://arrow", &HashMap::new())?;
-    let options = WriteOptions::default();
-    let job = WriteJob::plan(&storage, schema, Mode::Append, None, options, (&Fixed, &Fixed)).await?;
+    let (known, options) = (Known::default(), WriteOptions::default());
+    let mut transaction = Transaction::write(&storage, known, schema, &options, (&Fixed, 0)).await?;
     let rows = batch.num_rows() as u64;
-    let writer = DataWriter::new(storage.clone(), job.spec(), || 0)?;
+    let plan = transaction.plan_write(schema)?;
+    let writer = DataWriter::new(storage, &plan.spec, || 0)?;
     let files = writer.write_all(futures::stream::iter([Ok(batch)])).await?;
     assert_eq!(files.iter().map(|file| file.rows).sum::<u64>(), rows);
-    job.abort(&storage, files).await;
+    transaction.append(files);
+    transaction.abandon().await;
     Ok(())
 }
 

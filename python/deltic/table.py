@@ -40,14 +40,6 @@ from deltic.transaction import Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-def place(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> tuple[str, dict[str, str] | None]:
-    """A table's location and its store's settings as the core takes them: a signature in the URL becomes a setting.
-
-    With both the same place is opened again, here or in another process.
-    """
-    return _deltic.locate(location(uri), settings(storage_options))
-
-
 class Table:
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
@@ -80,11 +72,7 @@ class Table:
         `UnsupportedFeatureError` for a scheme that deltic has no store for. At most `cache_bytes` (512 MiB by default,
         0 for none) of the log's columns stay in memory for the next plan.
         """
-        where, self._options = place(uri, storage_options)
-        self._cache_bytes = whole(cache_bytes, "cache_bytes")
-        self._core = _deltic.Table(where, self._options, self._cache_bytes)
-        # What the last commit through this handle left, for the next one to build on.
-        self._base: _deltic.Base | None = None
+        self._core = _deltic.Table(location(uri), settings(storage_options), whole(cache_bytes, "cache_bytes"))
 
     @property
     def uri(self) -> str:
@@ -94,7 +82,7 @@ class Table:
     @property
     def storage_options(self) -> dict[str, str] | None:
         """The store's settings, as given and with the signature of the URL; they may hold credentials."""
-        return None if self._options is None else dict(self._options)
+        return self._core.storage_options
 
     def exists(self) -> bool:
         """Whether the location holds a Delta table: a log with at least one version."""
@@ -118,12 +106,7 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
-        core = self._core.snapshot(whole(version, "version"), epoch_ms(timestamp))
-        base = self._base
-        if version is None and timestamp is None and base is not None and base.version != core.version:
-            # Others have committed since, or the table is another.
-            self._remember(None)
-        return Snapshot(core, self)
+        return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """Plan a query over the latest version and return its rows to be read; the filter is exact.
@@ -234,8 +217,7 @@ class Table:
             "commit_empty": flag(commit_empty, "commit_empty"),
         }
         return Transaction(
-            lambda told: _deltic.Transaction(self._core, told, self._base),
-            self._remember,
+            lambda told: _deltic.begin(self._core, told),
             lambda core: Snapshot(core, self),
             options,
             whole(max_attempts, "max_attempts", 1),
@@ -247,10 +229,7 @@ class Table:
 
         The next transaction does so, without asking the store, if it begins within a minute and has no `app_id`.
         """
-        return self._base is not None
-
-    def _remember(self, base: _deltic.Base | None) -> None:
-        self._base = base
+        return self._core.remembers()
 
     def write_checksum(self) -> int:
         """Write the checksum of the latest version, if it has none, and return that version.
@@ -292,7 +271,6 @@ class Table:
         row tracking (`delta.rowTrackingSuspended`), and what commits raise.
         """
         attempts = whole(max_attempts, "max_attempts", 1)
-        self._remember(None)
         version, _files = _deltic.enable_row_tracking(self._core, attempts)
         return version
 
@@ -305,10 +283,10 @@ class Table:
         return self._core.request_counts()
 
     def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None, int | None]]:
-        return Table, (self.uri, self._options, self._cache_bytes)
+        return Table, (self.uri, self.storage_options, self._core.cache_bytes)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and (self.uri, self._options) == (other.uri, other._options)
+        return isinstance(other, Table) and (self.uri, self.storage_options) == (other.uri, other.storage_options)
 
     def __hash__(self) -> int:
         return hash(self.uri)
@@ -323,3 +301,10 @@ class Table:
 
     def _repr_html_(self) -> str:
         return html_table(self.uri, [("Delta table", "latest version: table.snapshot()")])
+
+
+def opened(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
+    """The table at a location, or the one given, with other settings if there are some."""
+    if isinstance(uri, Table):
+        return uri if storage_options is None else Table(uri.uri, storage_options)
+    return Table(uri, storage_options)

@@ -15,7 +15,7 @@ from deltic import _deltic
 from deltic.arguments import whole
 from deltic.errors import InvalidInputError
 from deltic.scan import reader
-from deltic.table import Table, place
+from deltic.table import Table, opened
 
 __all__ = ["read_task_group"]
 
@@ -49,8 +49,6 @@ def read_task_group(
     """
     if not isinstance(group, bytes | bytearray | memoryview):
         raise InvalidInputError(f"group must be bytes, one of Plan.task_groups, not {type(group).__name__}")
-    if isinstance(uri, Table):
-        storage_options = uri.storage_options if storage_options is None else storage_options
-        uri = uri.uri
-    where, store = place(uri, storage_options)
-    return reader(_deltic.read_task_group(where, store, bytes(group), whole(batch_size, "batch_size", 1)))
+    table = opened(uri, storage_options)
+    stream = _deltic.read_task_group(table.uri, table.storage_options, bytes(group), whole(batch_size, "batch_size", 1))
+    return reader(stream)

@@ -96,7 +96,6 @@ class Transaction:
     def __init__(
         self,
         begin: Callable[[str], _deltic.Transaction],
-        finish: Callable[[_deltic.Base | None], None],
         snapshot: Callable[[_deltic.Snapshot], Snapshot],
         options: Mapping[str, Any],
         max_attempts: int | None,
@@ -104,14 +103,13 @@ class Transaction:
     ) -> None:
         """Keep what is needed to begin; use `Table.transaction`."""
         self._begin = begin
-        self._finish = finish
         self._wrap = snapshot
         self._options = options
         self._max_attempts = max_attempts
         self._uri = uri
         self._running: _deltic.Transaction | None = None
         self._hooks: list[Hook] = []
-        self._replayed: int | None = None
+        self._replayed = False
         self._committed: Commit | None = None
         self._ended = False
 
@@ -123,7 +121,7 @@ class Transaction:
     @property
     def replayed(self) -> bool:
         """Whether the application's transaction is in the table already: then nothing is written or committed."""
-        return self._replayed is not None
+        return self._replayed
 
     @property
     def snapshot(self) -> Snapshot:
@@ -142,7 +140,7 @@ class Transaction:
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
         core = self._core()
         rows = stream(data)
-        return 0 if self.replayed else core.append(rows, isinstance(rows, pa.Table))
+        return core.append(rows, isinstance(rows, pa.Table))
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (text), or those at some paths (a list).
@@ -152,8 +150,6 @@ class Transaction:
         """
         core = self._core()
         paths = None if isinstance(what, str) else names(what, "what") or []
-        if self.replayed:
-            return 0
         return core.remove_where(string(what, "what")) if paths is None else core.remove_paths(paths)
 
     def set_metadata(
@@ -177,13 +173,12 @@ class Transaction:
         `Table.enable_row_tracking`.
         """
         core = self._core()
-        if not self.replayed:
-            if isinstance(schema, pa.Schema):
-                refuse_names(schema)
-                refuse_variants(schema)
-            named, described = optional_string(name, "name"), optional_string(description, "description")
-            given = {} if properties is None else properties_of(properties)
-            core.set_metadata(named, described, schema, given, names(unset, "unset") or [])
+        if isinstance(schema, pa.Schema):
+            refuse_names(schema)
+            refuse_variants(schema)
+        named, described = optional_string(name, "name"), optional_string(description, "description")
+        given = {} if properties is None else properties_of(properties)
+        core.set_metadata(named, described, schema, given, names(unset, "unset") or [])
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties: `set_metadata` with nothing else."""
@@ -195,9 +190,7 @@ class Transaction:
         Raises `InvalidInputError` for a feature that nobody knows or that needs another first,
         `UnsupportedFeatureError` for one that deltic does not follow.
         """
-        core = self._core()
-        if not self.replayed:
-            core.add_feature(string(name, "name"))
+        self._core().add_feature(string(name, "name"))
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
         """Set the text of a metadata domain; None removes the domain.
@@ -205,9 +198,7 @@ class Transaction:
         Raises `InvalidInputError` for names that begin with `delta.`, and when the table does not have the feature
         `domainMetadata` (PROTOCOL.md: "Domain Metadata").
         """
-        core = self._core()
-        if not self.replayed:
-            core.set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
+        self._core().set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
 
     def on_commit(self, hook: Hook) -> Hook:
         """Register a function to be called after the commit with its version and actions; also a decorator.
@@ -234,7 +225,7 @@ class Transaction:
         if self._running is not None or self._ended:
             raise InvalidInputError("a transaction is used once; begin another")
         self._running = self._begin(json.dumps(dict(self._options)))
-        self._replayed = None if self._options.get("app_id") is None else self._running.replayed()
+        self._replayed = self._running.replayed() is not None
         return self
 
     def __exit__(
@@ -243,23 +234,12 @@ class Transaction:
         core = self._core()
         self._running, self._ended = None, True
         if kind is not None:
-            # What the handle knew may be what was in the way.
-            self._finish(None)
             core.abandon()
             return
-        if self._replayed is not None:
-            core.abandon()
-            self._committed = Commit(self._replayed, 0, 0)
-            return
-        try:
-            done = core.commit(self._max_attempts, bool(self._hooks))
-        except BaseException:
-            self._finish(None)
-            raise
+        done = core.commit(self._max_attempts, bool(self._hooks))
         if done is None:
             return
-        told, lines, base = done
-        self._finish(base)
+        told, lines = done
         self._committed = Commit.parse(told)
         if lines is not None:
             self._call_hooks(self._committed.version, lines)

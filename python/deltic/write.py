@@ -17,15 +17,13 @@ from deltic import _deltic
 from deltic.arguments import LEAST, Compression, Mode, json_or_string, names, properties_of, string, whole
 from deltic.data import refuse_names, refuse_variants, stream
 from deltic.errors import (
-    CommitConflictError,
     InvalidInputError,
     MetadataChangedError,
     ProtocolChangedError,
     TableNotFoundError,
-    UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from deltic.table import Table, place
+from deltic.table import Table, opened
 from deltic.transaction import Commit
 
 __all__ = ["Commit", "create", "write"]
@@ -33,23 +31,16 @@ __all__ = ["Commit", "create", "write"]
 _LEAST = {"target_file_size": 1, "app_version": LEAST}
 
 
-def spec(
-    uri: str,
-    storage_options: dict[str, str] | None,
-    schema: Any,
-    mode: str,
-    partition_by: Sequence[str] | None,
-    options: Mapping[str, Any],
-) -> bytes:
-    """Fix what writers need to write files for one commit: checks the schema and partitioning against the table.
-
-    Location and settings are those of `place`, here and in `commit`.
-    """
+def plan_write(
+    table: Table, schema: Any, mode: str, partition_by: Sequence[str] | None, options: Mapping[str, Any]
+) -> _deltic.Transaction:
+    """Begin a write of rows, checking the schema and the partitioning against the table."""
     if mode not in ("append", "overwrite", "error"):
         raise InvalidInputError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
     chosen = checked(options)
-    partition_columns = names(partition_by, "partition_by")
-    return _deltic.write_spec(uri, storage_options, schema, mode, partition_columns, json.dumps(chosen))
+    if (partition_columns := names(partition_by, "partition_by")) is not None:
+        chosen["partition_by"] = partition_columns
+    return _deltic.plan_write(table._core, schema, json.dumps({"mode": mode, **chosen}))
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,16 +60,11 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def commit(write_spec: bytes, storage_options: dict[str, str] | None, files: list[bytes]) -> Commit:
-    """Commit written files, and delete them when the commit is refused.
-
-    After any other failure they stay: the commit may have landed without our hearing of it.
-    """
-    try:
-        return Commit.parse(_deltic.commit_files(write_spec, storage_options, files))
-    except (CommitConflictError, InvalidInputError, UnsupportedFeatureError):
-        _deltic.abort_files(write_spec, storage_options, files)
-        raise
+def commit(transaction: _deltic.Transaction) -> Commit:
+    """Commit a write; the core deletes its files when it is refused."""
+    done = transaction.commit()
+    assert done is not None, "a write is committed even if there are no rows"
+    return Commit.parse(done[0])
 
 
 def create(
@@ -120,10 +106,10 @@ def create(
         refuse_variants(schema)
     chosen = checked({"properties": properties, "name": name, "description": description})
     partition_columns = names(partition_by, "partition_by")
-    where, options = place(uri, storage_options)
+    table = Table(uri, storage_options)
     given = (chosen.get(option) for option in ("properties", "name", "description"))
-    _deltic.create(where, options, schema, partition_columns, *given)
-    return Table(where, options)
+    _deltic.create(table._core, schema, partition_columns, *given)
+    return table
 
 
 def write(
@@ -198,27 +184,23 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    chosen = checked(options)
     rows = stream(data)
-    if isinstance(uri, Table):
-        plain = chosen.keys() <= {"user_metadata"} and partition_by is None and storage_options is None
-        remembers = uri.remembers()
-        if plain and mode == "append" and (remembers or uri.exists()):
-            try:
-                with uri.transaction(operation="WRITE", user_metadata=user_metadata) as transaction:
-                    transaction.append(rows)
-            except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
-                # The table is not what was remembered of it. A stream is read once.
-                if not remembers or not isinstance(rows, pa.Table):
-                    raise
-            else:
-                if transaction.committed is not None:
-                    return transaction.committed
-                # There were no rows, and a stream is read once.
-                rows = pa.schema(rows.schema).empty_table()
-        storage_options = uri.storage_options if storage_options is None else storage_options
-        uri = uri.uri
-    where, store = place(uri, storage_options)
-    write_spec = spec(where, store, rows.schema, mode, partition_by, chosen)
-    files = _deltic.write_files(write_spec, store, rows, isinstance(rows, pa.Table))
-    return commit(write_spec, store, files)
+    table = opened(uri, storage_options)
+
+    def begin() -> _deltic.Transaction:
+        return plan_write(table, rows.schema, mode, partition_by, options)
+
+    transaction = begin()
+    on_remembered = transaction.is_on_remembered()
+    try:
+        return _written(transaction, rows)
+    except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
+        # The table is not what was remembered of it. A stream is read once.
+        if not on_remembered or not isinstance(rows, pa.Table):
+            raise
+    return _written(begin(), rows)
+
+
+def _written(transaction: _deltic.Transaction, rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table) -> Commit:
+    transaction.append(rows, isinstance(rows, pa.Table))
+    return commit(transaction)

@@ -54,15 +54,17 @@ print(peak() - before, time.monotonic() - began)
 
 WRITE = """
 import pyarrow as pa
-job = _deltic.write_spec(uri, options, pa.schema([("x", pa.int64())]), "append", None, "{}")
-[written] = _deltic.write_files(job, options, pa.table({"x": [1]}))
+rows = pa.table({"x": [1]})
+transaction = _deltic.plan_write(_deltic.Table(uri, options), rows.schema, "{}")
+[written] = _deltic.write_files(transaction.write_plan(rows.schema), options, rows)
 written = json.loads(written)
 files = []
 for n in range(FILES):
     written["body"]["add"]["path"] = f"new-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet"
     files.append(json.dumps(written).encode())
 before, began = peak(begin=True), time.monotonic()
-_deltic.commit_files(job, options, files)
+transaction.append_files(files)
+transaction.commit()
 print(peak() - before, time.monotonic() - began)
 """
 

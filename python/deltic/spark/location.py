@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from deltic.errors import InvalidInputError
-from deltic.table import Table
+from deltic.table import Table, opened
 
 __all__ = ["shared"]
 
@@ -16,10 +16,7 @@ def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, st
 
     `InvalidInputError` for `memory://`: executors are processes of their own, each with an empty store of that name.
     """
-    if not isinstance(uri, Table):
-        table = Table(uri, storage_options)
-    else:
-        table = uri if storage_options is None else Table(uri.uri, storage_options)
+    table = opened(uri, storage_options)
     if table.uri.partition(":")[0].lower() == "memory":
         raise InvalidInputError(
             f"{table.uri} is in the memory of one process, and Spark reads and writes in others: use a path or a URL "

@@ -35,7 +35,7 @@ from deltic.spark.schema import fit, nullable, resolve
 from deltic.spark.types import to_arrow, to_spark
 from deltic.spark.write import write_batches
 from deltic.table import Table
-from deltic.write import commit, spec
+from deltic.write import commit, plan_write
 
 __all__ = ["DelticDataSource", "register"]
 
@@ -150,15 +150,15 @@ class DelticDataSource(DataSource):
         if "properties" in options:
             options["properties"] = self._json("properties")
         table = self._table()
-        write_spec = spec(
-            table.uri,
-            table.storage_options,
-            to_arrow(nullable(schema)),
+        rows = to_arrow(nullable(schema))
+        transaction = plan_write(
+            table,
+            rows,
             "overwrite" if overwrite else "append",
             None if partition_by is None else [column.strip() for column in partition_by.split(",")],
             options,
         )
-        return _Writer(write_spec, table.storage_options)
+        return _Writer(transaction.write_plan(rows), transaction.header(), table.storage_options)
 
     def streamReader(self, schema: StructType) -> NoReturn:
         """Refuse `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
@@ -272,22 +272,26 @@ class _Reader(DataSourceReader):
 
 
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, write_spec: bytes, storage_options: dict[str, str] | None) -> None:
-        self.write_spec = write_spec
+    def __init__(self, plan: bytes, header: bytes, storage_options: dict[str, str] | None) -> None:
+        self.plan = plan
+        # Spark commits in another process than this one.
+        self.header = header
         self.storage_options = storage_options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Written(write_batches(self.write_spec, self.storage_options, iterator))
+        return Written(write_batches(self.plan, self.storage_options, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit(self.write_spec, self.storage_options, _files(messages))
+        transaction = _deltic.resume(self.header, self.storage_options)
+        transaction.append_files(_files(messages))
+        commit(transaction)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if None not in messages:
             # Every task wrote, so it was the commit that failed: refused, it deleted the files itself; otherwise it may
             # have landed without our hearing of it.
             return
-        _deltic.abort_files(self.write_spec, self.storage_options, _files(messages))
+        _deltic.delete_files(self.plan, self.storage_options, _files(messages))
 
 
 def _files(messages: list[WriterCommitMessage | None]) -> list[bytes]:

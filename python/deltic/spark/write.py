@@ -19,27 +19,25 @@ from deltic.spark.location import shared
 from deltic.spark.schema import nullable
 from deltic.spark.types import to_arrow
 from deltic.table import Table
-from deltic.write import Commit, commit, spec
+from deltic.write import Commit, commit, plan_write
 
 __all__ = ["write"]
 
 
-def write_batches(
-    write_spec: bytes, storage_options: dict[str, str] | None, rows: Iterator[pa.RecordBatch]
-) -> list[bytes]:
+def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
     """Write a task's rows and return its files, serialised."""
     first = next(rows, None)
     if first is None:
         return []
     stream = pa.RecordBatchReader.from_batches(first.schema, chain([first], rows))
-    return _deltic.write_files(write_spec, storage_options, stream)
+    return _deltic.write_files(plan, storage_options, stream)
 
 
 def _writer(
-    write_spec: bytes, storage_options: dict[str, str] | None
+    plan: bytes, storage_options: dict[str, str] | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = write_batches(write_spec, storage_options, rows)
+        files = write_batches(plan, storage_options, rows)
         yield pa.record_batch([pa.array(files, pa.binary())], names=["file"])
 
     return write_task
@@ -95,7 +93,9 @@ def write(
         "app_version": app_version,
     }
     table = shared(uri, storage_options)
-    where, store = table.uri, table.storage_options
-    write_spec = spec(where, store, to_arrow(nullable(df.schema)), mode, partition_by, options)
-    tasks = df.mapInArrow(_writer(write_spec, store), "file binary")
-    return commit(write_spec, store, tasks.toArrow().column(0).to_pylist())
+    rows = to_arrow(nullable(df.schema))
+    transaction = plan_write(table, rows, mode, partition_by, options)
+    plan = transaction.write_plan(rows)
+    tasks = df.mapInArrow(_writer(plan, table.storage_options), "file binary")
+    transaction.append_files(tasks.toArrow().column(0).to_pylist())
+    return commit(transaction)

@@ -19,14 +19,14 @@ use crate::prune::Bounds;
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::mapping::ColumnMapping;
-use crate::schema::{DataType, PrimitiveType, StructField, StructType};
+use crate::schema::{DataType, PrimitiveType, StructField, TableSchema};
 use crate::stats::read::{JsonReader, Leaf, LeafBounds, StatsColumns, from_struct, was_float};
 
 /// How the table names its columns, and which ones partition it.
 #[derive(Debug, Clone)]
 pub struct TableShape {
     /// Logical schema.
-    pub schema: StructType,
+    pub schema: TableSchema,
     /// Logical names of the partition columns.
     pub partition_columns: Vec<String>,
     /// How the log and the files name columns.
@@ -41,7 +41,7 @@ impl TableShape {
 
     /// The leaf that statistics know the column at a logical path by; `None` for what has no statistics.
     pub fn leaf(&self, path: &[String]) -> Result<Option<Leaf>> {
-        let (mut level, mut physical) = (&self.schema, Vec::with_capacity(path.len()));
+        let (mut level, mut physical) = (&*self.schema, Vec::with_capacity(path.len()));
         for (depth, name) in path.iter().enumerate() {
             let Some(field) = level.field(name) else { return Ok(None) };
             physical.push(self.mapping.physical_name(field)?.to_owned());

@@ -34,16 +34,15 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Snapshot>()?;
     module.add_class::<table::Plan>()?;
     module.add_class::<changes::Changes>()?;
-    module.add_class::<transaction::Base>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<transaction::TransactionScan>()?;
-    module.add_function(wrap_pyfunction!(table::locate, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
+    module.add_function(wrap_pyfunction!(transaction::begin, module)?)?;
+    module.add_function(wrap_pyfunction!(transaction::plan_write, module)?)?;
+    module.add_function(wrap_pyfunction!(transaction::resume, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
-    module.add_function(wrap_pyfunction!(write::write_spec, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;
-    module.add_function(wrap_pyfunction!(write::abort_files, module)?)?;
-    module.add_function(wrap_pyfunction!(write::commit_files, module)?)?;
+    module.add_function(wrap_pyfunction!(write::delete_files, module)?)?;
     Ok(())
 }

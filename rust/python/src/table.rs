@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
 
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
@@ -15,6 +14,7 @@ use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::snapshot::Snapshot as TableSnapshot;
 use deltic_table::storage::Storage;
+use deltic_table::table::{At, Table as CoreTable};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -26,42 +26,13 @@ use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::{Runtime, run};
 
-/// A table's place. Opening it does no I/O.
+/// A table: its place, and what is known of it. Making one does no I/O.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Table {
-    storage: Storage,
-    cache_bytes: Option<usize>,
-    /// The newest version seen, to be refreshed rather than opened again.
-    latest: Mutex<Option<TableSnapshot>>,
-}
+pub(crate) struct Table(pub(crate) CoreTable);
 
 /// The storage at `uri`.
 pub(crate) fn storage(uri: &str, options: Option<HashMap<String, String>>) -> Result<Storage> {
     Ok(Storage::open(uri, &options.unwrap_or_default())?)
-}
-
-/// The location of `uri` without secrets, and the options with those that stood in it.
-#[entry]
-#[pyfunction]
-#[pyo3(signature = (uri, storage_options))]
-pub(crate) fn locate(uri: &str, storage_options: Option<HashMap<String, String>>) -> Result<Located> {
-    let given = storage_options.is_some();
-    let (location, options) = Storage::locate(uri, storage_options.unwrap_or_default())?;
-    Ok((location, (given || !options.is_empty()).then_some(options)))
-}
-
-type Located = (String, Option<HashMap<String, String>>);
-
-impl Table {
-    /// Where it is.
-    pub(crate) fn storage(&self) -> &Storage {
-        &self.storage
-    }
-
-    /// The newest version that was opened through it.
-    pub(crate) fn latest(&self) -> Option<TableSnapshot> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 #[entry]
@@ -70,45 +41,41 @@ impl Table {
     #[new]
     #[pyo3(signature = (uri, storage_options = None, cache_bytes = None))]
     fn new(uri: &str, storage_options: Option<HashMap<String, String>>, cache_bytes: Option<usize>) -> Result<Self> {
-        Ok(Self { storage: storage(uri, storage_options)?, cache_bytes, latest: Mutex::new(None) })
+        Ok(Self(CoreTable::open(uri, storage_options, cache_bytes)?))
     }
 
     #[getter]
     fn uri(&self) -> &str {
-        self.storage.location()
+        self.0.storage().location()
+    }
+
+    #[getter]
+    fn storage_options(&self) -> Option<HashMap<String, String>> {
+        self.0.storage_options().cloned()
+    }
+
+    #[getter]
+    fn cache_bytes(&self) -> Option<usize> {
+        self.0.cache_bytes()
     }
 
     fn exists(&self, py: Python<'_>) -> Result<bool> {
-        let segment = async {
-            match deltic_table::log::LogSource::of(&self.storage).segment(None).await {
-                Ok(_) => Ok(true),
-                Err(e) if e.is_not_found() => Ok(false),
-                Err(e) => Err(e),
-            }
-        };
-        run(py, segment)
+        run(py, self.0.exists())
     }
 
     #[pyo3(signature = (version = None, timestamp_ms = None))]
     fn snapshot(&self, py: Python<'_>, version: Option<u64>, timestamp_ms: Option<i64>) -> Result<Snapshot> {
-        let known = self.latest();
-        let opened = run(py, async {
-            let snapshot = match (timestamp_ms, version, known) {
-                (Some(time), _, Some(known)) => known.at(history::version_at(&self.storage, time).await?).await?,
-                (Some(time), _, None) => history::snapshot_at(&self.storage, time).await?,
-                (None, Some(version), Some(known)) => known.at(version).await?,
-                (None, None, Some(known)) => known.refresh().await?,
-                (None, version, _) => TableSnapshot::open(&self.storage, version).await?,
-            };
-            if let Some(bytes) = self.cache_bytes {
-                snapshot.limit_cache(bytes);
-            }
-            Ok(snapshot)
-        })?;
-        if version.is_none() && timestamp_ms.is_none() {
-            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened.clone());
-        }
-        Ok(Snapshot(opened))
+        let at = match (version, timestamp_ms) {
+            (_, Some(time)) => At::Time(time),
+            (Some(version), None) => At::Version(version),
+            (None, None) => At::Newest,
+        };
+        Ok(Snapshot(run(py, self.0.snapshot(at))?))
+    }
+
+    /// Whether a commit left something that the next one builds on.
+    fn remembers(&self) -> bool {
+        self.0.remembers()
     }
 
     #[pyo3(signature = (start, end, columns = None, filter = None))]
@@ -120,43 +87,39 @@ impl Table {
         columns: Option<Vec<String>>,
         filter: Option<String>,
     ) -> Result<Changes> {
-        Changes::plan(py, &self.storage, (start, end), columns.as_deref(), filter.as_deref())
+        Changes::plan(py, self.0.storage(), (start, end), columns.as_deref(), filter.as_deref())
     }
 
     #[pyo3(signature = (limit = None))]
     fn history(&self, py: Python<'_>, limit: Option<usize>) -> Result<Vec<String>> {
-        let entries = run(py, history::history(&self.storage, limit))?;
+        let entries = run(py, history::history(self.0.storage(), limit))?;
         Ok(entries.into_iter().map(|entry| Value::Object(entry).to_string()).collect())
     }
 
     #[pyo3(signature = (version = None, files = false))]
     fn check(&self, py: Python<'_>, version: Option<u64>, files: bool) -> Result<String> {
-        check_text(py, &self.storage, version, files)
+        check_text(py, self.0.storage(), version, files)
     }
 
     fn checkpoint(&self, py: Python<'_>) -> Result<u64> {
-        run(py, deltic_table::checkpoint::write::checkpoint(&self.storage, Clock::now()))
+        run(py, deltic_table::checkpoint::write::checkpoint(self.0.storage(), Clock::now()))
     }
 
     fn write_checksum(&self, py: Python<'_>) -> Result<u64> {
-        let write = async {
-            let snapshot = TableSnapshot::open(&self.storage, None).await?;
-            deltic_table::after_commit::write_checksum(&snapshot).await
-        };
-        run(py, write)
+        run(py, self.0.write_checksum())
     }
 
     fn clean_log(&self, py: Python<'_>) -> Result<u64> {
-        run(py, deltic_table::cleanup::clean_log(&self.storage, Clock::now()))
+        run(py, deltic_table::cleanup::clean_log(self.0.storage(), Clock::now()))
     }
 
     #[pyo3(signature = (start = None, end = None))]
     fn compact_log(&self, py: Python<'_>, start: Option<u64>, end: Option<u64>) -> Result<String> {
-        run(py, deltic_table::compaction::compact_log(&self.storage, start, end))
+        run(py, deltic_table::compaction::compact_log(self.0.storage(), start, end))
     }
 
     fn request_counts(&self) -> BTreeMap<&'static str, u64> {
-        let counts = self.storage.counts();
+        let counts = self.0.storage().counts();
         BTreeMap::from([
             ("lists", counts.lists),
             ("gets", counts.gets),

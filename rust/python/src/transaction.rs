@@ -3,24 +3,25 @@
 //! A commit is not dropped at the first Ctrl-C but told to stop: the attempt under way ends, and the exception says what
 //! came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_protocol::schema::arrow::from_arrow_schema;
-use deltic_table::after_commit::HandleState;
-use deltic_table::backfill;
-use deltic_table::committers::for_table_after;
-use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::Storage;
+use deltic_table::table::Table as CoreTable;
+use deltic_table::transaction::builder::{
+    Ended, MetadataChange, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
+};
+use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use serde_json::json;
 
@@ -30,103 +31,147 @@ use crate::errors::{Failure, Result, barrier};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, read_tasks};
 
-/// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
-/// put already.
-const FRESH: Duration = Duration::from_secs(60);
+/// What is said of a commit: JSON text, and its lines if they were asked for.
+type Landed<'py> = (String, Option<Bound<'py, PyBytes>>);
 
-/// What a handle knows of its table after a commit of its own, and since when.
+/// A transaction that is being put together, taken away when it ends; the table that it is on; and whether it was
+/// abandoned.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Base(HandleState, Instant);
-
-#[entry]
-#[pymethods]
-impl Base {
-    #[getter]
-    fn version(&self) -> u64 {
-        self.0.state.version
-    }
+pub(crate) struct Transaction {
+    builder: Mutex<Option<Builder>>,
+    table: CoreTable,
+    abandoned: Arc<AtomicBool>,
 }
 
-/// What is said of a commit: JSON text, its lines if they were asked for, and what its handle knows now.
-type Landed<'py> = (String, Option<Bound<'py, PyBytes>>, Base);
-
-/// A transaction that is being put together, taken away when it ends; and whether it was abandoned.
-#[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct Transaction(Mutex<Option<Draft>>, Arc<AtomicBool>);
-
 impl Transaction {
-    /// Runs a step on the draft, which stays what it is if the step fails, is interrupted or panics: it knows which files
+    fn of(table: &CoreTable, builder: Builder) -> Self {
+        Self { builder: Mutex::new(Some(builder)), table: table.clone(), abandoned: Arc::default() }
+    }
+
+    /// Runs a step on the builder, which stays what it is if the step fails, is interrupted or panics: it knows which files
     /// were written.
-    fn with<T>(&self, step: impl FnOnce(&mut Draft) -> Result<T>) -> Result<T> {
-        let mut draft = self.take()?;
-        let done = barrier(|| step(&mut draft));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
+    fn with<T>(&self, step: impl FnOnce(&mut Builder) -> Result<T>) -> Result<T> {
+        let mut builder = self.take()?;
+        let done = barrier(|| step(&mut builder));
+        *self.builder.lock().unwrap_or_else(PoisonError::into_inner) = Some(builder);
         done
     }
 
-    fn take(&self) -> Result<Draft> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn take(&self) -> Result<Builder> {
+        let taken = self.builder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let gone = "the transaction has ended, or another thread is using it; begin another";
         Ok(taken.ok_or_else(|| Error::invalid(gone))?)
     }
 }
 
+/// Begins a transaction.
+#[entry]
+#[pyfunction]
+pub(crate) fn begin(py: Python<'_>, table: &Table, options_json: &str) -> Result<Transaction> {
+    let options: TransactionOptions = parse_options(options_json)?;
+    let builder = run(py, table.0.begin(options, &Clock::default(), Clock::now()))?;
+    Ok(Transaction::of(&table.0, builder))
+}
+
+/// Begins a write of rows with a schema, into a new table if there is none.
+#[entry]
+#[pyfunction]
+pub(crate) fn plan_write(
+    py: Python<'_>,
+    table: &Table,
+    schema: &Bound<'_, PyAny>,
+    options_json: &str,
+) -> Result<Transaction> {
+    let options: WriteOptions = parse_options(options_json)?;
+    let schema = schema_from_py(schema)?;
+    let builder = run(py, table.0.write(&schema, &options, (&Clock::default(), Clock::now())))?;
+    Ok(Transaction::of(&table.0, builder))
+}
+
+/// Goes on with a write that another process planned.
+#[entry]
+#[pyfunction]
+pub(crate) fn resume(header: &[u8], storage_options: Option<HashMap<String, String>>) -> Result<Transaction> {
+    let header = TransactionHeader::from_bytes(header)?;
+    let table = CoreTable::open(header.location(), storage_options, None)?;
+    let builder = table.resume(header)?;
+    Ok(Transaction::of(&table, builder))
+}
+
+fn parse_options<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
+    let options = serde_json::from_str(json);
+    Ok(options.map_err(|e| Error::invalid("the options of the transaction are not readable").caused_by(e))?)
+}
+
 #[entry]
 #[pymethods]
 impl Transaction {
-    #[new]
-    #[pyo3(signature = (table, options_json, base = None))]
-    fn new(py: Python<'_>, table: &Table, options_json: &str, base: Option<&Base>) -> Result<Self> {
-        let options: DraftOptions = serde_json::from_str(options_json)
-            .map_err(|e| Error::invalid("the options of the transaction are not readable").caused_by(e))?;
-        let (clock, known) =
-            (Clock::default(), base.filter(|base| base.1.elapsed() < FRESH).map(|base| base.0.clone()));
-        let draft = run(py, Draft::begin(table.storage(), (known, table.latest()), options, &clock))?;
-        Ok(Self(Mutex::new(Some(draft)), Arc::default()))
+    /// The version that has the application's transaction already.
+    fn replayed(&self) -> Result<Option<u64>> {
+        self.with(|builder| Ok(builder.replayed()))
     }
 
-    fn replayed(&self, py: Python<'_>) -> Result<Option<u64>> {
-        self.with(|draft| run(py, draft.replayed()))
+    /// Whether it builds on what the handle remembers, and nobody has looked at the table.
+    fn is_on_remembered(&self) -> Result<bool> {
+        self.with(|builder| Ok(builder.is_on_remembered()))
     }
 
     fn snapshot(&self, py: Python<'_>) -> Result<Snapshot> {
-        self.with(|draft| Ok(Snapshot(run(py, draft.snapshot())?)))
+        self.with(|builder| Ok(Snapshot(run(py, builder.snapshot())?)))
     }
 
     #[pyo3(signature = (columns = None, filter = None))]
     fn scan(&self, py: Python<'_>, columns: Option<Vec<String>>, filter: Option<String>) -> Result<TransactionScan> {
-        self.with(|draft| {
-            let group = run(py, draft.scan(columns.as_deref(), filter.as_deref()))?;
-            let abandoned = self.1.clone();
-            Ok(TransactionScan { storage: draft.storage().clone(), group, abandoned, reads_own: draft.has_added() })
+        self.with(|builder| {
+            let group = run(py, builder.scan(columns.as_deref(), filter.as_deref()))?;
+            let abandoned = self.abandoned.clone();
+            Ok(TransactionScan { storage: builder.storage().clone(), group, abandoned, reads_own: builder.has_added() })
         })
     }
 
     #[pyo3(signature = (data, in_memory = false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, in_memory: bool) -> Result<u64> {
         let rows = reader_from_py(data)?;
-        self.with(|draft| {
+        self.with(|builder| {
+            if builder.replayed().is_some() {
+                return Ok(0);
+            }
             let schema = rows.schema();
-            let spec = run(py, draft.attempt(|draft| draft.write_spec(schema)))?;
-            let storage = draft.storage().clone();
-            let location = storage.location().to_owned();
-            let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
+            let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
+            let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
             let gone = writer.gone();
             let write =
-                |rows: Batches| async move { writer.write_all_soon(rows).await.map_err(|e| e.in_table(location)) };
+                |rows: Batches| async move { writer.write_all_soon(rows).await.map_err(|e| e.in_table(plan.location)) };
             let written = run_fed(py, (rows, in_memory), write, gone)?;
             let rows = written.0.iter().map(|file| file.rows).sum();
-            draft.append_soon(written);
+            builder.append_soon(written);
             Ok(rows)
         })
     }
 
+    /// What executors need to write files.
+    fn write_plan(&self, schema: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
+        let schema = schema_from_py(schema)?;
+        self.with(|builder| Ok(builder.plan_write(&schema)?.to_bytes()?))
+    }
+
+    /// What another process needs to commit.
+    fn header(&self) -> Result<Vec<u8>> {
+        self.with(|builder| Ok(builder.header()?.to_bytes()?))
+    }
+
+    /// Adds files that executors wrote, each in its byte form.
+    fn append_files(&self, py: Python<'_>, files: Vec<PyBackedBytes>) -> Result<()> {
+        let files = files.into_iter().map(|bytes| DataFile::from_bytes(&bytes));
+        self.with(|builder| run(py, async { builder.append_each(files) }))
+    }
+
     fn remove_paths(&self, py: Python<'_>, paths: Vec<String>) -> Result<u64> {
-        self.with(|draft| run(py, draft.remove_paths(&paths, Clock::now())))
+        self.with(|builder| run(py, builder.remove_paths(&paths, Clock::now())))
     }
 
     fn remove_where(&self, py: Python<'_>, filter: &str) -> Result<u64> {
-        self.with(|draft| run(py, draft.remove_where(filter, Clock::now())))
+        self.with(|builder| run(py, builder.remove_where(filter, Clock::now())))
     }
 
     #[pyo3(signature = (name, description, schema, properties, unset))]
@@ -145,20 +190,20 @@ impl Transaction {
         };
         let change = MetadataChange { name, description, schema, properties, unset };
         let clock = Clock::default();
-        self.with(|draft| run(py, draft.attempt(|draft| draft.set_metadata(change.clone(), &clock))))
+        self.with(|builder| run(py, builder.attempt(|builder| builder.set_metadata(change.clone(), &clock))))
     }
 
     fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
-        self.with(|draft| run(py, draft.attempt(|draft| draft.add_feature(name))))
+        self.with(|builder| run(py, builder.attempt(|builder| builder.add_feature(name))))
     }
 
     #[pyo3(signature = (domain, configuration))]
     fn set_domain(&self, py: Python<'_>, domain: &str, configuration: Option<&str>) -> Result<()> {
-        self.with(|draft| run(py, draft.attempt(|draft| draft.set_domain(domain, configuration))))
+        self.with(|builder| run(py, builder.attempt(|builder| builder.set_domain(domain, configuration))))
     }
 
-    /// Commits; gives JSON text of what was done, the lines of the commit if they are wanted, and what the handle knows
-    /// now. None if there was nothing to commit.
+    /// Commits; gives JSON text of what was done, and the lines of the commit if they are wanted. None if there was nothing
+    /// to commit.
     #[pyo3(signature = (max_attempts = None, wants_lines = false))]
     fn commit<'py>(
         &self,
@@ -166,29 +211,35 @@ impl Transaction {
         max_attempts: Option<u64>,
         wants_lines: bool,
     ) -> Result<Option<Landed<'py>>> {
-        let mut draft = self.take()?;
         let clock = Clock::with_attempts(max_attempts);
-        let (storage, syncing) = (draft.storage().clone(), draft.take_syncing());
-        let committer = for_table_after(&storage, syncing);
-        let commit = draft.commit(committer.as_ref(), &clock);
-        let Some(Outcome { committed, mut metrics, after }) =
-            run_to_end(py, commit, &clock, |outcome| outcome.as_ref().map(|o| o.committed.version))?
-        else {
-            return Ok(None);
+        let commit = self.table.commit(self.take()?, &clock);
+        let ended = run_to_end(py, commit, &clock, |ended| match ended {
+            Ended::Committed(outcome) => Some(outcome.committed.version),
+            Ended::Replayed(_) | Ended::Nothing => None,
+        })?;
+        let outcome = match ended {
+            Ended::Committed(outcome) => outcome,
+            Ended::Replayed(version) => {
+                let told = json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}});
+                return Ok(Some((told.to_string(), None)));
+            }
+            Ended::Nothing => return Ok(None),
         };
-        metrics.extend(after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string()))));
+        let (committed, mut metrics) = (outcome.committed, outcome.metrics);
+        let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
+        metrics.extend(failed);
         let told = json!({"version": committed.version, "attempts": committed.attempts,
             "num_added_files": committed.num_added, "metrics": metrics});
         let lines = if wants_lines { Some(PyBytes::new(py, &committed.lines.to_bytes()?)) } else { None };
-        Ok(Some((told.to_string(), lines, Base(after.base, Instant::now()))))
+        Ok(Some((told.to_string(), lines)))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
-        self.1.store(true, Ordering::Relaxed);
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(draft) = taken else { return Ok(()) };
+        self.abandoned.store(true, Ordering::Relaxed);
+        let taken = self.builder.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(builder) = taken else { return Ok(()) };
         // The first Ctrl-C waits until the files are gone.
-        let ((), interrupt) = Runtime::of_process(py)?.block_on_to_end(py, draft.abandon(), || {})?;
+        let ((), interrupt) = Runtime::of_process(py)?.block_on_to_end(py, self.table.abandon(builder), || {})?;
         interrupt.map_or(Ok(()), |interrupt| Err(Failure::Python(interrupt)))
     }
 }
@@ -199,7 +250,7 @@ impl Transaction {
 #[pyo3(signature = (table, max_attempts = None))]
 pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u64>) -> Result<(u64, u64)> {
     let clock = Clock::with_attempts(max_attempts);
-    let enable = backfill::enable_row_tracking(table.storage(), (&clock, &clock));
+    let enable = table.0.enable_row_tracking((&clock, &clock));
     let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
     Ok((enabled.version, enabled.files))
 }

@@ -60,6 +60,11 @@ impl HandleState {
         Ok(Self { state, checksum, tail: CachedLogTail::of(snapshot).map(Arc::new), commit_file, is_remembered: false })
     }
 
+    /// What another process read.
+    pub(crate) fn read_elsewhere(state: TableState, commit_file: Option<CommitFile>) -> Self {
+        Self { state, checksum: None, tail: None, commit_file, is_remembered: false }
+    }
+
     /// Whether this is remembered rather than read: then the table may be another by now, or have changed.
     pub fn is_remembered(&self) -> bool {
         self.is_remembered

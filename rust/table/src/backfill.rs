@@ -7,28 +7,25 @@
 //!
 //! PROTOCOL.md: "Row Tracking".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use arrow_array::Array;
 use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::commit::{Actions, Pending, ReadSet};
+use deltic_protocol::commit::Actions;
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
-use deltic_protocol::replay::paths::PathSet;
 use deltic_protocol::stats::text;
 use futures::TryStreamExt;
 use serde_json::{Map, json};
 
-use crate::after_commit::AfterCommit;
 use crate::checkpoint::read::AddColumns;
-use crate::committers::for_table;
-use crate::draft::{Draft, DraftOptions, MetadataChange};
+use crate::committers::Committer;
 use crate::error::{Error, Result};
-use crate::job::Ids;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
-use crate::transaction::{PreparedCommit, RetryPolicy, commit, state_of};
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ended, Ids, Known, MetadataChange, Transaction, TransactionOptions};
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
@@ -52,8 +49,13 @@ pub struct Enabled {
 /// # Errors
 /// `Invalid` if a file's statistics do not say how many rows it has, or row ids are suspended; those of committing. What
 /// was done by then is done: running it again goes on from there.
-pub async fn enable_row_tracking(storage: &Storage, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
-    enable(storage, (ids, retry), FILES_PER_COMMIT).await.map_err(|e| e.in_table(storage.location()))
+pub async fn enable_row_tracking(
+    storage: &Storage,
+    committer: &dyn Committer,
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+) -> Result<Enabled> {
+    let enabled = enable(storage, committer, (ids, retry), FILES_PER_COMMIT).await;
+    enabled.map_err(|e| e.in_table(storage.location()))
 }
 
 /// As [`enable_row_tracking`], with another number of files to a commit.
@@ -62,16 +64,17 @@ pub async fn enable_row_tracking(storage: &Storage, (ids, retry): (&dyn Ids, &dy
 /// As [`enable_row_tracking`].
 pub async fn enable(
     storage: &Storage,
+    committer: &dyn Committer,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     files_per_commit: usize,
 ) -> Result<Enabled> {
-    let committer = for_table(storage);
-    let (mut files, mut batch) = (0, 0);
-    let mut latest = None;
+    let (mut files, mut batch) = (0, 0_u32);
+    let mut known = Known::default();
     loop {
-        let options = |operation: &str| DraftOptions { operation: operation.to_owned(), ..DraftOptions::default() };
-        let mut draft = Draft::begin(storage, (None, latest.take()), options("SET TBLPROPERTIES"), ids).await?;
-        let snapshot = draft.snapshot().await?;
+        let options = TransactionOptions { operation: "SET TBLPROPERTIES".to_owned(), ..TransactionOptions::default() };
+        let mut transaction = Transaction::begin(storage, known, options, ids).await?;
+        let snapshot = transaction.snapshot().await?;
+        known = Known { latest: Some(snapshot.clone()), ..Known::default() };
         let properties = Properties::of(snapshot.metadata());
         if properties.row_tracking(snapshot.protocol())?.is_some() {
             return Ok(Enabled { version: snapshot.version(), files });
@@ -81,24 +84,27 @@ pub async fn enable(
             return Err(Error::invalid(message));
         }
         if !feature::supported(snapshot.protocol()).contains("rowTracking") {
-            let known = (None, Some(snapshot));
-            let mut upgrade = Draft::begin(storage, known, options("UPGRADE PROTOCOL"), ids).await?;
-            upgrade.add_feature("rowTracking")?;
-            upgrade.commit(committer.as_ref(), retry).await?;
+            transaction.set_operation("UPGRADE PROTOCOL", Map::new());
+            transaction.add_feature("rowTracking")?;
+            transaction.commit(committer, retry).await?;
             continue;
         }
         let actions = without_ids(&snapshot, files_per_commit).await?;
         if actions.num_added() > 0 {
-            files += give_ids(&snapshot, actions, batch, (ids, retry)).await?;
+            let parameters = Map::from_iter([("batchId".to_owned(), json!(batch.to_string()))]);
+            transaction.set_operation(OPERATION, parameters);
+            transaction.re_add(actions);
+            if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
+                files += outcome.committed.num_added as u64;
+            }
             batch += 1;
-            latest = Some(snapshot);
             continue;
         }
         // On the very version that was looked at: whoever comes in between gives ids to what they add.
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
-        draft.every_file_has_ids();
-        draft.set_metadata(MetadataChange { properties, ..MetadataChange::default() }, ids)?;
-        if let Some(outcome) = draft.commit(committer.as_ref(), retry).await? {
+        transaction.every_file_has_ids();
+        transaction.set_metadata(MetadataChange { properties, ..MetadataChange::default() }, ids)?;
+        if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
             return Ok(Enabled { version: outcome.committed.version, files });
         }
     }
@@ -134,35 +140,4 @@ fn push_all(adds: &AddBatch, rows: impl Iterator<Item = usize>, actions: &mut Ac
         actions.push(Action::Add(add))?;
     }
     Ok(())
-}
-
-/// Commits files again, with the ids that every attempt gives them; how many.
-async fn give_ids(
-    snapshot: &Snapshot,
-    actions: Actions,
-    batch: u32,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-) -> Result<u64> {
-    let storage = snapshot.storage();
-    let mut parameters = Map::new();
-    parameters.insert("batchId".to_owned(), json!(batch.to_string()));
-    let transaction = PreparedCommit {
-        pending: Pending {
-            state: Some(state_of(snapshot).await?),
-            // It has looked at the table, but a winner matters only by the files that both mention.
-            read: ReadSet::Files(PathSet::default()),
-            read_apps: BTreeSet::new(),
-            isolation: Properties::of(snapshot.metadata()).isolation_level()?,
-            actions,
-        },
-        operation: OPERATION.to_owned(),
-        parameters,
-        metrics: Map::new(),
-        user_metadata: None,
-        txn_id: ids.unique(),
-    };
-    let committed = commit(transaction, for_table(storage).as_ref(), retry).await?;
-    // Best effort, as after any commit.
-    let _after = AfterCommit::run(storage, &committed, None, retry.now_ms()).await;
-    Ok(committed.num_added as u64)
 }

@@ -4,7 +4,7 @@
 //! log is read again.
 //!
 //! Invariant: the commits follow the snapshot without a gap, so that what they lead to is what the log says
-//! (`draft::checkpoints_from_memory_equal_those_of_the_log`).
+//! (`builder::checkpoints_from_memory_equal_those_of_the_log`).
 //!
 //! PROTOCOL.md: "Action Reconciliation".
 

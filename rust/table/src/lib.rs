@@ -3,10 +3,10 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `events`, `footer`, `once`, then `log` and
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, then `log` and
 //! `checkpoint::read`, then `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
 //! `checkpoint::{write, sidecars}`, then `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`,
-//! `after_commit`, `job`, `draft`, `backfill`. A test reads the imports.
+//! `after_commit`, `transaction::builder`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -17,17 +17,17 @@ pub mod checkpoint;
 pub mod cleanup;
 pub mod committers;
 pub mod compaction;
-pub mod draft;
+pub mod envelope;
 pub mod error;
 pub mod events;
 pub mod file_table;
 pub mod footer;
 pub mod history;
-pub mod job;
 pub mod log;
 mod once;
 pub mod scan;
 pub mod snapshot;
+pub mod table;
 pub mod transaction;
 pub mod write;
 

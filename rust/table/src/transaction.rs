@@ -25,6 +25,8 @@ use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
 
+pub mod builder;
+
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
 

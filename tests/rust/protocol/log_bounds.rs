@@ -24,7 +24,7 @@ fn table(columns: &[(&str, &str)], partitions: usize) -> TableShape {
     };
     let fields: Vec<Value> = columns.iter().map(field).collect();
     TableShape {
-        schema: parse_schema(&json!({"type": "struct", "fields": fields}).to_string()).unwrap(),
+        schema: parse_schema(&json!({"type": "struct", "fields": fields}).to_string()).unwrap().into(),
         partition_columns: columns[..partitions].iter().map(|(name, _)| (*name).to_owned()).collect(),
         mapping: ColumnMapping::None,
     }
@@ -228,7 +228,7 @@ fn the_log_speaks_of_columns_by_their_physical_names() {
     let fields =
         [mapped("p", "col-1", json!("long")), mapped("s", "col-2", inner), mapped("x", "col-4", json!("long"))];
     let mut shape = TableShape {
-        schema: parse_schema(&json!({"type": "struct", "fields": fields}).to_string()).unwrap(),
+        schema: parse_schema(&json!({"type": "struct", "fields": fields}).to_string()).unwrap().into(),
         partition_columns: vec!["p".to_owned()],
         mapping: ColumnMapping::Name,
     };
@@ -260,7 +260,7 @@ fn a_column_that_was_a_float_is_known_by_its_type_changes() {
         {"name": "e", "type": "double", "nullable": true,
             "metadata": {"delta.typeChanges": [{"fromType": "integer", "toType": "double"}]}}]});
     let shape = TableShape {
-        schema: parse_schema(&schema.to_string()).unwrap(),
+        schema: parse_schema(&schema.to_string()).unwrap().into(),
         partition_columns: Vec::new(),
         mapping: ColumnMapping::None,
     };

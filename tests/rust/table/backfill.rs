@@ -5,16 +5,17 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use arrow_array::Array;
-use deltic_protocol::error::Kind;
+use deltic_protocol::error::{Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checksum_name, commit_name};
 use deltic_protocol::property::Properties;
 use deltic_table::after_commit::write_checksum;
-use deltic_table::backfill::{Enabled, enable};
-use deltic_table::job::Ids;
+use deltic_table::backfill::{self, Enabled};
+use deltic_table::committers::LogCommitter;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
 use deltic_table::transaction::RetryPolicy;
+use deltic_table::transaction::builder::Ids;
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 
@@ -47,6 +48,11 @@ impl<F: FnMut(u64) + Send> RetryPolicy for World<F> {
     fn back_off(&self, attempts: u32) -> Option<Duration> {
         (attempts < 10).then_some(Duration::ZERO)
     }
+}
+
+/// Enables row tracking with so many files to a commit.
+async fn enable<F: FnMut(u64) + Send>(storage: &Storage, world: &World<F>, files: usize) -> Result<Enabled> {
+    backfill::enable(storage, &LogCommitter::new(storage.clone()), (world, world), files).await
 }
 
 fn file(path: &str, rows: u64) -> Value {
@@ -106,7 +112,7 @@ async fn every_file_gets_ids_in_batches() {
     let sample = table();
     write_checksum(&sample.open().await.unwrap()).await.unwrap();
     let world = World::new(|_| {});
-    let enabled = enable(&sample.storage, (&world, &world), 3).await.unwrap();
+    let enabled = enable(&sample.storage, &world, 3).await.unwrap();
     assert_eq!(enabled, Enabled { version: 6, files: 4 });
     check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
     let operations: Vec<Value> =
@@ -125,7 +131,7 @@ async fn every_file_gets_ids_in_batches() {
     let checksum = VersionChecksum::parse(&bytes).unwrap();
     assert_eq!((checksum.num_files, checksum.table_size_bytes), (4, 40));
     // Once more: there is nothing to do.
-    let again = enable(&sample.storage, (&world, &world), 3).await.unwrap();
+    let again = enable(&sample.storage, &world, 3).await.unwrap();
     assert_eq!(again, Enabled { version: 6, files: 0 });
 }
 
@@ -159,7 +165,7 @@ async fn what_others_remove_meanwhile_does_not_come_back() {
             put(6, &[moved("c"), tracked.clone(), mark(107)]);
         }
     });
-    let enabled = enable(&storage, (&world, &world), 100).await.unwrap();
+    let enabled = enable(&storage, &world, 100).await.unwrap();
     assert!(done);
     check(&sample, &[("d", 6), ("e", 7), ("z", 2)]).await;
     assert_eq!(ids(&storage).await["z"], (106, 6));
@@ -174,12 +180,12 @@ async fn a_file_of_unknown_length_stops_it_and_it_goes_on_later() {
     sample.commit(1, &[add_with("u", json!({}))]);
     sample.commit(2, &[file("a", 3), file("c", 5), file("d", 6), file("e", 7)]);
     let world = World::new(|_| {});
-    let error = enable(&sample.storage, (&world, &world), 2).await.unwrap_err();
+    let error = enable(&sample.storage, &world, 2).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (&Kind::Invalid, Some("u")), "{error}");
     let at = sample.open().await.unwrap();
     assert!(Properties::of(at.metadata()).row_tracking(at.protocol()).unwrap().is_none());
     sample.commit(at.version() + 1, &[remove("u")]);
-    let rest = enable(&sample.storage, (&world, &world), 2).await.unwrap();
+    let rest = enable(&sample.storage, &world, 2).await.unwrap();
     assert!(rest.files < 4, "what was done stays done: {rest:?}");
     check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
 }
@@ -190,7 +196,7 @@ async fn what_cannot_be_is_refused() {
     let suspended = json!({"delta.rowTrackingSuspended": "true"});
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], suspended)]);
     let world = World::new(|_| {});
-    let error = enable(&sample.storage, (&world, &world), 2).await.unwrap_err();
+    let error = enable(&sample.storage, &world, 2).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Invalid);
     assert!(error.message().contains("suspended"), "{error}");
     assert_eq!(sample.open().await.unwrap().version(), 0);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod backfill;
+mod builder;
 mod changes;
 mod checkpoint;
 mod cleanup;
@@ -9,11 +10,9 @@ mod compaction;
 mod corpora;
 mod corpus;
 mod count;
-mod draft;
 mod file_table;
 mod history;
 mod incoming;
-mod job;
 mod nested;
 mod pages;
 mod plan;

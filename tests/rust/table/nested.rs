@@ -10,7 +10,7 @@ use arrow_array::{Array, ArrayRef, ListArray, MapArray, RecordBatch, StructArray
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::DataType as ArrowType;
 use deltic_protocol::schema::arrow::{to_arrow_schema, to_arrow_type};
-use deltic_protocol::schema::{ArrayType, DataType, MapType, StructField, StructType, json};
+use deltic_protocol::schema::{ArrayType, DataType, MapType, StructField, StructType};
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec};
 use deltic_table::storage::Storage;
@@ -179,14 +179,14 @@ fn round_trip(schema: &StructType, rows: &[RecordBatch]) -> Vec<RecordBatch> {
     let dir = tempfile::tempdir().unwrap();
     let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
     let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
-    let mut spec = WriteSpec::new(json::print(schema), Vec::new());
+    let mut spec = WriteSpec::new(schema.clone().into(), Vec::new());
     spec.max_rows_per_group = 5;
     let read = ReadSpec {
-        schema_string: json::print(schema),
+        schema: spec.schema.clone(),
         partition_columns: Vec::new(),
         column_mapping: "none".to_owned(),
         columns: schema.fields.iter().map(|field| field.name.clone()).collect(),
-        predicate: None,
+        filter: None,
         row_tracking: None,
     };
     tokio::runtime::Runtime::new().unwrap().block_on(async {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
+use deltic_protocol::schema::TableSchema;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
 use deltic_table::checkpoint::write::checkpoint;
 use deltic_table::footer::pages::{Claims, check};
@@ -174,11 +175,11 @@ async fn read(bytes: Vec<u8>, data_type: &str) -> Result<Vec<usize>, Error> {
     storage.put(&task.path, Bytes::from(bytes)).await?;
     let field = serde_json::json!({"name": "t", "type": data_type, "nullable": true, "metadata": {}});
     let spec = ReadSpec {
-        schema_string: serde_json::json!({"type": "struct", "fields": [field]}).to_string(),
+        schema: TableSchema::parse(serde_json::json!({"type": "struct", "fields": [field]}).to_string())?,
         partition_columns: Vec::new(),
         column_mapping: "none".to_owned(),
         columns: vec!["t".to_owned()],
-        predicate: None,
+        filter: None,
         row_tracking: None,
     };
     let batches = Reader::new(storage, spec)?.read(vec![task], ReadOptions::default());

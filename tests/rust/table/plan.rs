@@ -5,6 +5,7 @@ use arrow_array::types::Int64Type;
 use arrow_schema::DataType;
 use deltic_protocol::error::{Kind, Result};
 use deltic_table::scan::files::files;
+use deltic_table::scan::filter::ScanFilter;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::task::{FileTask, TaskGroup};
 use futures::TryStreamExt;
@@ -56,7 +57,7 @@ async fn paths(plan: &ScanPlan) -> String {
 async fn check(found: &ScanPlan, kept: &str, partition: u64, statistics: u64) {
     let totals = found.totals().await.unwrap();
     let skipped = (totals.skipped.partition, totals.skipped.statistics);
-    assert_eq!((paths(found).await.as_str(), skipped), (kept, (partition, statistics)), "{:?}", found.spec().predicate);
+    assert_eq!((paths(found).await.as_str(), skipped), (kept, (partition, statistics)), "{:?}", found.spec().filter);
     assert_eq!(found.files_kept + partition + statistics, totals.files);
     assert_eq!(totals.bytes, totals.files * 10);
     assert_eq!(found.bytes_kept().await.unwrap(), found.files_kept * 10);
@@ -139,7 +140,7 @@ async fn columns_are_named_as_the_table_names_them() {
     let found = ScanPlan::new(&snapshot, Some(&columns(&["Y", "p"])), Some("X < 5")).await.unwrap();
     assert_eq!(found.spec().columns, ["y", "p"]);
     assert_eq!(
-        (found.spec().predicate.as_deref(), found.totals().await.unwrap().skipped.statistics),
+        (found.spec().filter.as_ref().map(ScanFilter::as_str), found.totals().await.unwrap().skipped.statistics),
         (Some("X < 5"), 2)
     );
     assert_eq!(ScanPlan::new(&snapshot, None, None).await.unwrap().spec().columns, ["p", "x", "y"]);

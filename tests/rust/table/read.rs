@@ -17,6 +17,7 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, Schema};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::property::RowTracking;
+use deltic_protocol::schema::TableSchema;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec, TaskGroup};
 use deltic_table::storage::Storage;
@@ -60,11 +61,11 @@ impl Lake {
 
     fn spec(&self, columns: &[&str], predicate: Option<&str>) -> ReadSpec {
         ReadSpec {
-            schema_string: json!({"type": "struct", "fields": self.fields}).to_string(),
+            schema: TableSchema::parse(json!({"type": "struct", "fields": self.fields}).to_string()).unwrap(),
             partition_columns: self.partitions.clone(),
             column_mapping: self.mapping.to_owned(),
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
-            predicate: predicate.map(str::to_owned),
+            filter: predicate.map(|text| text.to_owned().into()),
             row_tracking: self.row_tracking.clone(),
         }
     }
@@ -949,8 +950,9 @@ fn task_groups_travel() {
     let bytes = group.to_bytes().unwrap();
     assert_eq!(TaskGroup::from_bytes(&bytes).unwrap(), group);
     let mut other = bytes.clone();
-    other[0] = 2;
-    for wrong in [&[][..], &other, &bytes[..bytes.len() - 1], b"\x01{}"] {
+    let form = other.windows(2).position(|two| two == b":6").unwrap();
+    other[form + 1] = b'5';
+    for wrong in [&[][..], &other, &bytes[..bytes.len() - 1], b"\x01{}", b"{}"] {
         assert_eq!(TaskGroup::from_bytes(wrong).unwrap_err().kind(), &Kind::Invalid);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::schema::{StructType, json};
+use crate::schema::TableSchema;
 
 /// The table's metadata. The last one in the log holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,11 +64,11 @@ fn parquet() -> String {
 
 impl Metadata {
     /// Parses the schema and checks that the partition columns are in it.
-    pub fn schema(&self) -> Result<StructType> {
+    pub fn schema(&self) -> Result<TableSchema> {
         if self.schema_string.is_empty() {
             return Err(Error::corrupt("the table has no schema yet: its metaData has no schemaString"));
         }
-        let schema = json::parse(&self.schema_string)?;
+        let schema = TableSchema::parse(self.schema_string.as_str())?;
         for name in &self.partition_columns {
             if !schema.fields.iter().any(|f| &f.name == name) {
                 let other = schema.field(name).map(|field| format!(", which spells it `{}`", field.name));

@@ -237,7 +237,10 @@ impl Case<'_> {
     /// What the winner made of the table must still be one that deltic writes, with this commit's own metadata if any.
     fn check_writable(&self) -> Result<()> {
         match (self.pending.protocol(), self.pending.metadata()) {
-            (Some(protocol), Some(metadata)) => feature::check_writable(protocol, metadata, &metadata.schema()?),
+            (Some(protocol), Some(metadata)) => {
+                let schema = metadata.schema()?;
+                feature::check_writable(protocol, metadata, &schema)
+            }
             (None, _) | (_, None) => Ok(()),
         }
     }

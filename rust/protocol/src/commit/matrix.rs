@@ -140,7 +140,7 @@ impl Operation {
         let protocol =
             Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
         let partition_columns = metadata.partition_columns.clone();
-        let shape = TableShape { schema, partition_columns, mapping: ColumnMapping::None };
+        let shape = TableShape { schema: schema.into(), partition_columns, mapping: ColumnMapping::None };
         let files: PathSet = self.files.iter().map(|p| path(p, "old")).collect();
         let read = match self.predicate {
             Some(text) => {

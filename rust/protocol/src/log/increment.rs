@@ -1,7 +1,7 @@
 //! The checksum of a version from the one before and the commit in between, without looking at any other file.
 //!
 //! Never a guess: what cannot be told exactly (a removed file of unknown size) gives no checksum, and members that the
-//! checksum before did not have stay out. Equal to counting all live files (`draft::checksums_follow_and_equal_counting`).
+//! checksum before did not have stay out. Equal to counting all live files (`builder::checksums_follow_and_equal_counting`).
 //!
 //! PROTOCOL.md: "Version Checksum File".
 

@@ -4,6 +4,8 @@ pub mod arrow;
 pub mod char_length;
 pub mod json;
 pub mod mapping;
+mod table;
 mod types;
 
+pub use table::TableSchema;
 pub use types::{ArrayType, DataType, ForeignType, MapType, PrimitiveType, StructField, StructType};

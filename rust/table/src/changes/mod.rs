@@ -18,11 +18,12 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
-use deltic_protocol::predicate::{BoundPredicate, keep, parse};
-use deltic_protocol::schema::{DataType, StructField, StructType, json};
+use deltic_protocol::predicate::{BoundPredicate, keep};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
+use crate::scan::filter::ScanFilter;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking;
 use crate::scan::task::{CHANGE_TYPE, ReadSpec};
@@ -83,16 +84,17 @@ impl ChangeFeed {
     ) -> Result<Self> {
         let range = range::resolve(storage, start, end).await?;
         let last = Snapshot::open(storage, range.last()).await?;
-        let spec = read_spec(&last, columns, filter)?;
+        let mut spec = read_spec(&last, columns)?;
         // Binds columns and filter, so that a mistake in them is told before anything is read.
         let schema = Reader::new(storage.clone(), spec.clone())?.schema();
+        spec.filter = ScanFilter::bind_some(filter, &spec.schema)?;
         let mut feed =
             Self { storage: storage.clone(), spec, schema, versions: None, settings: None, commits: Vec::new() };
         let Some(versions) = range.versions(last.version())? else { return Ok(feed) };
         feed.versions = Some(versions.clone());
         feed.commits = commits::list(storage, versions, last.metadata()).await?;
-        if let Some(filter) = filter {
-            trim(&mut feed.commits, filter, &feed.spec.schema_string)?;
+        if let Some(filter) = &feed.spec.filter {
+            trim(&mut feed.commits, &*filter.bound(&feed.spec.schema)?)?;
         }
         if let Some(commit) = feed.commits.first() {
             let first = match commit.version() {
@@ -145,9 +147,10 @@ fn feed_columns() -> [StructField; 3] {
     ]
 }
 
-fn read_spec(last: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
+/// What is read, whatever the filter.
+fn read_spec(last: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     let shape = last.shape();
-    let mut schema: StructType = shape.schema.clone();
+    let mut schema = StructType::clone(&shape.schema);
     let own: BTreeSet<String> = feed_columns().iter().map(|field| field.name.to_lowercase()).collect();
     if let Some(taken) = schema.fields.iter().find(|field| own.contains(&field.name.to_lowercase())) {
         return Err(Error::invalid(format!(
@@ -162,21 +165,21 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) 
     {
         return Err(Error::unsupported(name, format!("the change data feed has no column `{name}`; leave it out")));
     }
+    let schema = TableSchema::from(schema);
     let all = || schema.fields.iter().map(|field| field.name.clone()).collect();
     Ok(ReadSpec {
-        schema_string: json::print(&schema),
+        schema: schema.clone(),
         partition_columns: shape.partition_columns.clone(),
         column_mapping: shape.mapping.as_str().to_owned(),
         columns: columns.map_or_else(all, <[String]>::to_vec),
-        predicate: filter.map(str::to_owned),
+        filter: None,
         row_tracking: None,
     })
 }
 
 /// Drops commits at both ends whose version the filter rules out, so that they are not even fetched. Those in between
 /// stay, for what they say of the table; their files are ruled out one by one.
-fn trim(commits: &mut Vec<Commit>, filter: &str, schema_string: &str) -> Result<()> {
-    let bound = parse(filter)?.bind(&json::parse(schema_string)?)?;
+fn trim(commits: &mut Vec<Commit>, bound: &BoundPredicate) -> Result<()> {
     let by_version = |conjunct: &&BoundPredicate| {
         let columns = conjunct.columns();
         !columns.is_empty() && columns.iter().all(|column| column.path == [COMMIT_VERSION])

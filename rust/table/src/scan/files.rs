@@ -13,6 +13,7 @@ use deltic_protocol::schema::{DataType, StructField};
 use deltic_protocol::stats::read::Leaf;
 use futures::stream::{Stream, TryStreamExt};
 
+use super::filter::ScanFilter;
 use super::plan::{TASK_MEMBERS, computed, prune_loose, pruning};
 use crate::checkpoint::read::AddColumns;
 use crate::error::Result;
@@ -33,7 +34,9 @@ pub async fn files(
 ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + use<>)> {
     let location = snapshot.storage().location().to_owned();
     let shape = snapshot.shape().clone();
-    let pruning = pruning(&shape, filter).map_err(|e| e.in_table(&location))?;
+    let pruning = ScanFilter::bind_some(filter, &shape.schema)
+        .and_then(|filter| pruning(&shape, filter.as_ref()))
+        .map_err(|e| e.in_table(&location))?;
     let leaves: Vec<(String, Leaf)> = shape.leaves()?.into_iter().map(|(path, leaf)| (dotted(&path), leaf)).collect();
     let wanted = AddColumns {
         members: [&["path"], TASK_MEMBERS.as_slice()].concat(),

@@ -7,6 +7,7 @@ pub mod count;
 mod decode;
 mod fetch;
 pub mod files;
+pub mod filter;
 pub mod limit;
 mod open;
 pub mod plan;

@@ -23,7 +23,7 @@ use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructField, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
@@ -48,7 +48,7 @@ const UNIT_BYTES: u64 = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) storage: Storage,
-    pub(crate) table: StructType,
+    pub(crate) table: TableSchema,
     pub(crate) mapping: ColumnMapping,
     /// Logical names.
     pub(crate) partition_columns: BTreeSet<String>,

@@ -17,13 +17,14 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
-use deltic_protocol::predicate::{BoundPredicate, Column, parse};
+use deltic_protocol::predicate::{BoundPredicate, Column};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::StructType;
 
 use super::adapt::check_types;
 use super::files::{base_columns, base_fields, partition_fields, structure};
+use super::filter::ScanFilter;
 use super::row_tracking;
 use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
@@ -107,8 +108,9 @@ impl ScanPlan {
     }
 
     async fn plan(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
-        let spec = read_spec(snapshot, columns, filter)?;
-        let pruning = Arc::new(pruning(snapshot.shape(), filter)?);
+        let mut spec = read_spec(snapshot, columns)?;
+        spec.filter = ScanFilter::bind_some(filter, &snapshot.shape().schema)?;
+        let pruning = Arc::new(pruning(snapshot.shape(), spec.filter.as_ref())?);
         // The commits are replayed while the checkpoint is pruned; whichever is needed first is waited for there.
         let ((loose, loose_totals), groups) =
             futures::future::try_join(kept_loose(snapshot, &pruning), kept_groups(snapshot, &pruning)).await?;
@@ -257,9 +259,9 @@ impl Totals {
     }
 }
 
-pub(super) fn pruning(shape: &TableShape, filter: Option<&str>) -> Result<Pruning> {
-    let bound = filter.map(|filter| parse(filter)?.bind(&shape.schema)).transpose()?;
-    Pruning::of(shape, bound)
+pub(super) fn pruning(shape: &TableShape, filter: Option<&ScanFilter>) -> Result<Pruning> {
+    let bound = filter.map(|filter| filter.bound(&shape.schema)).transpose()?;
+    Pruning::of(shape, bound.map(Arc::unwrap_or_clone))
 }
 
 /// The files that the predicate keeps and that are in no row group, and totals of all such.
@@ -456,7 +458,8 @@ fn total(sizes: &Int64Array) -> u64 {
     sizes.iter().flatten().filter_map(|size| u64::try_from(size).ok()).fold(0, u64::saturating_add)
 }
 
-fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<ReadSpec> {
+/// What is read, whatever the filter.
+fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     let shape = snapshot.shape();
     let is_tracked = |name: &String| row_tracking::is_column(name) && shape.schema.field(name).is_none();
     let row_tracking = match columns.is_some_and(|columns| columns.iter().any(is_tracked)) {
@@ -486,11 +489,11 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&st
     let fields = columns.iter().filter_map(|name| shape.schema.field(name)).cloned().collect();
     check_types(&StructType::new(fields)).map_err(|e| e.in_table(snapshot.storage().location()))?;
     Ok(ReadSpec {
-        schema_string: snapshot.metadata().schema_string.clone(),
+        schema: shape.schema.clone(),
         partition_columns: shape.partition_columns.clone(),
         column_mapping: shape.mapping.as_str().to_owned(),
         columns,
-        predicate: filter.map(str::to_owned),
+        filter: None,
         row_tracking,
     })
 }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::predicate::parse;
+use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructField, StructType, json};
+use deltic_protocol::schema::{DataType, StructField, StructType};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -54,15 +54,15 @@ pub struct Reader {
 impl Reader {
     /// Binds `spec`: schema, column mapping, projection, predicate. Does no I/O.
     pub fn new(storage: Storage, spec: ReadSpec) -> Result<Self> {
-        let table = json::parse(&spec.schema_string)?;
+        let table = spec.schema.clone();
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
         let mut seen = BTreeSet::new();
         let output = pick(&table, &spec)?;
         if let Some(twice) = output.fields.iter().find(|field| !seen.insert(field.name.as_str())) {
             return Err(Error::invalid(format!("column `{}` is asked for twice", twice.name)));
         }
-        let condition = match &spec.predicate {
-            Some(text) => Some(condition(text, &table, &output)?),
+        let condition = match &spec.filter {
+            Some(filter) => Some(condition(filter.bound(&table)?, &table, &output)),
             None => None,
         };
         let schema = Arc::new(to_rows_schema(&output));
@@ -150,8 +150,7 @@ fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
     Ok(picked)
 }
 
-fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Condition> {
-    let predicate = parse(text)?.bind(table)?;
+fn condition(predicate: Arc<BoundPredicate>, table: &StructType, output: &StructType) -> Condition {
     let columns = {
         let needed = predicate.columns();
         narrow(table, &needed.iter().map(|column| column.path.as_slice()).collect::<Vec<_>>())
@@ -162,13 +161,13 @@ fn condition(text: &str, table: &StructType, output: &StructType) -> Result<Cond
             with_output.fields.push(field.clone());
         }
     }
-    Ok(Condition {
-        predicate: Arc::new(predicate),
+    Condition {
+        predicate,
         schema: Arc::new(to_rows_schema(&columns)),
         columns,
         with_output_schema: Arc::new(to_rows_schema(&with_output)),
         with_output,
-    })
+    }
 }
 
 /// The part of `columns` that lies on `paths`: of a struct only the fields that are needed.

@@ -1,22 +1,21 @@
 //! What an executor needs to read files of a snapshot: plain data with a versioned byte form.
 //!
-//! [`TaskGroup`] is what travels: one byte with the version of the form, then JSON. Another version is refused, so a
-//! driver and an executor with different releases fail with a clear message rather than with wrong rows.
-//! Proved by `read::task_groups_travel`.
+//! [`TaskGroup`] is what travels. Proved by `read::task_groups_travel`.
 
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::DeletionVectorDescriptor;
-use deltic_protocol::error::{Error, Result};
+use deltic_protocol::error::Result;
 use deltic_protocol::property::RowTracking;
+use deltic_protocol::schema::TableSchema;
 use serde::{Deserialize, Serialize};
+
+use super::filter::ScanFilter;
+use crate::envelope::{pack, unpack};
 
 /// The column of change data files that says what happened to a row, beside the table's columns and unknown to the
 /// table's schema: it has no id and no physical name.
 pub const CHANGE_TYPE: &str = "_change_type";
-
-/// First byte of the form that [`TaskGroup::to_bytes`] writes.
-const FORM: u8 = 1;
 
 /// Files to read together, with all that is needed to read them except access to the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,22 +29,15 @@ pub struct TaskGroup {
 impl TaskGroup {
     /// The form that travels.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![FORM];
-        serde_json::to_writer(&mut bytes, self)
-            .map_err(|e| Error::internal("a group of tasks cannot be written as JSON").caused_by(e))?;
-        Ok(bytes)
+        pack("task group", self)
     }
 
     /// Reads what [`TaskGroup::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// `Invalid` if the bytes are something else, or of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        match bytes.split_first() {
-            Some((&FORM, json)) => serde_json::from_slice(json)
-                .map_err(|e| Error::invalid("the bytes are no group of tasks; plan the scan again").caused_by(e)),
-            Some((form, _)) => Err(Error::invalid(format!(
-                "the group of tasks has form {form} but this deltic reads form {FORM}; use one release on all machines"
-            ))),
-            None => Err(Error::invalid("a group of tasks cannot be empty; plan the scan again")),
-        }
+        unpack("task group", bytes)
     }
 }
 
@@ -77,16 +69,16 @@ pub struct FileTask {
 /// What all tasks of one scan share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReadSpec {
-    /// The table's whole logical schema, as a `schemaString`.
-    pub schema_string: String,
+    /// The table's whole logical schema.
+    pub schema: TableSchema,
     /// Logical names of the partition columns.
     pub partition_columns: Vec<String>,
     /// Value of `delta.columnMapping.mode`: none, name or id.
     pub column_mapping: String,
     /// Logical names of the top-level columns to return, in order.
     pub columns: Vec<String>,
-    /// Text of the predicate that rows must make TRUE, if any.
-    pub predicate: Option<String>,
+    /// What rows must make TRUE, if anything.
+    pub filter: Option<ScanFilter>,
     /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are asked for.
     pub row_tracking: Option<RowTracking>,
 }

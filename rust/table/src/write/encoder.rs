@@ -26,7 +26,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 
-use super::spec::{Compression, WriteSpec};
+use super::plan::{Compression, WriteSpec};
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
 const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;

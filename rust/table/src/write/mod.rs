@@ -8,6 +8,6 @@ pub mod incoming;
 pub mod layout;
 pub mod partition;
 mod pieces;
-pub mod spec;
+pub mod plan;
 mod unclaimed;
 pub mod writer;

@@ -20,8 +20,8 @@ use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
+use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{StructType, json};
 use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
@@ -32,8 +32,8 @@ use super::encoder::{Encoded, Encoder, FileFormat};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 use super::pieces::{memory, pieces};
-use super::spec::physical_indexed;
-pub use super::spec::{Compression, DataFile, WriteSpec};
+use super::plan::physical_indexed;
+pub use super::plan::{Compression, DataFile, WriteSpec};
 use super::unclaimed::Unclaimed;
 use crate::parallel::working;
 use crate::storage::{FileWriter, Storage, Syncing};
@@ -130,9 +130,9 @@ impl DataWriter {
     /// `Corrupt` or `Unsupported` if the specification's schema is not one that data files could be written for.
     pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        let schema = json::parse(&spec.schema_string)?;
-        let conformer = Conformer::new(&schema, mapping)?.with_partition_columns(&spec.partition_columns);
-        let logical = stored_schema(&schema);
+        let schema = &spec.schema;
+        let conformer = Conformer::new(schema, mapping)?.with_partition_columns(&spec.partition_columns);
+        let logical = stored_schema(schema);
         let lengths = CharLengths::of(&logical)?;
         let physical = mapping.physical_schema(&logical)?;
         let is_partition = partition_positions(&logical, &spec.partition_columns)?;

@@ -8,6 +8,7 @@ use arrow_array::{Array, ArrayRef, ListArray, MapArray, RecordBatch, StringArray
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType as A, Field, Fields, Schema};
 use deltic_protocol::error::{Error, Kind, Result};
+use deltic_protocol::schema::TableSchema;
 use deltic_table::storage::Storage;
 use deltic_table::write::writer::{DataFile, DataWriter, WriteSpec};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -44,7 +45,8 @@ fn storage() -> Storage {
 
 /// Writes batches of the only column of a table; the files of it.
 async fn write(storage: &Storage, column: &Value, batches: &[RecordBatch]) -> Result<Vec<DataFile>> {
-    let spec = WriteSpec::new(struct_of(std::slice::from_ref(column)).to_string(), Vec::new());
+    let schema = TableSchema::parse(struct_of(std::slice::from_ref(column)).to_string()).unwrap();
+    let spec = WriteSpec::new(schema, Vec::new());
     let mut writer = DataWriter::new(storage.clone(), &spec, || 0)?;
     for batch in batches {
         writer.write(batch).await?;

@@ -12,8 +12,10 @@ use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::Kind;
 use deltic_protocol::property::PageVersion;
+use deltic_protocol::schema::TableSchema;
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_table::storage::{Storage, decode_path};
+use deltic_table::write::plan::WritePlan;
 use deltic_table::write::writer::{Compression, DataFile, DataWriter, Limits, WriteSpec};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::ParquetMetaData;
@@ -29,7 +31,7 @@ fn field(name: &str, data_type: &str) -> String {
 
 fn spec(fields: &[String], partition_columns: &[&str]) -> WriteSpec {
     let schema = format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
-    WriteSpec::new(schema, partition_columns.iter().map(|p| (*p).to_owned()).collect())
+    WriteSpec::new(TableSchema::parse(schema).unwrap(), partition_columns.iter().map(|p| (*p).to_owned()).collect())
 }
 
 struct Table {
@@ -405,12 +407,11 @@ fn tables_that_files_cannot_be_written_for() {
     assert!(matches!(open(&only).kind(), Kind::Unsupported { .. }));
     let unknown = spec(&[field("n", "long")], &["q"]);
     assert_eq!(open(&unknown).kind(), &Kind::Corrupt);
-    let garbage = WriteSpec::new("{", Vec::new());
-    assert_eq!(open(&garbage).kind(), &Kind::Corrupt);
+    assert_eq!(TableSchema::parse("{").unwrap_err().kind(), &Kind::Corrupt);
 }
 
 #[test]
-fn spec_travels() {
+fn plans_travel() {
     let spec = WriteSpec {
         column_mapping: "id".to_owned(),
         indexed_columns: IndexedColumns::Named(vec![vec!["a".to_owned(), "b".to_owned()]]),
@@ -418,14 +419,25 @@ fn spec_travels() {
         random_prefix_length: Some(3),
         ..spec(&[field("n", "long")], &["p"])
     };
-    assert_eq!(WriteSpec::from_bytes(&spec.to_bytes().unwrap()).unwrap(), spec);
+    let plan = WritePlan { location: "s3://b/t".to_owned(), txn_id: "id".to_owned(), spec };
+    let bytes = plan.to_bytes().unwrap();
+    assert_eq!(WritePlan::from_bytes(&bytes).unwrap(), plan);
     let add = Add { path: "a%20b".to_owned(), stats: Some("{\"\u{10FFFF}\":1}".to_owned()), ..Add::default() };
     let file = DataFile { add, rows: u64::MAX };
     assert_eq!(DataFile::from_bytes(&file.to_bytes().unwrap()).unwrap(), file);
-    for foreign in [b"".as_slice(), b"{}", b"null", b"{\"form\":1,\"body\":{}}", b"{\"form\":2,\"body\":{}}"] {
-        assert_eq!(WriteSpec::from_bytes(foreign).unwrap_err().kind(), &Kind::Invalid);
+    let of_another_kind = file.to_bytes().unwrap();
+    for foreign in [
+        b"".as_slice(),
+        b"{}",
+        b"null",
+        b"{\"form\":1,\"body\":{}}",
+        b"{\"form\":2,\"body\":{}}",
+        &of_another_kind,
+        &bytes[..bytes.len() - 1],
+    ] {
+        assert_eq!(WritePlan::from_bytes(foreign).unwrap_err().kind(), &Kind::Invalid);
     }
-    let later = WriteSpec::from_bytes(b"{\"form\":99,\"body\":{\"more\":1}}").unwrap_err();
+    let later = WritePlan::from_bytes(b"{\"form\":99,\"body\":{\"more\":1}}").unwrap_err();
     assert!(later.message().contains("form 99"), "{later}");
 }
 

@@ -40,10 +40,11 @@ fn log_files(sample: &Sample) -> Vec<String> {
 
 /// Adds one file to what a handle remembers.
 async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Committed> {
-    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
+    let mut transaction =
+        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
-    draft.append(vec![file(path)]);
-    let outcome = commit(draft).await?.unwrap();
+    transaction.append(vec![file(path)]);
+    let outcome = commit(transaction).await?.unwrap();
     assert!(outcome.after.failed.is_empty(), "{:?}", outcome.after.failed);
     Ok(outcome.committed)
 }
@@ -163,11 +164,12 @@ async fn rows_go_along_with_columns_that_were_added() {
         assert_eq!(error.kind(), &Kind::Conflict(Conflict::MetadataChanged), "{error}");
     }
     // Who has read something begins again by itself.
-    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
-    draft.append(vec![file("c4")]);
-    draft.set_domain("app", Some("1")).unwrap();
+    let mut transaction =
+        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+    transaction.append(vec![file("c4")]);
+    transaction.set_domain("app", Some("1")).unwrap();
     sample.commit(6, &[wider(&[("y", "long")])]);
-    assert_eq!(commit(draft).await.unwrap_err().kind(), &Kind::Conflict(Conflict::MetadataChanged));
+    assert_eq!(commit(transaction).await.unwrap_err().kind(), &Kind::Conflict(Conflict::MetadataChanged));
 }
 
 #[tokio::test]
@@ -175,20 +177,22 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
-    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
-    assert!(draft.attempt(|draft| draft.set_metadata(unset.clone(), &World)).await.is_err());
+    let mut transaction =
+        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+    assert!(transaction.attempt(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
     // It was read, and is not asked again.
-    assert!(draft.attempt(|draft| draft.set_metadata(unset.clone(), &World)).await.is_err());
+    assert!(transaction.attempt(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     let base = {
         let known = append(&sample, None, "c2").await;
         sample.commit(4, &[metadata(COLUMNS, &["p"], json!({"mine": "1", "yours": "2"}))]);
         known
     };
     let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
-    let mut draft = Draft::begin(&sample.storage, (Some(base), None), DraftOptions::default(), &World).await.unwrap();
-    draft.attempt(|draft| draft.set_metadata(yours.clone(), &World)).await.unwrap();
-    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 5);
+    let mut transaction =
+        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+    transaction.attempt(|transaction| transaction.set_metadata(yours.clone(), &World)).await.unwrap();
+    assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 5);
 }
 
 #[tokio::test]
@@ -196,15 +200,16 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
     for versions in [0, 1, 2, 3] {
         let sample = sample();
         append(&sample, None, "c1").await;
-        let mut draft = Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap();
+        let mut transaction =
+            Transaction::begin(&sample.storage, Known::default(), TransactionOptions::default(), &World).await.unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
-        draft.append(vec![file("c2")]);
+        transaction.append(vec![file("c2")]);
         let create = vec![protocol(1, 2), anew(COLUMNS, json!({}))];
         let adds = (1..versions).map(|version| vec![in_c(&format!("n{version}"))]);
         let commits: Vec<Vec<Value>> = std::iter::once(create).chain(adds).take(versions).collect();
         replace_log(&sample, &commits);
         let before = log_files(&sample);
-        let error = commit(draft).await.unwrap_err();
+        let error = commit(transaction).await.unwrap_err();
         assert_eq!(error.kind(), &Kind::Conflict(Conflict::MetadataChanged), "{versions}: {error}");
         assert_eq!(log_files(&sample), before, "{versions}");
         assert!(!sample.log("../c2").exists(), "{versions}");
@@ -246,12 +251,12 @@ async fn a_commit_that_landed_in_another_table_stays_and_is_not_acknowledged() {
     for is_remembered in [true, false] {
         let sample = sample();
         let known = Some(append(&sample, None, "c1").await).filter(|_| is_remembered);
-        let begun = Draft::begin(&sample.storage, (known, None), DraftOptions::default(), &World).await;
-        let mut draft = begun.unwrap();
+        let begun = Transaction::begin(&sample.storage, known_as(known), TransactionOptions::default(), &World).await;
+        let mut transaction = begun.unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
-        draft.append(vec![file("c2")]);
+        transaction.append(vec![file("c2")]);
         let committer = MadeAnewBeforePut(LogCommitter::new(sample.storage.clone()), &sample);
-        let error = draft.commit(&committer, &World).await.unwrap_err();
+        let error = transaction.commit(&committer, &World).await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
         assert_eq!(error.version(), Some(2));
         let expected = "it is in the log at version 2, but the table was deleted or made anew";
@@ -267,26 +272,26 @@ async fn a_bucket_is_looked_at_the_same_way() {
     let storage = Storage::open("memory://remembered", &HashMap::new()).unwrap();
     let path = |version: u64| format!("_delta_log/{}", commit_name(version));
     let create = |metadata: Value| format!("{}\n{metadata}\n", protocol(1, 2)).into();
-    let begin = |base| Draft::begin(&storage, (base, None), DraftOptions::default(), &World);
+    let begin = |base| Transaction::begin(&storage, known_as(base), TransactionOptions::default(), &World);
     storage.put(&path(0), create(metadata(COLUMNS, &["p"], json!({})))).await.unwrap();
     let mut base = None;
     for name in ["c1", "c2"] {
         let before = storage.counts();
-        let mut draft = begin(base).await.unwrap();
-        draft.append(vec![file(name)]);
-        base = Some(commit(draft).await.unwrap().unwrap().after.base);
+        let mut transaction = begin(base).await.unwrap();
+        transaction.append(vec![file(name)]);
+        base = Some(commit(transaction).await.unwrap().unwrap().after.base);
         assert_eq!(storage.counts().since(&before).heads, 2);
     }
     for file in storage.list_from("_delta_log", "").await.unwrap() {
         storage.delete(&file.path).await.unwrap();
     }
-    let mut draft = begin(base.clone()).await.unwrap();
-    draft.append(vec![file("c3")]);
-    assert!(commit(draft).await.unwrap_err().is_not_found());
+    let mut transaction = begin(base.clone()).await.unwrap();
+    transaction.append(vec![file("c3")]);
+    assert!(commit(transaction).await.unwrap_err().is_not_found());
     assert_eq!(storage.list_from("_delta_log", "").await.unwrap(), []);
     storage.put(&path(0), create(anew(COLUMNS, json!({})))).await.unwrap();
-    let mut draft = begin(base).await.unwrap();
-    draft.append(vec![file("c3")]);
-    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 1);
+    let mut transaction = begin(base).await.unwrap();
+    transaction.append(vec![file("c3")]);
+    assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 1);
     assert_eq!(live(&Snapshot::open(&storage, None).await.unwrap()).await.unwrap(), ["c3"]);
 }

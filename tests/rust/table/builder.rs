@@ -11,18 +11,18 @@ use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::after_commit::{HandleState, write_checksum};
 use deltic_table::committers::{Committer, LogCommitter};
-use deltic_table::draft::{Draft, DraftOptions, MetadataChange, Outcome};
-use deltic_table::job::Ids;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::write::spec::DataFile;
+use deltic_table::transaction::builder::{Ended, Ids, Known, MetadataChange, Outcome, Transaction, TransactionOptions};
+use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
 mod remembered;
+mod write;
 
 struct World;
 
@@ -30,7 +30,7 @@ impl Ids for World {
     fn unique(&self) -> String {
         use std::sync::atomic::{AtomicU64, Ordering};
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        format!("draft-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+        format!("transaction-{}", COUNT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -69,13 +69,22 @@ fn sample() -> Sample {
     sample
 }
 
-async fn begin(sample: &Sample) -> Draft {
-    Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap()
+async fn begin(sample: &Sample) -> Transaction {
+    Transaction::begin(&sample.storage, Known::default(), TransactionOptions::default(), &World).await.unwrap()
 }
 
-async fn commit(draft: Draft) -> Result<Option<Outcome>> {
-    let committer = LogCommitter::new(draft.storage().clone());
-    draft.commit(&committer, &World).await
+/// What a handle knows.
+fn known_as(state: Option<HandleState>) -> Known {
+    Known { state, latest: None }
+}
+
+async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
+    let committer = LogCommitter::new(transaction.storage().clone());
+    match transaction.commit(&committer, &World).await? {
+        Ended::Committed(outcome) => Ok(Some(*outcome)),
+        Ended::Replayed(version) => panic!("version {version} has it already"),
+        Ended::Nothing => Ok(None),
+    }
 }
 
 fn file(path: &str) -> DataFile {
@@ -92,9 +101,12 @@ async fn a_handle_commits_on_what_it_knows() {
     let sample = sample();
     let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
-    let mut draft = Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap();
-    draft.append(vec![file("c1")]);
-    let outcome = commit(draft).await.unwrap().unwrap();
+    let mut transaction =
+        Transaction::begin(&sample.storage, known_as(Some(known)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
+    transaction.append(vec![file("c1")]);
+    let outcome = commit(transaction).await.unwrap().unwrap();
     let counts = sample.storage.counts().since(&before);
     // The commit, and its checksum, which nobody has begun yet, from what the handle knows.
     assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
@@ -105,7 +117,7 @@ async fn a_handle_commits_on_what_it_knows() {
 #[tokio::test]
 async fn what_covers_part_of_a_file_is_refused_by_name() {
     let sample = sample();
-    let mut draft = begin(&sample).await;
+    let mut transaction = begin(&sample).await;
     for (filter, expected) in [
         ("p = 'a' AND x < 5", Err("a1")),
         ("p = 'a' AND x < 50", Ok(2)),
@@ -113,7 +125,7 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
         ("x > 20", Ok(0)),
         ("p = 'b' AND x IS NOT NULL", Ok(1)),
     ] {
-        match (draft.remove_where(filter, 1).await, expected) {
+        match (transaction.remove_where(filter, 1).await, expected) {
             (Ok(removed), Ok(expected)) => assert_eq!(removed, expected, "{filter}"),
             (Err(error), Err(path)) => {
                 assert_eq!((error.kind(), error.path()), (&Kind::Invalid, Some(path)), "{filter}: {error}");
@@ -121,7 +133,7 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
             (found, expected) => panic!("{filter}: {found:?}, not {expected:?}"),
         }
     }
-    let outcome = commit(draft).await.unwrap().unwrap();
+    let outcome = commit(transaction).await.unwrap().unwrap();
     let text = String::from_utf8(outcome.committed.lines.to_bytes().unwrap()).unwrap();
     let vectors: Vec<Value> = text
         .lines()
@@ -135,14 +147,14 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
 #[tokio::test]
 async fn what_is_removed_already_is_not_judged_again_but_was_read() {
     let sample = sample();
-    let mut draft = begin(&sample).await;
-    assert_eq!(draft.remove_paths(&["a1".to_owned(), "a2".to_owned()], 1).await.unwrap(), 2);
+    let mut transaction = begin(&sample).await;
+    assert_eq!(transaction.remove_paths(&["a1".to_owned(), "a2".to_owned()], 1).await.unwrap(), 2);
     // Part of each, and both are gone.
-    assert_eq!(draft.remove_where("p = 'a' AND x < 5", 1).await.unwrap(), 0);
-    let error = draft.remove_where("x < 5", 1).await.unwrap_err();
+    assert_eq!(transaction.remove_where("p = 'a' AND x < 5", 1).await.unwrap(), 0);
+    let error = transaction.remove_where("x < 5", 1).await.unwrap_err();
     assert_eq!(error.path(), Some("b1"), "{error}");
     sample.commit(1, &[add_with("a3", json!({"partitionValues": {"p": "a"}}))]);
-    let error = commit(draft).await.unwrap_err();
+    let error = commit(transaction).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Conflict(Conflict::ConcurrentAppend), "{error}");
 }
 
@@ -163,11 +175,11 @@ async fn checksums_follow_and_equal_counting() {
         Some(serde_json::from_value(json!({"deletedRecordCounts": [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]})).unwrap());
     sample.put(&checksum_name(0), first.print().unwrap());
 
-    let mut draft = begin(&sample).await;
-    draft.append(vec![file("c1"), file("c2")]);
-    draft.set_domain("app", Some("1")).unwrap();
-    assert_eq!(draft.remove_paths(&["a2".to_owned()], 1).await.unwrap(), 1);
-    commit(draft).await.unwrap();
+    let mut transaction = begin(&sample).await;
+    transaction.append(vec![file("c1"), file("c2")]);
+    transaction.set_domain("app", Some("1")).unwrap();
+    assert_eq!(transaction.remove_paths(&["a2".to_owned()], 1).await.unwrap(), 1);
+    commit(transaction).await.unwrap();
     let sum = checksum(&sample, 1).unwrap();
     assert_eq!((sum.num_files, sum.table_size_bytes), (4, 34));
     assert_eq!((sum.num_deleted_records_opt, sum.num_deletion_vectors_opt), (Some(0), Some(0)));
@@ -183,18 +195,19 @@ async fn checksums_follow_and_equal_counting() {
     assert_eq!((counted.domain_metadata, counted.metadata), (sum.domain_metadata, sum.metadata));
 
     // A winner without checksum breaks the chain.
-    let mut draft = begin(&sample).await;
-    draft.append(vec![file("c3")]);
+    let mut transaction = begin(&sample).await;
+    transaction.append(vec![file("c3")]);
     sample.commit(2, &[remove("b1")]);
-    let outcome = commit(draft).await.unwrap().unwrap();
+    let outcome = commit(transaction).await.unwrap().unwrap();
     assert_eq!((outcome.committed.version, checksum(&sample, 3)), (3, None));
 }
 
 /// Commits one file through a handle that knows `base`; gives what it knows then.
 async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> HandleState {
-    let mut draft = Draft::begin(&sample.storage, (base, None), DraftOptions::default(), &World).await.unwrap();
-    draft.append(vec![file(path)]);
-    let after = commit(draft).await.unwrap().unwrap().after;
+    let mut transaction =
+        Transaction::begin(&sample.storage, known_as(base), TransactionOptions::default(), &World).await.unwrap();
+    transaction.append(vec![file(path)]);
+    let after = commit(transaction).await.unwrap().unwrap().after;
     assert!(after.failed.is_empty(), "{:?}", after.failed);
     after.base
 }
@@ -268,18 +281,18 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
     for version in 2..=30_u64 {
         let before = sample.storage.counts();
         let begins = base.is_none();
-        let options = DraftOptions { commit_empty: true, ..DraftOptions::default() };
-        let mut draft = Draft::begin(&sample.storage, (base, None), options, &World).await.unwrap();
+        let options = TransactionOptions { commit_empty: true, ..TransactionOptions::default() };
+        let mut transaction = Transaction::begin(&sample.storage, known_as(base), options, &World).await.unwrap();
         match version {
             // Each leaves the snapshot that is in mind.
-            12 => drop(draft.remove_paths(&["c3".to_owned(), "c11".to_owned()], 1).await.unwrap()),
-            17 => draft.set_domain("app", Some("1")).unwrap(),
-            18 => draft.set_domain("app", Some("2")).unwrap(),
+            12 => drop(transaction.remove_paths(&["c3".to_owned(), "c11".to_owned()], 1).await.unwrap()),
+            17 => transaction.set_domain("app", Some("1")).unwrap(),
+            18 => transaction.set_domain("app", Some("2")).unwrap(),
             // Another writer comes in between.
             22 => sample.commit(22, &[remove("b1"), add_with("d1", json!({"partitionValues": {"p": "d"}}))]),
-            _ => draft.append(vec![file(&format!("c{version}"))]),
+            _ => transaction.append(vec![file(&format!("c{version}"))]),
         }
-        let outcome = commit(draft).await.unwrap().unwrap();
+        let outcome = commit(transaction).await.unwrap().unwrap();
         assert!(outcome.after.failed.is_empty(), "{:?}", outcome.after.failed);
         let counts = sample.storage.counts().since(&before);
         let at = outcome.committed.version;
@@ -308,11 +321,11 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
 async fn conflicts_take_the_files_away() {
     let sample = sample();
     std::fs::write(sample.log("../c1"), b"rows").unwrap();
-    let mut draft = begin(&sample).await;
-    draft.scan(None, Some("p = 'b'")).await.unwrap();
-    draft.append(vec![file("c1")]);
+    let mut transaction = begin(&sample).await;
+    transaction.scan(None, Some("p = 'b'")).await.unwrap();
+    transaction.append(vec![file("c1")]);
     sample.commit(1, &[remove("b1")]);
-    let error = commit(draft).await.unwrap_err();
+    let error = commit(transaction).await.unwrap_err();
     assert_eq!((error.kind(), error.version()), (&Kind::Conflict(Conflict::ConcurrentDeleteRead), Some(1)));
     assert!(!sample.log("../c1").exists());
 }
@@ -362,12 +375,12 @@ async fn files_stay_only_when_a_commit_may_name_them() {
     let check = async |rival: Option<&str>, is_lossy: bool, cancelled: bool, stays: bool| {
         let sample = sample();
         std::fs::write(sample.log("../c1"), b"rows").unwrap();
-        let mut draft = begin(&sample).await;
-        draft.append(vec![file("c1")]);
+        let mut transaction = begin(&sample).await;
+        transaction.append(vec![file("c1")]);
         rival.into_iter().for_each(|lines| sample.put(&commit_name(1), lines));
-        let log = LogCommitter::new(draft.storage().clone());
+        let log = LogCommitter::new(transaction.storage().clone());
         let committer: &dyn Committer = if is_lossy { &Lossy } else { &log };
-        let error = draft.commit(committer, &Short { cancelled }).await.unwrap_err();
+        let error = transaction.commit(committer, &Short { cancelled }).await.unwrap_err();
         assert_eq!(sample.log("../c1").exists(), stays, "{error}");
         error
     };
@@ -388,18 +401,22 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let mut features = protocol(1, 7);
     features["protocol"]["writerFeatures"] = json!(["zebra"]);
     sample.commit(0, &[features, metadata(&[("x", "long")], &[], json!({}))]);
-    let refused = Draft::begin(&sample.storage, (None, None), DraftOptions::default(), &World).await.unwrap_err();
+    let refused =
+        Transaction::begin(&sample.storage, Known::default(), TransactionOptions::default(), &World).await.unwrap_err();
     assert_eq!(refused.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
     let options: HashMap<&str, &str> = [("isolation", "loose")].into();
-    let options: DraftOptions = serde_json::from_value(json!(options)).unwrap();
-    assert_eq!(Draft::begin(&sample.storage, (None, None), options, &World).await.unwrap_err().kind(), &Kind::Invalid);
+    let options: TransactionOptions = serde_json::from_value(json!(options)).unwrap();
+    assert_eq!(
+        Transaction::begin(&sample.storage, Known::default(), options, &World).await.unwrap_err().kind(),
+        &Kind::Invalid
+    );
 }
 
 /// A transaction on what a handle knew before another writer committed this.
-async fn begin_before(sample: &Sample, action: Value) -> Draft {
+async fn begin_before(sample: &Sample, action: Value) -> Transaction {
     let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     sample.commit(1, &[action]);
-    Draft::begin(&sample.storage, (Some(known), None), DraftOptions::default(), &World).await.unwrap()
+    Transaction::begin(&sample.storage, known_as(Some(known)), TransactionOptions::default(), &World).await.unwrap()
 }
 
 #[tokio::test]
@@ -410,14 +427,14 @@ async fn the_newest_version_is_judged_when_it_is_read() {
     let constraint = metadata(columns, &["p"], json!({"delta.constraints.c": "x > 0"}));
     for (action, feature) in [(features, "zebra"), (constraint, "checkConstraints")] {
         let sample = sample();
-        let mut draft = begin_before(&sample, action).await;
+        let mut transaction = begin_before(&sample, action).await;
         let a1 = ["a1".to_owned()];
         for refused in [
-            draft.snapshot().await.map(drop),
-            draft.scan(None, None).await.map(drop),
-            draft.scan(None, Some("p = 'a'")).await.map(drop),
-            draft.remove_paths(&a1, 1).await.map(drop),
-            draft.remove_where("p = 'a'", 1).await.map(drop),
+            transaction.snapshot().await.map(drop),
+            transaction.scan(None, None).await.map(drop),
+            transaction.scan(None, Some("p = 'a'")).await.map(drop),
+            transaction.remove_paths(&a1, 1).await.map(drop),
+            transaction.remove_where("p = 'a'", 1).await.map(drop),
         ] {
             let error = refused.unwrap_err();
             assert_eq!(error.kind(), &Kind::Unsupported { features: vec![feature.to_owned()] }, "{error}");
@@ -425,16 +442,16 @@ async fn the_newest_version_is_judged_when_it_is_read() {
     }
     let sample = sample();
     let only = metadata(columns, &["p"], json!({"delta.appendOnly": "true"}));
-    let mut draft = begin_before(&sample, only).await;
+    let mut transaction = begin_before(&sample, only).await;
     let a1 = ["a1".to_owned()];
-    for refused in [draft.remove_paths(&a1, 1).await, draft.remove_where("p = 'a'", 1).await] {
+    for refused in [transaction.remove_paths(&a1, 1).await, transaction.remove_where("p = 'a'", 1).await] {
         let error = refused.unwrap_err();
         assert!(error.kind() == &Kind::Invalid && error.message().contains("append-only"), "{error}");
     }
     // Rows may still be added.
-    assert_eq!(draft.scan(None, None).await.unwrap().tasks.len(), 3);
-    draft.append(vec![file("c1")]);
-    assert_eq!(commit(draft).await.unwrap().unwrap().committed.version, 2);
+    assert_eq!(transaction.scan(None, None).await.unwrap().tasks.len(), 3);
+    transaction.append(vec![file("c1")]);
+    assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 2);
 }
 
 #[tokio::test]
@@ -446,31 +463,31 @@ async fn what_writers_maintain_is_not_taken_away() {
     properties.insert("delta.inCommitTimestampEnablementTimestamp".to_owned(), json!("7"));
     properties.insert("delta.checkpointInterval".to_owned(), json!("7"));
     sample.commit(1, &[metadata(&[("p", "string"), ("x", "long")], &["p"], Value::Object(properties))]);
-    let mut draft = begin(&sample).await;
+    let mut transaction = begin(&sample).await;
     let unset = |key: &str| MetadataChange { unset: vec![key.to_owned()], ..MetadataChange::default() };
     for key in own {
-        let error = draft.set_metadata(unset(key), &World).unwrap_err();
+        let error = transaction.set_metadata(unset(key), &World).unwrap_err();
         assert!(error.kind() == &Kind::Invalid && error.message().contains("not by hand"), "{error}");
     }
-    draft.set_metadata(unset("delta.checkpointInterval"), &World).unwrap();
+    transaction.set_metadata(unset("delta.checkpointInterval"), &World).unwrap();
 }
 
 #[tokio::test]
 async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
     let sample = sample();
-    let mut draft = begin(&sample).await;
-    let error = draft.add_feature("materializePartitionColumns").unwrap_err();
+    let mut transaction = begin(&sample).await;
+    let error = transaction.add_feature("materializePartitionColumns").unwrap_err();
     assert_eq!(
         error.kind(),
         &Kind::Unsupported { features: vec!["materializePartitionColumns".to_owned()] },
         "{error}"
     );
-    let error = draft.add_feature("icebergCompatV1").unwrap_err();
+    let error = transaction.add_feature("icebergCompatV1").unwrap_err();
     assert!(error.kind() == &Kind::Invalid && error.message().contains("`columnMapping`"), "{error}");
-    draft.add_feature("vacuumProtocolCheck").unwrap();
-    draft.add_feature("columnMapping").unwrap();
-    draft.add_feature("icebergCompatV1").unwrap();
-    commit(draft).await.unwrap();
+    transaction.add_feature("vacuumProtocolCheck").unwrap();
+    transaction.add_feature("columnMapping").unwrap();
+    transaction.add_feature("icebergCompatV1").unwrap();
+    commit(transaction).await.unwrap();
     let names = sample.open().await.unwrap().protocol().writer_features.clone().unwrap();
     let added = ["columnMapping", "icebergCompatV1", "vacuumProtocolCheck"];
     assert!(added.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
@@ -480,13 +497,13 @@ async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
 #[tokio::test]
 async fn a_removal_that_fails_removes_nothing() {
     let sample = sample();
-    let mut draft = begin(&sample).await;
-    draft.append(vec![file("c1"), file("c2")]);
+    let mut transaction = begin(&sample).await;
+    transaction.append(vec![file("c1"), file("c2")]);
     let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let error = draft.remove_paths(&paths(&["c1", "a1", "typo"]), 1).await.unwrap_err();
+    let error = transaction.remove_paths(&paths(&["c1", "a1", "typo"]), 1).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Invalid) && error.path() == Some("typo"), "{error}");
-    assert_eq!(draft.remove_paths(&paths(&["c2", "b1"]), 1).await.unwrap(), 2);
-    commit(draft).await.unwrap();
+    assert_eq!(transaction.remove_paths(&paths(&["c2", "b1"]), 1).await.unwrap(), 2);
+    commit(transaction).await.unwrap();
     let files = live(&sample.open().await.unwrap()).await.unwrap();
     let paths: Vec<&str> = files.iter().map(|file| file.split(' ').next().unwrap()).collect();
     assert_eq!(paths, ["a1", "a2", "c1"]);

@@ -1,6 +1,6 @@
-//! A draft on what a handle remembers of its last commit, and what becomes of it if the table is another by now.
+//! A transaction on what a handle remembers of its last commit, and what becomes of it if the table is another by now.
 //!
-//! Before its commit is put, such a draft asks the store no more than whether the commit that it builds on is still there.
+//! Before its commit is put, such a transaction asks the store no more than whether the commit that it builds on is still there.
 //! What the remembered table does not allow is asked of the table as it is, and rows that were only added go to that one,
 //! too, where their files fit it.
 //!
@@ -12,8 +12,7 @@ use deltic_protocol::action::Metadata;
 use deltic_protocol::commit::{Actions, Conflict, MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
-use super::{Draft, check_writable};
-use crate::after_commit::HandleState;
+use super::{HandleState, Transaction, check_writable};
 use crate::error::{Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Syncing;
@@ -22,14 +21,14 @@ use crate::transaction::Failed;
 /// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
 
-impl Draft {
+impl Transaction {
     /// Takes a step. If what is remembered does not allow it, the table is read, and the step is taken once more.
     ///
     /// # Errors
-    /// Those of the step and of [`Draft::snapshot`].
+    /// Those of the step and of [`Transaction::snapshot`].
     pub async fn attempt<T>(&mut self, step: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
         match step(self) {
-            Err(_) if self.base.is_remembered() => {
+            Err(_) if self.is_on_remembered() => {
                 self.snapshot().await?;
                 step(self)
             }
@@ -41,25 +40,35 @@ impl Draft {
     pub(super) fn again(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
+            && self.re_added.is_none()
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()
             && reads_nothing;
-        (only_adds && self.base.is_remembered()).then(|| Self {
+        (only_adds && self.is_on_remembered()).then(|| Self {
             storage: self.storage.clone(),
             options: self.options.clone(),
             isolation: self.isolation,
             base: self.base.clone(),
             snapshot: None,
             latest: None,
+            replayed: None,
+            travelled: self.travelled,
             read: ReadSet::Nothing,
+            overwrites: false,
             removed: Actions::new(),
+            re_added: None,
             added: self.added.clone(),
             syncing: Syncing::default(),
             discarded: Vec::new(),
             metadata: None,
             protocol: None,
+            shape: None,
             domains: self.domains.clone(),
+            parameters: self.parameters.clone(),
+            files: self.files.clone(),
+            planned: None,
+            writes: self.writes,
             txn_id: self.txn_id.clone(),
             has_ids: self.has_ids,
         })
@@ -72,12 +81,15 @@ impl Draft {
     pub(super) async fn on_newest(mut self) -> Result<Option<Self>> {
         // Not refreshed from one that was open: the table may be another.
         let snapshot = Snapshot::open(&self.storage, None).await?;
-        let base = HandleState::of(&snapshot).await?;
-        check_writable(&base.state).map_err(|e| self.placed(e))?;
-        if !takes_files_of(&self.base.state.metadata, &base.state.metadata).map_err(|e| self.placed(e))? {
+        let state = HandleState::of(&snapshot).await?;
+        let after = &state.state;
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.placed(e))?;
+        let before = self.base.as_ref().map(|base| &base.state.metadata);
+        let takes = before.map(|before| takes_files_of(before, &after.metadata)).transpose();
+        if takes.map_err(|e| self.placed(e))? != Some(true) {
             return Ok(None);
         }
-        (self.base, self.snapshot) = (base, Some(snapshot));
+        self.build_on(state, &snapshot);
         Ok(Some(self))
     }
 }

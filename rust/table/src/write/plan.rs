@@ -1,7 +1,6 @@
 //! What an executor needs to write data files of a table, and what it gives back: plain data.
 //!
-//! Both travel between processes as JSON with the number of the form they are in; a form from another release of
-//! deltic is refused, never guessed at (`write::spec_travels`).
+//! Proved by `write::plans_travel`.
 
 use std::fmt;
 
@@ -9,14 +8,11 @@ use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType};
+use deltic_protocol::schema::{DataType, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-/// The form of [`WriteSpec`] and [`DataFile`]; another one for every change of what they mean.
-const FORM: u32 = 2;
+use crate::envelope::{pack, unpack};
 
 /// How the pages of a data file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -78,8 +74,8 @@ impl fmt::Display for Compression {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteSpec {
-    /// The table's whole logical schema, as a `schemaString`.
-    pub schema_string: String,
+    /// The table's whole logical schema.
+    pub schema: TableSchema,
     /// Logical names of the partition columns, in order.
     pub partition_columns: Vec<String>,
     /// Value of `delta.columnMapping.mode`: none, name or id.
@@ -103,9 +99,9 @@ pub struct WriteSpec {
 
 impl WriteSpec {
     /// For a table of this schema and partitioning, with the protocol's defaults for everything else.
-    pub fn new(schema_string: impl Into<String>, partition_columns: Vec<String>) -> Self {
+    pub fn new(schema: TableSchema, partition_columns: Vec<String>) -> Self {
         Self {
-            schema_string: schema_string.into(),
+            schema,
             partition_columns,
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),
@@ -117,15 +113,32 @@ impl WriteSpec {
             random_prefix_length: None,
         }
     }
+}
 
+/// What executors need to write the data files of one transaction, and no more: the table's state stays with the driver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WritePlan {
+    /// Where the table is.
+    pub location: String,
+    /// The id of the transaction that the files are for.
+    pub txn_id: String,
+    /// How the files are written.
+    pub spec: WriteSpec,
+}
+
+impl WritePlan {
     /// The form that travels.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        pack(self)
+        pack("write plan", self)
     }
 
-    /// Reads what [`WriteSpec::to_bytes`] wrote.
+    /// Reads what [`WritePlan::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// `Invalid` if the bytes are something else, or of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        unpack(bytes, "write specification")
+        unpack("write plan", bytes)
     }
 }
 
@@ -142,43 +155,16 @@ pub struct DataFile {
 impl DataFile {
     /// The form that travels.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        pack(self)
+        pack("data file", self)
     }
 
     /// Reads what [`DataFile::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// As [`WritePlan::from_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        unpack(bytes, "data file")
+        unpack("data file", bytes)
     }
-}
-
-#[derive(Serialize)]
-struct Packed<'a, T> {
-    form: u32,
-    body: &'a T,
-}
-
-#[derive(Deserialize)]
-struct Unpacked<'a> {
-    form: u32,
-    #[serde(borrow)]
-    body: &'a RawValue,
-}
-
-fn pack<T: Serialize>(body: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(&Packed { form: FORM, body })
-        .map_err(|e| Error::internal("what should travel to another process has no JSON form").caused_by(e))
-}
-
-fn unpack<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
-    let foreign = |e| Error::invalid(format!("these bytes are no {what} of deltic")).caused_by(e);
-    let unpacked: Unpacked<'_> = serde_json::from_slice(bytes).map_err(foreign)?;
-    if unpacked.form != FORM {
-        return Err(Error::invalid(format!(
-            "this {what} has form {}, and this deltic knows {FORM}; install the same release on driver and executors",
-            unpacked.form
-        )));
-    }
-    serde_json::from_str(unpacked.body.get()).map_err(foreign)
 }
 
 /// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and

@@ -4,18 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use deltic_protocol::action::Add;
+use deltic_protocol::action::lines::Lines;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
+use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::history::history;
-use deltic_table::job::{Ids, Mode, NewTable, WriteJob, WriteOptions, WriteOutcome};
+use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::write::spec::DataFile;
+use deltic_table::transaction::builder::{
+    Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
+};
+use deltic_table::write::plan::DataFile;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::sample::{Sample, live, metadata, protocol};
+use crate::sample::{Sample, live, metadata, protocol};
 
 /// Numbers for ids, a clock that stands still, ten attempts.
 #[derive(Default)]
@@ -53,7 +60,7 @@ fn names(columns: &[&str]) -> Vec<String> {
     columns.iter().map(|c| (*c).to_owned()).collect()
 }
 
-async fn plan_with(sample: &Sample, mode: Mode, by: Option<&[&str]>, options: WriteOptions) -> Result<WriteJob> {
+async fn plan_with(sample: &Sample, mode: Mode, by: Option<&[&str]>, options: WriteOptions) -> Result<Transaction> {
     plan_of(sample, &two(), mode, by, options).await
 }
 
@@ -64,12 +71,13 @@ async fn plan_of(
     mode: Mode,
     by: Option<&[&str]>,
     options: WriteOptions,
-) -> Result<WriteJob> {
-    let (rows, by, world) = (to_arrow_schema(rows), by.map(names), World::default());
-    WriteJob::plan(&sample.storage, &rows, mode, by.as_deref(), options, (&world, &world)).await
+) -> Result<Transaction> {
+    let (rows, world) = (to_arrow_schema(rows), World::default());
+    let options = WriteOptions { mode, partition_by: by.map(names), ..options };
+    Transaction::write(&sample.storage, Known::default(), &rows, &options, (&world, world.now_ms())).await
 }
 
-async fn plan(sample: &Sample, mode: Mode) -> Result<WriteJob> {
+async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
     plan_with(sample, mode, None, WriteOptions::default()).await
 }
 
@@ -79,12 +87,35 @@ fn file(path: &str) -> DataFile {
     DataFile { add, rows: 3 }
 }
 
-async fn commit(job: &WriteJob, sample: &Sample, files: &[&str]) -> Result<WriteOutcome> {
-    job.commit(&sample.storage, files.iter().map(|f| file(f)).collect(), &World::default()).await
+/// What was committed, or found in the table already.
+struct Written {
+    version: u64,
+    attempts: u32,
+    num_added_files: usize,
+}
+
+/// Commits files that were written for a transaction.
+async fn finish(mut transaction: Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
+    transaction.append_each(files.iter().map(|path| Ok(file(path))))?;
+    match transaction.commit(&LogCommitter::new(sample.storage.clone()), &World::default()).await? {
+        Ended::Committed(outcome) => {
+            let committed = outcome.committed;
+            let (version, attempts, num_added_files) = (committed.version, committed.attempts, committed.num_added);
+            Ok(Written { version, attempts, num_added_files })
+        }
+        Ended::Replayed(version) => Ok(Written { version, attempts: 0, num_added_files: 0 }),
+        Ended::Nothing => panic!("a write is committed even if it is empty"),
+    }
+}
+
+/// Commits as another process does, which has no more than the header.
+async fn commit(planned: &Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
+    let header = TransactionHeader::from_bytes(&planned.header()?.to_bytes()?)?;
+    finish(Transaction::resume(&sample.storage, header)?, sample, files).await
 }
 
 async fn write(sample: &Sample, mode: Mode, files: &[&str]) -> Result<u64> {
-    Ok(commit(&plan(sample, mode).await?, sample, files).await?.version)
+    Ok(finish(plan(sample, mode).await?, sample, files).await?.version)
 }
 
 async fn files(sample: &Sample) -> Vec<String> {
@@ -103,8 +134,8 @@ fn exists(error: &Error) {
 }
 
 #[track_caller]
-fn conflict(outcome: Result<WriteOutcome>, expected: Conflict) {
-    let error = outcome.unwrap_err();
+fn conflict(outcome: Result<Written>, expected: Conflict) {
+    let error = outcome.err().unwrap();
     assert_eq!(*error.kind(), Kind::Conflict(expected), "{error}");
     assert!(error.table().is_some(), "{error} names no table");
 }
@@ -141,13 +172,19 @@ async fn a_write_creates_the_table_and_later_ones_add_to_it_or_replace_it() {
 async fn an_append_takes_no_reading_of_the_log() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
-    let job = plan(&sample, Mode::Append).await.unwrap();
+    let planned = plan(&sample, Mode::Append).await.unwrap();
     let before = sample.storage.counts();
-    let outcome = commit(&job, &sample, &["b"]).await.unwrap();
+    let outcome = commit(&planned, &sample, &["b"]).await.unwrap();
     let counts = sample.storage.counts().since(&before);
     assert_eq!((outcome.version, outcome.attempts, outcome.num_added_files), (1, 1, 1));
     // The commit itself, and its checksum from the one before; a checkpoint that is not due costs nothing.
     assert_eq!((counts.puts, counts.gets, counts.lists), (2, 1, 0), "{counts:?}");
+    // Who planned it knows the one before.
+    let planned = plan(&sample, Mode::Append).await.unwrap();
+    let before = sample.storage.counts();
+    assert_eq!(finish(planned, &sample, &["c"]).await.unwrap().version, 2);
+    let counts = sample.storage.counts().since(&before);
+    assert_eq!((counts.puts, counts.gets, counts.lists), (2, 0, 0), "{counts:?}");
 }
 
 #[tokio::test]
@@ -158,7 +195,8 @@ async fn partitioning_is_the_tables() {
     commit(&by(&["P"]).await.unwrap(), &sample, &["a"]).await.unwrap();
     // In the schema's spelling.
     assert_eq!(sample.open().await.unwrap().shape().partition_columns, ["p"]);
-    assert_eq!(by(&["p"]).await.unwrap().spec().partition_columns, ["p"]);
+    let plan_write = by(&["p"]).await.unwrap().plan_write(&to_arrow_schema(&two())).unwrap();
+    assert_eq!(plan_write.spec.partition_columns, ["p"]);
     assert!(by(&["P"]).await.is_ok());
     for wrong in [&["x"][..], &[], &["p", "x"], &["q"]] {
         invalid(&by(wrong).await.err().unwrap(), "partitioned by [p]");
@@ -282,7 +320,7 @@ async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
             match job_mode {
                 Mode::Append => conflict(outcome, Conflict::MetadataChanged),
                 // What it would remove is not there, or not the same.
-                _ => assert!(outcome.unwrap_err().table().is_some()),
+                _ => assert!(outcome.err().unwrap().table().is_some()),
             }
             assert_eq!(listed(&sample), before, "after {versions} versions");
         }
@@ -324,9 +362,8 @@ fn listed(sample: &Sample) -> Vec<String> {
 async fn a_job_that_is_committed_twice_is_in_the_log_once() {
     let sample = Sample::new();
     let create = plan(&sample, Mode::Append).await.unwrap();
-    let travelled = WriteJob::from_bytes(&create.to_bytes().unwrap()).unwrap();
     assert_eq!(commit(&create, &sample, &["a"]).await.unwrap().version, 0);
-    assert_eq!(commit(&travelled, &sample, &["a"]).await.unwrap().version, 0);
+    assert_eq!(commit(&create, &sample, &["a"]).await.unwrap().version, 0);
     let overwrite = plan(&sample, Mode::Overwrite).await.unwrap();
     assert_eq!(commit(&overwrite, &sample, &["b"]).await.unwrap().version, 1);
     assert_eq!(commit(&overwrite, &sample, &["b"]).await.unwrap().version, 1);
@@ -371,35 +408,116 @@ async fn an_applications_write_is_made_once() {
 }
 
 #[tokio::test]
-async fn aborted_files_are_removed_as_far_as_they_are_there() {
+async fn files_that_were_given_up_are_removed_as_far_as_they_are_there() {
     let sample = Sample::new();
-    let job = plan(&sample, Mode::Append).await.unwrap();
     std::fs::create_dir(sample.log("..").join("p=a b")).unwrap();
     std::fs::write(sample.log("..").join("p=a b/f"), "data").unwrap();
-    job.abort(&sample.storage, vec![file("p=a%20b/f"), file("never"), file("../outside"), file("")]).await;
+    let files = ["p=a%20b/f", "never", "../outside", ""].map(file);
+    delete_written(&sample.storage, files.to_vec()).await;
     assert!(!sample.log("..").join("p=a b/f").exists());
     assert!(sample.open().await.unwrap_err().is_not_found());
 }
 
-#[test]
-fn foreign_bytes_are_no_job() {
+/// A write that another process began may have been committed before: only who has read the log knows that it was not.
+#[tokio::test]
+async fn files_of_others_go_when_the_commit_is_refused() {
+    struct Refusing(Kind);
+
+    impl Committer for Refusing {
+        fn commit(&self, _version: u64, _lines: Lines) -> BoxFuture<'_, Result<Put>> {
+            Box::pin(async { Err(Error::new(self.0.clone(), "refused")) })
+        }
+
+        fn read(&self, _version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+            Box::pin(async { Ok(false) })
+        }
+    }
+
+    let unknown = Kind::Storage { retryable: false };
+    for (kind, stays, stays_travelled) in [
+        (Kind::Unsupported { features: vec!["zebra".to_owned()] }, false, false),
+        (Kind::Invalid, false, false),
+        (Kind::Conflict(Conflict::ConcurrentAppend), false, false),
+        (unknown, false, true),
+    ] {
+        for (travels, expected) in [(false, stays), (true, stays_travelled)] {
+            let sample = Sample::new();
+            write(&sample, Mode::Append, &["a"]).await.unwrap();
+            let mut planned = plan(&sample, Mode::Append).await.unwrap();
+            if travels {
+                planned = Transaction::resume(&sample.storage, planned.header().unwrap()).unwrap();
+            }
+            std::fs::write(sample.log("../b"), "data").unwrap();
+            planned.append_each(std::iter::once(Ok(file("b")))).unwrap();
+            let error = planned.commit(&Refusing(kind.clone()), &World::default()).await.unwrap_err();
+            assert_eq!(error.kind(), &kind, "{error}");
+            assert_eq!(sample.log("../b").exists(), expected, "{kind:?}, travels: {travels}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn headers_are_of_one_release_and_of_one_table() {
     for bytes in [&b""[..], b"{}", b"x", br#"{"form":2}"#] {
-        let error = WriteJob::from_bytes(bytes).unwrap_err();
+        let error = TransactionHeader::from_bytes(bytes).unwrap_err();
         assert!(*error.kind() == Kind::Invalid && error.to_string().contains("this release"), "{error}");
     }
+    let (sample, other) = (Sample::new(), Sample::new());
+    let planned = plan(&sample, Mode::Append).await.unwrap();
+    invalid(&Transaction::resume(&other.storage, planned.header().unwrap()).unwrap_err(), "begun on the table at");
+    let mut planned = plan(&sample, Mode::Append).await.unwrap();
+    planned.append_each(std::iter::once(Ok(file("a")))).unwrap();
+    assert_eq!(*planned.header().unwrap_err().kind(), Kind::Internal);
+}
+
+#[tokio::test]
+async fn what_others_wrote_is_neither_read_nor_removed() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let mut planned = plan(&sample, Mode::Append).await.unwrap();
+    planned.append_each(std::iter::once(Ok(file("b")))).unwrap();
+    invalid(&planned.scan(None, None).await.unwrap_err(), "read rows before that");
+    invalid(&planned.remove_where("x > 1", 1).await.unwrap_err(), "remove files before that");
+    invalid(&planned.remove_paths(&names(&["a"]), 1).await.unwrap_err(), "remove files before that");
+}
+
+#[tokio::test]
+async fn who_overwrites_sees_no_row_but_its_own() {
+    let sample = Sample::new();
+    write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let mut planned = plan(&sample, Mode::Overwrite).await.unwrap();
+    planned.append(vec![file("b")]);
+    let seen: Vec<String> = planned.scan(None, None).await.unwrap().tasks.into_iter().map(|task| task.path).collect();
+    assert_eq!(seen, ["b"]);
+    invalid(&planned.remove_paths(&names(&["a"]), 1).await.unwrap_err(), "not in the table");
+    assert_eq!(planned.remove_paths(&names(&["b"]), 1).await.unwrap(), 1);
+    planned.append(vec![file("c")]);
+    finish(planned, &sample, &["d"]).await.unwrap();
+    assert_eq!(files(&sample).await, ["c", "d"]);
 }
 
 // --- new tables
 
 async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[(&str, &str)]) -> Result<u64> {
-    let table = NewTable {
+    let definition = TableDefinition {
         schema,
         partition_by: names(by),
         properties: properties.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         name: Some("name".to_owned()),
         description: None,
     };
-    table.create(&sample.storage, (&World::default(), &World::default())).await
+    let world = World::default();
+    let now_ms = world.now_ms();
+    let created = Transaction::create(&sample.storage, Known::default(), definition, (&world, now_ms)).await?;
+    Ok(finish(created, sample, &[]).await?.version)
 }
 
 #[tokio::test]

@@ -1,0 +1,66 @@
+//! The filter of a scan: as text it travels, and in this process what it was bound to goes with it.
+
+use std::sync::Arc;
+
+use deltic_protocol::error::Result;
+use deltic_protocol::predicate::{BoundPredicate, parse};
+use deltic_protocol::schema::StructType;
+use serde::{Deserialize, Serialize};
+
+/// A condition that rows must make TRUE.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct ScanFilter {
+    text: String,
+    bound: Option<Arc<BoundPredicate>>,
+}
+
+impl ScanFilter {
+    /// Binds a condition to a table's columns.
+    ///
+    /// # Errors
+    /// `Invalid` if it does not parse, or does not fit the columns.
+    pub fn bind(text: &str, columns: &StructType) -> Result<Self> {
+        let bound = Some(Arc::new(parse(text)?.bind(columns)?));
+        Ok(Self { text: text.to_owned(), bound })
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn bind_some(text: Option<&str>, columns: &StructType) -> Result<Option<Self>> {
+        text.map(|text| Self::bind(text, columns)).transpose()
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// What it is bound to: in the process that planned, what it was bound to then.
+    ///
+    /// # Errors
+    /// As [`ScanFilter::bind`].
+    pub fn bound(&self, columns: &StructType) -> Result<Arc<BoundPredicate>> {
+        match &self.bound {
+            Some(bound) => Ok(bound.clone()),
+            None => Ok(Arc::new(parse(&self.text)?.bind(columns)?)),
+        }
+    }
+}
+
+impl From<String> for ScanFilter {
+    fn from(text: String) -> Self {
+        Self { text, bound: None }
+    }
+}
+
+impl From<ScanFilter> for String {
+    fn from(filter: ScanFilter) -> Self {
+        filter.text
+    }
+}
+
+impl PartialEq for ScanFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}

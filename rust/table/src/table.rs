@@ -1,0 +1,249 @@
+//! A table as one handle sees it: where it is, the newest version that was opened, and what the last commit left.
+//!
+//! What the handle knows spares the next operation a look at the store. It is forgotten when a transaction fails, when the
+//! newest version turns out to be another, and after a minute.
+//!
+//! PROTOCOL.md: "Delta Table Specification".
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::Schema;
+
+use crate::after_commit::{self, HandleState};
+use crate::backfill::{self, Enabled};
+use crate::committers::{for_table, for_table_after};
+use crate::error::{Error, Result};
+use crate::history;
+use crate::log::LogSource;
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{
+    Ended, Ids, Known, TableDefinition, Transaction, TransactionHeader, TransactionOptions, WriteOptions,
+};
+
+/// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
+/// put already.
+const FRESH_MS: i64 = 60_000;
+
+/// A table's place and what a handle knows of it. Making one does no I/O; cloning it shares what is known.
+#[derive(Clone)]
+pub struct Table {
+    storage: Storage,
+    settings: Arc<Settings>,
+    known: Arc<Mutex<Handle>>,
+}
+
+/// With what it was opened.
+#[derive(Default)]
+struct Settings {
+    /// Those of the store, with what stood in the location; they may be secret.
+    storage_options: Option<HashMap<String, String>>,
+    cache_bytes: Option<usize>,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+struct Handle {
+    /// The newest version that was opened, to be refreshed rather than opened again.
+    latest: Option<Snapshot>,
+    /// What the last commit left, and since when.
+    state: Option<(HandleState, i64)>,
+}
+
+/// Which version of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// The newest.
+    Newest,
+    /// The one of this number.
+    Version(u64),
+    /// The last one at this time, in milliseconds since the epoch.
+    Time(i64),
+}
+
+impl Table {
+    /// The table at `uri`, of whose log at most `cache_bytes` are kept in memory.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no location and for an option that no store has, `Unsupported` for a scheme without a store.
+    pub fn open(
+        uri: &str,
+        storage_options: Option<HashMap<String, String>>,
+        cache_bytes: Option<usize>,
+    ) -> Result<Self> {
+        let is_given = storage_options.is_some();
+        let (location, options) = Storage::locate(uri, storage_options.unwrap_or_default())?;
+        let storage = Storage::open(&location, &options)?;
+        let storage_options = (is_given || !options.is_empty()).then_some(options);
+        Ok(Self { storage, settings: Arc::new(Settings { storage_options, cache_bytes }), known: Arc::default() })
+    }
+
+    /// Where it is.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The store's settings, as given and with those that stood in the location: with both the same place is opened again.
+    pub fn storage_options(&self) -> Option<&HashMap<String, String>> {
+        self.settings.storage_options.as_ref()
+    }
+
+    /// How much of its log is kept in memory, if that was chosen.
+    pub fn cache_bytes(&self) -> Option<usize> {
+        self.settings.cache_bytes
+    }
+
+    /// Whether there is a table: a log with a version.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub async fn exists(&self) -> Result<bool> {
+        match LogSource::of(&self.storage).segment(None).await {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_not_found() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Opens a version. Of the newest one only what is new is read.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn snapshot(&self, at: At) -> Result<Snapshot> {
+        let latest = self.with(|known| known.latest.clone());
+        let opened = match (at, latest) {
+            (At::Time(time), Some(latest)) => latest.at(history::version_at(&self.storage, time).await?).await?,
+            (At::Time(time), None) => history::snapshot_at(&self.storage, time).await?,
+            (At::Version(version), Some(latest)) => latest.at(version).await?,
+            (At::Newest, Some(latest)) => latest.refresh().await?,
+            (At::Version(version), None) => Snapshot::open(&self.storage, Some(version)).await?,
+            (At::Newest, None) => Snapshot::open(&self.storage, None).await?,
+        };
+        if let Some(bytes) = self.cache_bytes() {
+            opened.limit_cache(bytes);
+        }
+        if at == At::Newest {
+            self.with(|known| {
+                known.latest = Some(opened.clone());
+                // Others have committed since, or the table is another.
+                known.state.take_if(|(state, _)| state.state.version != opened.version());
+            });
+        }
+        Ok(opened)
+    }
+
+    /// Whether a commit left something that the next one builds on.
+    pub fn remembers(&self) -> bool {
+        self.with(|known| known.state.is_some())
+    }
+
+    /// Begins a transaction on what is known.
+    ///
+    /// # Errors
+    /// As [`Transaction::begin`].
+    pub async fn begin(&self, options: TransactionOptions, ids: &dyn Ids, now_ms: i64) -> Result<Transaction> {
+        Transaction::begin(&self.storage, self.known(now_ms), options, ids).await
+    }
+
+    /// Begins a write of rows, into a new table if there is none.
+    ///
+    /// # Errors
+    /// As [`Transaction::write`].
+    pub async fn write(
+        &self,
+        schema: &Schema,
+        options: &WriteOptions,
+        (ids, now_ms): (&dyn Ids, i64),
+    ) -> Result<Transaction> {
+        Transaction::write(&self.storage, self.known(now_ms), schema, options, (ids, now_ms)).await
+    }
+
+    /// Goes on with a write that another process began.
+    ///
+    /// # Errors
+    /// As [`Transaction::resume`].
+    pub fn resume(&self, header: TransactionHeader) -> Result<Transaction> {
+        Transaction::resume(&self.storage, header)
+    }
+
+    /// Creates the empty table; its version.
+    ///
+    /// # Errors
+    /// As [`Transaction::create`] and [`Table::commit`].
+    pub async fn create(&self, definition: TableDefinition, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<u64> {
+        let now_ms = retry.now_ms();
+        let known = self.known(now_ms);
+        let transaction = Transaction::create(&self.storage, known, definition, (ids, now_ms)).await?;
+        match self.commit(transaction, retry).await? {
+            Ended::Committed(outcome) => Ok(outcome.committed.version),
+            Ended::Replayed(_) | Ended::Nothing => Err(Error::internal("creating a table committed nothing")),
+        }
+    }
+
+    /// Commits a transaction on this table. What the commit leaves is known from then on, and nothing is if it fails.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub async fn commit(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<Ended> {
+        let committer = for_table_after(&self.storage, transaction.take_syncing());
+        let ended = transaction.commit(committer.as_ref(), retry).await;
+        match &ended {
+            Ok(Ended::Committed(outcome)) => {
+                let state = (outcome.after.base.clone(), retry.now_ms());
+                self.with(|known| known.state = Some(state));
+            }
+            Ok(Ended::Replayed(_) | Ended::Nothing) => {}
+            Err(_) => self.forget(),
+        }
+        ended
+    }
+
+    /// Ends a transaction without a commit. What was known may be what was in the way.
+    pub async fn abandon(&self, transaction: Transaction) {
+        self.forget();
+        transaction.abandon().await;
+    }
+
+    /// Enables row tracking.
+    ///
+    /// # Errors
+    /// As [`backfill::enable_row_tracking`].
+    pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
+        self.forget();
+        backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
+    }
+
+    /// Writes the checksum of the newest version, unless it has one; that version.
+    ///
+    /// # Errors
+    /// As [`after_commit::write_checksum`].
+    pub async fn write_checksum(&self) -> Result<u64> {
+        after_commit::write_checksum(&Snapshot::open(&self.storage, None).await?).await
+    }
+
+    fn forget(&self) {
+        self.with(|known| known.state = None);
+    }
+
+    /// What a transaction that begins now may build on.
+    fn known(&self, now_ms: i64) -> Known {
+        self.with(|known| {
+            let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
+            let state = known.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
+            Known { state, latest: known.latest.clone() }
+        })
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Handle) -> T) -> T {
+        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("location", &self.storage.location()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! The files that a transaction adds, and deleting them where no commit names them.
+
+use deltic_protocol::action::lines::{Lines, file_action_of};
+use deltic_protocol::action::{Action, Add};
+use deltic_protocol::commit::Actions;
+
+use crate::error::Result;
+use crate::scan::task::FileTask;
+use crate::storage::{Storage, decode_path};
+use crate::write::plan::DataFile;
+
+/// Files that were written for a transaction.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Added {
+    /// Those of this process, which can be read and taken back.
+    own: Vec<DataFile>,
+    /// Those of others, printed.
+    others: Actions,
+    totals_of_others: Totals,
+}
+
+/// What files hold.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    pub(super) files: u64,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+}
+
+impl Totals {
+    fn with(self, file: &DataFile) -> Self {
+        Self {
+            files: self.files + 1,
+            rows: self.rows.saturating_add(file.rows),
+            bytes: self.bytes.saturating_add(u64::try_from(file.add.size).unwrap_or_default()),
+        }
+    }
+}
+
+impl Added {
+    pub(super) fn extend(&mut self, files: Vec<DataFile>) {
+        self.own.extend(files);
+    }
+
+    pub(super) fn extend_each(&mut self, files: impl Iterator<Item = Result<DataFile>>) -> Result<()> {
+        for file in files {
+            let file = file?;
+            self.totals_of_others = self.totals_of_others.with(&file);
+            self.others.push(Action::Add(file.add))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.others.is_empty()
+    }
+
+    /// Whether there are files that this process did not write.
+    pub(super) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The files of this process.
+    pub(super) fn own(&self) -> &[DataFile] {
+        &self.own
+    }
+
+    /// Takes files of this process out again; their paths.
+    pub(super) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) -> Vec<String> {
+        let (gone, kept): (Vec<_>, _) = std::mem::take(&mut self.own).into_iter().partition(|file| goes(file));
+        self.own = kept;
+        gone.into_iter().map(|file| file.add.path).collect()
+    }
+
+    /// What reads the rows of this process.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = FileTask> {
+        self.own.iter().map(|file| task(&file.add))
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.own.iter().fold(self.totals_of_others, Totals::with)
+    }
+
+    pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
+        actions.append(self.others)?;
+        self.own.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
+    }
+
+    /// Where the files are.
+    pub(super) fn names(&self) -> Names {
+        let own = self.own.iter().map(|file| file.add.path.clone()).collect();
+        Names { own, others: self.others.files().clone() }
+    }
+}
+
+fn task(add: &Add) -> FileTask {
+    FileTask {
+        path: add.path.clone(),
+        size: u64::try_from(add.size).unwrap_or_default(),
+        partition_values: add.partition_values.clone(),
+        deletion_vector: add.deletion_vector.clone(),
+        base_row_id: add.base_row_id,
+        default_row_commit_version: add.default_row_commit_version,
+        ..FileTask::default()
+    }
+}
+
+/// The paths of files, kept small.
+#[derive(Debug)]
+pub(super) struct Names {
+    own: Vec<String>,
+    others: Lines,
+}
+
+impl Names {
+    /// Deletes the files, as far as the store lets it.
+    pub(super) async fn delete(self, storage: &Storage) {
+        delete_files(storage, self.own).await;
+        let mut paths = Vec::new();
+        let listed = self.others.each(|line| {
+            if let Some(Action::Add(add)) = file_action_of(line)? {
+                paths.push(add.path);
+            }
+            Ok(())
+        });
+        // What was printed here can be read here; else the files stay, as orphans.
+        drop(listed);
+        delete_files(storage, paths).await;
+    }
+}
+
+/// Deletes data files that no commit names, as far as the store lets it: one that stays is an orphan that vacuum finds.
+pub(super) async fn delete_files(storage: &Storage, paths: Vec<String>) {
+    for path in paths {
+        if let Ok(path) = decode_path(&path) {
+            let _deleted = storage.delete(&path).await;
+        }
+    }
+}
+
+/// Deletes files that were written as a plan says and that no commit will name.
+pub async fn delete_written(storage: &Storage, files: Vec<DataFile>) {
+    delete_files(storage, files.into_iter().map(|file| file.add.path).collect()).await;
+}

@@ -1,0 +1,177 @@
+//! Files that a transaction takes out of the table: by paths, by a filter, or all of them.
+//!
+//! PROTOCOL.md: "Add File and Remove File", "Append-only Tables".
+
+use std::collections::HashSet;
+
+use deltic_protocol::action::{Action, Add, Remove};
+use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
+use deltic_protocol::predicate::parse;
+use deltic_protocol::property::Properties;
+use deltic_protocol::replay::canonical_path;
+use deltic_protocol::replay::paths::PathSet;
+use futures::TryStreamExt;
+
+use super::Transaction;
+use super::whole_files::{batch_of, covered, remove_columns};
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::write::plan::DataFile;
+
+impl Transaction {
+    /// Removes files by the paths that the log has for them.
+    ///
+    /// # Errors
+    /// `Invalid` if one of them is not in the table as this transaction sees it.
+    pub async fn remove_paths(&mut self, paths: &[String], now_ms: i64) -> Result<u64> {
+        if self.replayed.is_some() {
+            return Ok(0);
+        }
+        let snapshot = self.removable().await?;
+        let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
+        let own: HashSet<String> =
+            self.added.own().iter().map(|file| canonical_path(&file.add.path).into_owned()).collect();
+        let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
+        let (mut found, mut files) = (Actions::new(), PathSet::default());
+        if !wanted.is_empty() {
+            let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
+            while let Some(adds) = live.try_next().await? {
+                for (row, path) in adds.path().iter().enumerate() {
+                    let path = path.unwrap_or_default();
+                    if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
+                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                        files.insert(path);
+                    }
+                }
+            }
+        }
+        if let Some(path) = wanted.into_iter().min() {
+            return Err(self.placed(Error::invalid("the file is not in the table").in_file(path)));
+        }
+        let removed = found.num_removed() as u64;
+        self.read.extend(ReadSet::Files(files));
+        self.removed.append(found)?;
+        self.discard(|file| own.contains(canonical_path(&file.add.path).as_ref()));
+        Ok(removed + own.len() as u64)
+    }
+
+    /// Removes the rows that make `filter` TRUE, which must fill whole files.
+    ///
+    /// # Errors
+    /// `Invalid`, naming it, if a file may hold other rows too.
+    pub async fn remove_where(&mut self, filter: &str, now_ms: i64) -> Result<u64> {
+        if self.replayed.is_some() {
+            return Ok(0);
+        }
+        let snapshot = self.removable().await?;
+        let shape = snapshot.shape().clone();
+        let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
+        let mut leaves = Vec::new();
+        for column in predicate.columns() {
+            leaves.extend(shape.leaf(&column.path)?.map(|leaf| leaf.path));
+        }
+        let (mut found, mut files) = (Actions::new(), PathSet::default());
+        let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
+        while let Some(adds) = live.try_next().await? {
+            let is_gone = |path: &str| self.is_removed(path);
+            for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
+                let path = adds.path().value(row);
+                if !self.is_removed(path) {
+                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                }
+                files.insert(path);
+            }
+        }
+        let mut dropped = HashSet::new();
+        if !self.added.own().is_empty() {
+            let own = batch_of(self.added.own().iter().map(|file| file.add.clone()))?;
+            let rows = covered(&own, &shape, &predicate, |_| false).map_err(|e| self.placed(e))?;
+            dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
+        }
+        self.discard(|file| dropped.contains(&file.add.path));
+        let removed = (found.num_removed() + dropped.len()) as u64;
+        let read = PredicatesRead { shape, predicates: vec![predicate], files };
+        self.read.extend(ReadSet::Predicates(read));
+        self.removed.append(found)?;
+        Ok(removed)
+    }
+
+    /// Removes all files of the table.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is append-only.
+    pub fn overwrite(&mut self) -> Result<()> {
+        if Properties::of(self.after()?.1).append_only()? {
+            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
+            return Err(self.placed(Error::invalid(message)));
+        }
+        self.refuse_after_files_of_others("remove files")?;
+        self.read.extend(ReadSet::WholeTable);
+        self.discard(|_| true);
+        self.overwrites = true;
+        Ok(())
+    }
+
+    /// Where all files go, says so of each that is left.
+    pub(super) async fn remove_rest(&mut self, now_ms: i64) -> Result<()> {
+        let Some(base) = self.base.as_ref().filter(|_| self.overwrites) else { return Ok(()) };
+        let snapshot = match &self.snapshot {
+            Some(snapshot) => snapshot.clone(),
+            None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
+        };
+        let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
+        while let Some(adds) = live.try_next().await? {
+            for (row, path) in adds.path().iter().enumerate() {
+                if !self.removed.removes(path.unwrap_or_default()) {
+                    self.removed.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes own files out again.
+    fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
+        self.discarded.extend(self.added.discard(goes));
+    }
+
+    /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
+    /// than what was known.
+    async fn removable(&mut self) -> Result<Snapshot> {
+        self.refuse_after_metadata("remove files")?;
+        self.refuse_after_files_of_others("remove files")?;
+        let snapshot = self.snapshot().await?;
+        if Properties::of(snapshot.metadata()).append_only()? {
+            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
+            return Err(self.placed(Error::invalid(message)));
+        }
+        Ok(snapshot)
+    }
+
+    /// What other processes wrote is looked at once, and no more.
+    pub(super) fn refuse_after_files_of_others(&self, what: &str) -> Result<()> {
+        match self.added.has_others() {
+            false => Ok(()),
+            true => {
+                let message = format!("files that other processes wrote were added already; {what} before that");
+                Err(self.placed(Error::invalid(message)))
+            }
+        }
+    }
+}
+
+/// Takes a file out of the table.
+fn remove_of(add: Add, now_ms: i64) -> Remove {
+    Remove {
+        path: add.path,
+        deletion_timestamp: Some(now_ms),
+        data_change: true,
+        extended_file_metadata: Some(true),
+        partition_values: Some(add.partition_values),
+        size: Some(add.size),
+        deletion_vector: add.deletion_vector,
+        base_row_id: add.base_row_id,
+        default_row_commit_version: add.default_row_commit_version,
+        ..Remove::default()
+    }
+}

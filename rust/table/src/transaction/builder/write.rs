@@ -1,0 +1,201 @@
+//! Rows that a transaction adds: how their files are written, and the whole of a write, from a table that may not be there.
+//!
+//! PROTOCOL.md: "Table Properties", "Data Files".
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+use deltic_protocol::action::Metadata;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
+use deltic_protocol::stats::collect::IndexedColumns;
+use serde_json::json;
+
+use super::{HandleState, Ids, Known, Mode, TableDefinition, Transaction, TransactionOptions, WriteOptions};
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::write::conform::Conformer;
+use crate::write::plan::{Compression, WritePlan, WriteSpec};
+
+/// What a caller may choose of the files; the rest follows from the table.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FileOptions {
+    target_file_size: Option<u64>,
+    compression: Option<Compression>,
+}
+
+/// How rows of a schema are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    rows: Schema,
+    plan: WritePlan,
+}
+
+impl Transaction {
+    /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
+    ///
+    /// # Errors
+    /// `TableExists` if there is a table and the mode forbids it; `Invalid` if the partitioning is another, the table is
+    /// append-only and the mode is not, or the columns do not fit; `Unsupported` if the table asks writers for something
+    /// that deltic does not do.
+    pub async fn write(
+        storage: &Storage,
+        known: Known,
+        schema: &Schema,
+        options: &WriteOptions,
+        (ids, now_ms): (&dyn Ids, i64),
+    ) -> Result<Self> {
+        let begin = TransactionOptions {
+            operation: "WRITE".to_owned(),
+            isolation: None,
+            user_metadata: options.user_metadata.clone(),
+            app_id: options.app_id.clone(),
+            app_version: options.app_version,
+            commit_empty: true,
+        };
+        let mut begun = Self::new(storage, begin)?;
+        begun.writes = true;
+        begun.latest = known.latest;
+        // Who replaces rows has read them, and an application's progress is in the newest version only.
+        let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
+        if let Some(state) = known.state.filter(|_| reads_nothing) {
+            (begun.base, begun.txn_id) = (Some(state), ids.unique());
+            if begun.plan_in_mode(schema, options).is_ok() {
+                return Ok(begun);
+            }
+            (begun.base, begun.shape) = (None, None);
+        }
+        match find(storage, begun.latest.as_ref()).await? {
+            Some(_) if options.mode == Mode::Error => return Err(begun.placed(Error::table_exists())),
+            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
+            None => {
+                let definition = TableDefinition {
+                    schema: from_rows_schema(schema).map_err(|e| begun.placed(e))?,
+                    partition_by: options.partition_by.clone().unwrap_or_default(),
+                    properties: options.properties.clone(),
+                    name: options.name.clone(),
+                    description: options.description.clone(),
+                };
+                begun.options.operation = "CREATE TABLE AS SELECT".to_owned();
+                begun.define(definition, (ids, now_ms)).map_err(|e| begun.placed(e))?;
+            }
+        }
+        begun.txn_id = ids.unique();
+        begun.plan_in_mode(schema, options).map_err(|e| begun.placed(e))?;
+        begun.find_replayed().await?;
+        Ok(begun)
+    }
+
+    /// Checks a write against the table, or the one to be, and plans it.
+    fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions) -> Result<()> {
+        // Some tables can be created and not filled.
+        self.check_writable()?;
+        if self.base.is_some() {
+            if options.mode == Mode::Overwrite {
+                self.overwrite()?;
+            }
+            check_existing(&*self.shape_after()?, options)?;
+        }
+        self.files.target_file_size = options.target_file_size;
+        self.files.compression = options.compression.as_deref().map(Compression::parse).transpose()?;
+        let plan = self.plan_write(schema)?;
+        let mode = match options.mode {
+            Mode::Append => "Append",
+            Mode::Overwrite => "Overwrite",
+            Mode::Error => "ErrorIfExists",
+        };
+        // The members of operationParameters are texts, and this one is JSON inside its text, as Spark writes it.
+        let partition_by = json!(plan.spec.partition_columns).to_string();
+        self.parameters.insert("mode".to_owned(), json!(mode));
+        self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
+        Ok(())
+    }
+
+    /// How to write files of rows with `schema`, which is checked against the table's.
+    ///
+    /// # Errors
+    /// `Invalid` if the columns do not fit, `Corrupt` for a property that cannot be read.
+    pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
+        if let Some(planned) = self.planned.as_ref().filter(|planned| planned.rows == *schema) {
+            return Ok(planned.plan.clone());
+        }
+        let plan = self.plan_of(schema).map_err(|e| self.placed(e))?;
+        self.planned = Some(Planned { rows: schema.clone(), plan: plan.clone() });
+        Ok(plan)
+    }
+
+    fn plan_of(&mut self, schema: &Schema) -> Result<WritePlan> {
+        let shape = self.shape_after()?;
+        check_columns(&shape, schema)?;
+        let spec = write_spec(&shape, self.after()?.1, &self.files)?;
+        Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
+    }
+}
+
+/// The newest version, if there is a table.
+pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result<Option<Snapshot>> {
+    match latest {
+        Some(known) => match known.refresh().await {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        },
+        None => Snapshot::find(storage).await,
+    }
+}
+
+/// What is for new tables, asked of one that is there.
+fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
+    let (schema, partitions) = (&shape.schema, &shape.partition_columns);
+    // In the schema's spelling, which new tables get as well.
+    let is_same = |columns: &&Vec<String>| {
+        let spelled = columns.iter().map(|name| schema.field(name).map_or(name, |field| &field.name));
+        spelled.eq(partitions)
+    };
+    if let Some(columns) = options.partition_by.as_ref().filter(|columns| !is_same(columns)) {
+        return Err(Error::invalid(format!(
+            "the table is partitioned by [{}], not by [{}]; leave partition_by out, or write to another table",
+            partitions.join(", "),
+            columns.join(", ")
+        )));
+    }
+    if !options.properties.is_empty() || options.name.is_some() || options.description.is_some() {
+        return Err(Error::invalid(
+            "properties, name and description are for a new table, and there is one already; leave them out",
+        ));
+    }
+    Ok(())
+}
+
+/// No row yet, but what can be said of the columns is said before any file is written.
+fn check_columns(shape: &TableShape, rows: &Schema) -> Result<()> {
+    check_extensions(rows)?;
+    let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
+    conformer.conform(&RecordBatch::new_empty(Arc::new(rows.clone()))).map(drop)
+}
+
+/// How files are written for a table with these columns and properties.
+///
+/// # Errors
+/// `Corrupt` for a property that cannot be read.
+fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
+    let properties = Properties::of(metadata);
+    let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
+    shape.mapping.as_str().clone_into(&mut spec.column_mapping);
+    spec.indexed_columns = IndexedColumns::of(properties)?;
+    spec.string_prefix_length = properties.string_prefix_length()?;
+    spec.compression = match (options.compression, properties.get("delta.parquet.compression.codec")) {
+        (Some(codec), _) => codec,
+        (None, Some(codec)) => Compression::parse(codec)?,
+        (None, None) => Compression::default(),
+    };
+    spec.page_version = properties.page_version()?;
+    spec.random_prefix_length = properties.random_prefix_length()?;
+    if let Some(size) = options.target_file_size.or(properties.target_file_size()?) {
+        spec.target_file_size = size;
+    }
+    Ok(spec)
+}
