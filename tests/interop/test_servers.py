@@ -70,7 +70,7 @@ def ids(table: deltic.Table, version: int | None = None) -> list[int]:
 
 
 def conform(stores: list[dict[str, object]]) -> str:
-    """Runs the contract of `tests/rust/table/storage.rs` on the stores; returns what it printed."""
+    """Runs `deltic_store::conformance` on the stores; returns what it printed."""
     command = ["cargo", "test", "--workspace", "--locked", "--quiet", "--test", "table"]
     command += ["storage::servers", "--", "--nocapture", "--test-threads=1"]
     if shutil.which("cargo") is None:

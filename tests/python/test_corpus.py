@@ -1,6 +1,7 @@
 """Tables that others wrote: each must give exactly the rows its writer meant, or be refused with a typed error.
 
-The tables are read in place, from the folder in DELTIC_CORPUS or ../shared/corpus, and skipped where that is absent.
+The tables are read in place, from the folder in DELTIC_CORPUS or ../shared/corpus, and skipped where that is absent. Where
+DELTIC_CORPUS_REQUIRED is set, as in a continuous integration (`.ci/run`), their absence is a failure.
 """
 
 import json
@@ -20,7 +21,9 @@ CORPUS = Path(os.environ.get("DELTIC_CORPUS", ROOT / ".." / "shared" / "corpus")
 MANIFEST = CORPUS / "MANIFEST.json"
 ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
 
-pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}")
+REQUIRED = bool(os.environ.get("DELTIC_CORPUS_REQUIRED"))
+
+pytestmark = pytest.mark.skipif(not (ENTRIES or REQUIRED), reason=f"no tables written by others in {CORPUS}")
 
 REFUSED = (
     deltic.CorruptTableError,
@@ -28,6 +31,10 @@ REFUSED = (
     deltic.TableNotFoundError,
     deltic.VersionNotFoundError,
 )
+
+
+def test_the_tables_are_there() -> None:
+    assert ENTRIES, f"no tables written by others in {CORPUS}"
 
 
 def expected_rows(where: str) -> pa.Table:

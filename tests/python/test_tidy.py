@@ -41,11 +41,15 @@ TABLE: list[set[str]] = [
     {"table"},
 ]
 STORE: list[set[str]] = [
-    {"counts", "large", "ranges", "settings"},
-    {"location", "names", "parallel", "pool"},
-    {"options", "pin"},
-    {"answers", "credentials", "profile"},
-    {"azure_blocks", "connect", "dynamodb", "elsewhere", "in_parts", "local", "remote", "syncing"},
+    {"counts", "failures", "large", "listing", "parallel", "place", "put", "ranges"},
+    {"location", "pool", "syncing"},
+    {"config", "pin"},
+    {"cloud/credentials"},
+    {"dynamodb"},
+    {"cloud", "local"},
+    {"file_writer"},
+    {"storage"},
+    {"conformance"},
 ]
 BINDING: list[set[str]] = [
     {"errors"},
@@ -74,7 +78,41 @@ PYTHON: list[set[str]] = [
 CRATES = {"protocol": PROTOCOL, "store": STORE, "table": TABLE, "entry": [{"lib"}], "python": BINDING}
 
 MOST_PRODUCTION_LINES = 600
+MOST_LINES_OF_A_FOLDER = 2500
 MOST_OPENING_LINES = 15
+
+# Until they are mended.
+KNOWN_CIRCLES: list[set[str]] = [
+    {"store/cloud/remote", "store/turns"},
+    {"protocol/conflict", "protocol/conflict/matrix", "protocol/conflict/rebase"},
+    {"table/checkpoint/sidecars", "table/checkpoint/write"},
+    {"table/checkpoint/write", "table/checkpoint/runs"},
+    {"table/checkpoint/part", "table/checkpoint/read", "table/checkpoint/rows"},
+    {"table/draft", "table/draft/remembered"},
+    {
+        *(f"table/file_table{name}" for name in ("", "/cache", "/claims", "/decode", "/direct", "/few", "/groups")),
+        *(f"table/file_table/{name}" for name in ("known", "packed", "pieces")),
+        *(f"table/file_table/packed/{name}" for name in ("floats", "integers", "mask", "texts")),
+    },
+    {
+        *(
+            f"table/checkpoint/leaf{name}"
+            for name in ("", "/coded", "/entries", "/few", "/hybrid", "/numbers", "/page")
+        ),
+        *(f"table/checkpoint/leaf/{name}" for name in ("text_pages", "texts", "trimmed", "values")),
+    },
+    {
+        "table/checkpoint/encode",
+        *(f"table/checkpoint/chunk{name}" for name in ("", "/numbers", "/page", "/texts", "/tree")),
+    },
+]
+KNOWN_LARGE_FOLDERS = {
+    "rust/protocol/src",
+    "rust/protocol/src/predicate",
+    "rust/table/src",
+    "rust/table/src/checkpoint",
+    "rust/table/src/checkpoint/leaf",
+}
 
 
 def step(ladder: list[set[str]], module: str) -> int | None:
@@ -113,36 +151,172 @@ def code(path: Path) -> str:
     return "\n".join(line for line in production(path.read_text()) if not line.lstrip().startswith("//"))
 
 
-def crate_paths(text: str) -> Iterator[str]:
-    """First segments of `crate::…` paths, grouped imports included."""
-    yield from re.findall(r"\bcrate::(\w+)", text)
-    for group in re.findall(r"\bcrate::\{((?:[^{}]|\{[^{}]*\})*)\}", text):
-        flat = re.sub(r"\{[^{}]*\}", "", group)
-        for item in flat.split(","):
-            name = re.match(r"\s*(\w+)", item)
-            if name:
-                yield name.group(1)
+def use_trees(tree: str) -> Iterator[list[str]]:
+    """The paths of a `use` tree: `a::{b, c::{d, e as f}}` names `a::b`, `a::c::d` and `a::c::e`."""
+    head, brace, rest = tree.partition("{")
+    if not brace:
+        name, _, alias = tree.partition(" as ")
+        yield [*(part.strip() for part in name.split("::")), *([f"as {alias.strip()}"] if alias else [])]
+        return
+    depth, start = 0, 0
+    inner = rest.rpartition("}")[0]
+    for at, char in enumerate(inner + ","):
+        depth += (char == "{") - (char == "}")
+        if char == "," and depth == 0:
+            if item := inner[start:at].strip():
+                for path in use_trees(item):
+                    yield [part.strip() for part in head.split("::") if part.strip()] + path
+            start = at + 1
+
+
+class Crate:
+    """The files of a crate as modules, and the files that each of them imports: whole paths, `super::` and re-exports too."""
+
+    def __init__(self, name: str) -> None:
+        self.source = ROOT / "rust" / name / "src"
+        self.modules: dict[tuple[str, ...], Path] = {}
+        for path in rust_files(name):
+            parts = path.relative_to(self.source).with_suffix("").parts
+            if "tests" not in parts:
+                self.modules[() if parts == ("lib",) else parts[:-1] if parts[-1] == "mod" else parts] = path
+        self.texts = {module: code(path) for module, path in self.modules.items()}
+        self.names = {module: dict(self.named(module)) for module in self.modules}
+
+    def uses(self, module: tuple[str, ...]) -> Iterator[list[str]]:
+        for tree in re.findall(r"\buse\s+([^;]+);", self.texts[module]):
+            yield from use_trees(re.sub(r"\s+", " ", tree))
+
+    def named(self, module: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+        """What `use` brings into a module, by its name there."""
+        for path in self.uses(module):
+            *path, last = path
+            if last.startswith("as "):
+                yield last.removeprefix("as "), path
+            elif last == "self":
+                yield path[-1], path
+            else:
+                yield last, [*path, last]
+
+    def absolute(self, module: tuple[str, ...], path: list[str]) -> list[str] | None:
+        """A path from the root of the crate; `None` if it leaves the crate."""
+        first, *rest = path
+        if first == "crate":
+            return rest
+        if first == "self":
+            return [*module, *rest]
+        if first == "super":
+            at = module[:-1]
+            while rest and rest[0] == "super":
+                at, rest = at[:-1], rest[1:]
+            return [*at, *rest]
+        return [*module, *path] if (*module, first) in self.modules else None
+
+    def file(self, module: tuple[str, ...], path: list[str], depth: int = 0) -> tuple[str, ...] | None:
+        """The module that a path leads to, behind re-exports."""
+        found = self.absolute(module, path)
+        if found is None:
+            return None
+        at: tuple[str, ...] = ()
+        for position, name in enumerate(found):
+            if (*at, name) in self.modules:
+                at = (*at, name)
+            elif name in self.names[at] and depth < 8 and (at != module or position + 1 < len(found) or depth):
+                return self.file(at, [*self.names[at][name], *found[position + 1 :]], depth + 1)
+            else:
+                return at
+        return at
+
+    def imports(self, module: tuple[str, ...]) -> set[tuple[str, ...]]:
+        inline = re.sub(r"\buse\s+[^;]+;", "", self.texts[module])
+        paths = [[part for part in path if not part.startswith("as ")] for path in self.uses(module)]
+        paths += [path.split("::") for path in re.findall(r"\b(?:crate|super|self)(?:::\w+)+", inline)]
+        paths += [[name, "_"] for name in re.findall(r"(?<![\w:])(?!(?:crate|super|self)::)([a-z_]\w*)::\w", inline)]
+        return {found for path in paths if (found := self.file(module, path)) is not None and found != module}
+
+    def name(self, module: tuple[str, ...]) -> str:
+        return "/".join(module) or "lib"
+
+    def circles(self) -> set[frozenset[str]]:
+        """Sets of files each of which reaches all others of its set."""
+        graph = {module: self.imports(module) for module in self.modules if module}
+        reached: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        for start in graph:
+            seen: set[tuple[str, ...]] = set()
+            pending = list(graph[start])
+            while pending:
+                if (module := pending.pop()) not in seen:
+                    seen.add(module)
+                    pending += graph.get(module, ())
+            reached[start] = seen
+        found = {frozenset(self.name(b) for b in graph if a in reached[b] and b in reached[a]) for a in graph}
+        return {circle for circle in found if len(circle) > 1}
+
+
+def rung(ladder: list[set[str]], name: str) -> tuple[int, str] | None:
+    """The step of a file, and the name on the ladder that it stands under: the longest one."""
+    parts = name.split("/")
+    for length in range(len(parts), 0, -1):
+        prefix = "/".join(parts[:length])
+        if (height := step(ladder, prefix)) is not None:
+            return height, prefix
+    return None
 
 
 @pytest.mark.parametrize("crate", CRATES)
 def test_rust_modules_import_down_the_ladder(crate: str) -> None:
-    ladder = CRATES[crate]
-    source = ROOT / "rust" / crate / "src"
-    for path in rust_files(crate):
-        name = path.relative_to(source).with_suffix("").as_posix()
-        if name == "lib":
+    ladder, files = CRATES[crate], Crate(crate)
+    climbs = []
+    for module, path in files.modules.items():
+        if not module:
             continue
-        folders = name.split("/")
-        prefixes = ("/".join(folders[:length]) for length in range(len(folders), 1, -1))
-        own = next((prefix for prefix in prefixes if step(ladder, prefix) is not None), folders[0])
-        height = step(ladder, own)
-        assert height is not None, f"{path}: put `{own}` on the ladder"
-        for target in crate_paths(code(path)):
-            below = step(ladder, target)
-            if target == own.split("/")[0] or (below is None and not (source / target).with_suffix(".rs").exists()):
-                continue
-            assert below is not None, f"{path}: put `{target}` on the ladder"
-            assert below < height, f"{path}: `{own}` imports `{target}`, which stands above or beside it"
+        own = rung(ladder, files.name(module))
+        assert own is not None, f"{path}: put it on the ladder"
+        for target in files.imports(module) - {()}:
+            below = rung(ladder, files.name(target))
+            assert below is not None, f"put `{files.name(target)}` on the ladder"
+            both = {f"{crate}/{files.name(module)}", f"{crate}/{files.name(target)}"}
+            if below[1] != own[1] and below[0] >= own[0] and not any(both <= circle for circle in KNOWN_CIRCLES):
+                climbs.append((files.name(module), files.name(target)))
+    assert not climbs, f"these import what stands above or beside them: {climbs}"
+
+
+@pytest.mark.parametrize("crate", CRATES)
+def test_no_files_import_each_other_in_a_circle(crate: str) -> None:
+    circles = {frozenset(f"{crate}/{name}" for name in circle) for circle in Crate(crate).circles()}
+    known = [set(circle) for circle in KNOWN_CIRCLES]
+    new = [sorted(circle) for circle in circles if not any(circle <= one for one in known)]
+    assert not new, new
+
+
+def test_imports_are_read_whole() -> None:
+    trees = list(use_trees("crate::a::{self, b, c::{d, e as f}}"))
+    assert trees == [
+        ["crate", "a", "self"],
+        ["crate", "a", "b"],
+        ["crate", "a", "c", "d"],
+        ["crate", "a", "c", "e", "as f"],
+    ]
+    files = Crate("store")
+    assert ("config", "options") in files.imports(("cloud", "connect")), "by a path from the root"
+    assert ("cloud", "finding") in files.imports(("cloud", "remote")), "by `super::`"
+    assert ("local", "disk") in files.imports(("storage",)), "behind a re-export"
+
+
+def test_folders_are_small() -> None:
+    for crate in CRATES:
+        sizes: dict[str, int] = {}
+        for path in Crate(crate).modules.values():
+            folder = path.parent.relative_to(ROOT).as_posix()
+            sizes[folder] = sizes.get(folder, 0) + len(production(path.read_text()))
+        large = {folder: size for folder, size in sizes.items() if size > MOST_LINES_OF_A_FOLDER}
+        assert large.keys() <= KNOWN_LARGE_FOLDERS, large
+
+
+def test_each_kind_of_error_has_a_class_by_the_compiler() -> None:
+    """Whoever adds a kind is told by the compiler where to say what Python sees of it."""
+    text = code(ROOT / "rust" / "python" / "src" / "errors.rs")
+    assert "match kind {" in text
+    assert not re.search(r"\b_ (if [^=]*)?=>", text)
 
 
 def test_crates_depend_down_the_ladder() -> None:

@@ -116,7 +116,14 @@ fn message(error: &Error) -> String {
         // The thread's own words are those of its panic.
         Kind::Internal if is_of_a_panic(error) => format!("{}: {}. {REPORT}", error.message(), panic_place()),
         Kind::Internal => format!("{error}. {REPORT}"),
-        _ => error.to_string(),
+        Kind::NotFound
+        | Kind::VersionNotFound { .. }
+        | Kind::TableExists
+        | Kind::Unsupported { .. }
+        | Kind::Corrupt
+        | Kind::Invalid
+        | Kind::Storage { .. }
+        | Kind::Conflict(_) => error.to_string(),
     }
 }
 

@@ -134,6 +134,12 @@ impl Location {
                 url.scheme()
             )));
         }
+        // An escape in a host is decoded; what no host can be called would reach whoever answers to it.
+        if !is_host(url.host_str().unwrap_or_default()) {
+            return Err(Error::invalid(
+                "the location's host is no name of one: letters, digits, '-', '_' and '.' only",
+            ));
+        }
         if url.fragment().is_some() {
             return Err(Error::invalid("the location has a '#'; write it as %23 if it is part of a name"));
         }
@@ -328,6 +334,15 @@ fn is_windows_path(uri: &str) -> bool {
     let (first, second, third) = (chars.next(), chars.next(), chars.next());
     let is_drive = first.is_some_and(|c| c.is_ascii_alphabetic()) && second == Some(':');
     uri.starts_with("\\\\") || is_drive && matches!(third, Some('\\' | '/'))
+}
+
+/// Whether it can be a host's name or address.
+fn is_host(name: &str) -> bool {
+    let is_v6 = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok());
+    is_v6 || name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 /// Whether a name can be a bucket's, and a part of a server's.

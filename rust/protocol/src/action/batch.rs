@@ -23,7 +23,6 @@ use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 
-use super::columns::NO_ADDS;
 use super::{Add, DeletionVectorDescriptor, PartitionValues};
 use crate::error::{Error, Result};
 use crate::json::unescape;
@@ -72,6 +71,8 @@ pub static ADD_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         Field::new("clusteringProvider", DataType::Utf8, true),
     ]))
 });
+/// No files.
+pub(super) static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
 
 /// Data files in columns.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use arrow_buffer::{Buffer, NullBufferBuilder};
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use bytes::Bytes;
 
-use super::batch::{ADD_SCHEMA, DELETION_VECTOR_FIELDS, TEXT_MAP};
-use super::json::{DeletionVectorLine, FileLine, Texts, place_in};
+use super::batch::{ADD_SCHEMA, DELETION_VECTOR_FIELDS, NO_ADDS, TEXT_MAP};
+use super::file_line::{DeletionVectorLine, FileLine, Texts, place_in};
 use crate::error::{Error, Result};
 
 /// The members of `remove` that are columns.
@@ -31,7 +31,6 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         Field::new("defaultRowCommitVersion", DataType::Int64, true),
     ])
 });
-pub(super) static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch::new_empty(ADD_SCHEMA.clone()));
 pub(super) static NO_REMOVES: LazyLock<RecordBatch> =
     LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
 /// The field of statistics that stand as they do in the line.

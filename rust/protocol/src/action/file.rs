@@ -94,7 +94,7 @@ pub struct Cdc {
     /// Percent-encoded URI, relative to the table's root or absolute.
     pub path: String,
     /// One entry for each partition column.
-    #[serde(default, deserialize_with = "super::json::or_default")]
+    #[serde(default, deserialize_with = "super::loose::or_default")]
     pub partition_values: PartitionValues,
     /// Bytes.
     #[serde(deserialize_with = "super::loose::needed")]

@@ -8,20 +8,14 @@
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Actions".
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::Range;
-
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::batch::{AddBatch, KeyBatch, Origin};
 use super::columns::{AddBuilder, NO_REMOVES, RemoveBuilder};
-use super::loose::{self, Literal, Text};
+use super::file_line::{FileLine, place_in};
 use super::scan::{Kind, Scratch, file_action};
 use super::{Action, Cdc, CheckpointMetadata, CommitInfo, DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
@@ -199,13 +193,6 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where a part of `whole` stands in it; `None` if it is elsewhere.
-pub(super) fn place_in(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
-    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
-    let end = start.checked_add(part.len()).filter(|end| *end <= whole.len())?;
-    Some(start..end)
-}
-
 /// By the first key alone, unless it is null; a line holds one action.
 pub(super) fn is_file_action(line: &[u8]) -> bool {
     [&b"{\"add\":{"[..], b"{\"remove\":{", b"{\"cdc\":{"].iter().any(|prefix| line.starts_with(prefix))
@@ -235,81 +222,6 @@ struct Line<'a> {
     sidecar: Option<Sidecar>,
     #[serde(default)]
     checkpoint_metadata: Option<CheckpointMetadata>,
-}
-
-/// `add` or `remove`.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct FileLine<'a> {
-    #[serde(borrow, deserialize_with = "loose::borrowed")]
-    pub(super) path: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub(super) partition_values: Option<Texts<'a>>,
-    #[serde(default, deserialize_with = "loose::whole")]
-    pub(super) size: Option<i64>,
-    #[serde(default, deserialize_with = "loose::whole")]
-    pub(super) modification_time: Option<i64>,
-    #[serde(default, deserialize_with = "loose::whole")]
-    pub(super) deletion_timestamp: Option<i64>,
-    #[serde(default, deserialize_with = "loose::flag")]
-    pub(super) data_change: Option<bool>,
-    #[serde(default, deserialize_with = "loose::flag")]
-    pub(super) extended_file_metadata: Option<bool>,
-    #[serde(borrow, default, deserialize_with = "loose::borrowed_or_null")]
-    pub(super) stats: Option<Cow<'a, str>>,
-    /// The statistics as they stand in the line, if they were not read further.
-    #[serde(skip)]
-    pub(super) quoted_stats: Option<&'a str>,
-    #[serde(borrow, default)]
-    pub(super) tags: Option<Texts<'a>>,
-    #[serde(borrow, default)]
-    pub(super) deletion_vector: Option<DeletionVectorLine<'a>>,
-    #[serde(default, deserialize_with = "loose::whole")]
-    pub(super) base_row_id: Option<i64>,
-    #[serde(default, deserialize_with = "loose::whole")]
-    pub(super) default_row_commit_version: Option<i64>,
-    #[serde(borrow, default, deserialize_with = "loose::borrowed_or_null")]
-    pub(super) clustering_provider: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct DeletionVectorLine<'a> {
-    #[serde(borrow, deserialize_with = "loose::borrowed")]
-    pub(super) storage_type: Cow<'a, str>,
-    #[serde(borrow, deserialize_with = "loose::borrowed")]
-    pub(super) path_or_inline_dv: Cow<'a, str>,
-    #[serde(default, deserialize_with = "loose::whole32")]
-    pub(super) offset: Option<i32>,
-    #[serde(deserialize_with = "loose::needed32")]
-    pub(super) size_in_bytes: i32,
-    #[serde(deserialize_with = "loose::needed")]
-    pub(super) cardinality: i64,
-}
-
-/// A map of texts in the order of the file, without a tree.
-pub(super) struct Texts<'a>(pub(super) Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Texts<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of texts")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts<'de>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Literal<'de>>>()? {
-                    entries.push((key.0, value.map(|v| v.0)));
-                }
-                Ok(Texts(entries))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
 }
 
 #[derive(Default)]
@@ -402,22 +314,4 @@ fn print_named(name: &str, members: &impl Serialize, lines: &mut Vec<u8>) -> ser
     serde_json::to_writer(&mut *lines, members)?;
     lines.extend_from_slice(b"}\n");
     Ok(())
-}
-
-/// What null stands for where a member has a default.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// A map of texts; numbers and booleans that foreign writers leave unquoted become their text, nulls are left out.
-pub(super) fn text_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
-    let map = Option::<BTreeMap<String, Value>>::deserialize(deserializer)?.unwrap_or_default();
-    let text = |value: Value| match value {
-        Value::Null => None,
-        Value::String(text) => Some(text),
-        other => Some(other.to_string()),
-    };
-    Ok(map.into_iter().filter_map(|(key, value)| Some((key, text(value)?))).collect())
 }

@@ -8,6 +8,7 @@
 //! PROTOCOL.md: "Actions".
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Error, Visitor};
@@ -214,4 +215,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         }
         deserializer.deserialize_any(AnyText)
     }
+}
+
+/// What null stands for where a member has a default.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A map of texts; numbers and booleans that foreign writers leave unquoted become their text, nulls are left out.
+pub(super) fn text_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let map = Option::<BTreeMap<String, Value>>::deserialize(deserializer)?.unwrap_or_default();
+    let text = |value: Value| match value {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    };
+    Ok(map.into_iter().filter_map(|(key, value)| Some((key, text(value)?))).collect())
 }

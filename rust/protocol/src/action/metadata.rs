@@ -23,7 +23,7 @@ pub struct Metadata {
     #[serde(default, deserialize_with = "super::loose::text_or_null", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Encoding of the data files, always Parquet.
-    #[serde(default, deserialize_with = "super::json::or_default")]
+    #[serde(default, deserialize_with = "super::loose::or_default")]
     pub format: Format,
     /// The schema as JSON text. Some pipelines first commit metadata without one, or with null; such a
     /// table cannot be read before another takes its place.
@@ -36,7 +36,7 @@ pub struct Metadata {
     #[serde(default, deserialize_with = "super::loose::whole", skip_serializing_if = "Option::is_none")]
     pub created_time: Option<i64>,
     /// Table properties.
-    #[serde(default, deserialize_with = "super::json::text_map")]
+    #[serde(default, deserialize_with = "super::loose::text_map")]
     pub configuration: BTreeMap<String, String>,
 }
 
@@ -47,7 +47,7 @@ pub struct Format {
     #[serde(default = "parquet", deserialize_with = "super::loose::text")]
     pub provider: String,
     /// Always empty in practice.
-    #[serde(default, deserialize_with = "super::json::text_map")]
+    #[serde(default, deserialize_with = "super::loose::text_map")]
     pub options: BTreeMap<String, String>,
 }
 

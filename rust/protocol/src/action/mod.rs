@@ -7,6 +7,7 @@ mod checkpoint;
 mod columns;
 mod commit;
 mod file;
+mod file_line;
 pub mod json;
 pub mod lines;
 mod loose;

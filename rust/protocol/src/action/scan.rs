@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{FileLine, Texts};
+use super::file_line::{FileLine, Texts};
 use crate::json::{Escapes, Quoted, Scanner, unescape, unquote};
 
 /// Kinds of file actions that are read in place.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Properties, byte_size, checkpoint_policy, column_list, column_mapping, compression, excerpt, flag, indexed_columns,
-    isolation_level, page_version, parse_interval, positive, prefix_length,
+use super::column_list;
+use super::interval::parse_interval;
+use super::properties::{
+    Properties, byte_size, checkpoint_policy, column_mapping, compression, excerpt, flag, indexed_columns,
+    isolation_level, page_version, positive, prefix_length,
 };
 use crate::error::{Error, Result};
 

@@ -4,6 +4,7 @@
 //! PROTOCOL.md: "Per-file Statistics".
 
 pub mod collect;
+mod leaf;
 mod places;
 pub mod read;
 mod shapes;

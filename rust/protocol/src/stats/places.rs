@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use super::read::Leaf;
+use super::leaf::Leaf;
 use crate::json::{Escapes, Key, Quoted, Scanner};
 
 /// A statistic of a column.

@@ -20,6 +20,7 @@ use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 
+pub use super::leaf::Leaf;
 use super::places::{Found, Member, NUM_RECORDS, Places, TIGHT_BOUNDS, Tree, number_of};
 use super::shapes::Shapes;
 use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float, truth};
@@ -31,17 +32,6 @@ use crate::schema::{DataType, PrimitiveType, StructField};
 /// Files whose statistics are found before the first value of them is read: values of one column come in turn then, and
 /// the texts are still near.
 const TOGETHER: usize = 32;
-
-/// A column whose statistics are wanted.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Leaf {
-    /// Physical names from the top level down.
-    pub path: Vec<String>,
-    /// Its type in the table now.
-    pub data_type: PrimitiveType,
-    /// Whether it was a `float` once: old bounds are the short text of a float, which is not the double's value.
-    pub was_float: bool,
-}
 
 /// Bounds of one column, one row for each file, in the column's Arrow type. Null is unknown.
 #[derive(Debug, Clone)]

@@ -212,7 +212,7 @@ fn ends_with(text: &[u8], literal: &[u8]) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::read::Leaf;
+    use super::super::leaf::Leaf;
     use super::*;
     use crate::schema::PrimitiveType;
 

@@ -12,8 +12,8 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
+use super::leaf::Leaf;
 use super::places::Found;
-use super::read::Leaf;
 use crate::scalar::{Plain, parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz, plain_decimal};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};

@@ -23,7 +23,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
+use super::capsules::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
 use crate::errors::{Failure, Result, panic_text, to_arrow};
 use crate::runtime::Runtime;
 

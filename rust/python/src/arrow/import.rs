@@ -28,9 +28,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString};
 
+use super::capsules::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
 use super::export::{ArrowStream, BatchReader};
 use super::loans::Loans;
-use super::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
 use crate::errors::{Failure, Result, panic_text, to_py};
 
 type Imported<T> = std::result::Result<T, Error>;

@@ -8,18 +8,13 @@
 //! [`loans`], where it is seen when their memory is given back.
 //! Proved by the round trips in the modules and, against real libraries, in `tests/python/test_bridge.py`.
 
+mod capsules;
 mod export;
 mod feed;
 mod import;
 mod loans;
 
-use std::ffi::CStr;
-
 pub(crate) use export::{ArrowBatch, ArrowSchema, ArrowStream};
 pub(crate) use feed::{Batches, run_fed};
 pub(crate) use import::{reader_from_py, schema_from_py};
 pub(crate) use loans::return_loans_at_exit;
-
-const SCHEMA_CAPSULE: &CStr = c"arrow_schema";
-const ARRAY_CAPSULE: &CStr = c"arrow_array";
-const STREAM_CAPSULE: &CStr = c"arrow_array_stream";

@@ -17,7 +17,7 @@ use deltic_protocol::action::json::CommitActions;
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::scalar::Scalar;
 
-use super::{COMMIT_TIMESTAMP, COMMIT_VERSION};
+use super::columns::{COMMIT_TIMESTAMP, COMMIT_VERSION};
 use crate::error::{Error, Result};
 use crate::scan::task::{CHANGE_TYPE, FileTask};
 

@@ -30,19 +30,15 @@ use crate::scan::task::{CHANGE_TYPE, ReadSpec};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
+mod columns;
 mod commits;
 mod files;
 mod range;
 mod shape;
 
+pub use columns::{COMMIT_TIMESTAMP, COMMIT_VERSION};
 use commits::{Commit, Settings};
 pub use range::Bound;
-
-/// The column with the version that made a change.
-pub const COMMIT_VERSION: &str = "_commit_version";
-
-/// The column with the time of that version.
-pub const COMMIT_TIMESTAMP: &str = "_commit_timestamp";
 
 /// The changes between two versions, both included. Cloning is cheap beside reading.
 #[derive(Debug, Clone)]

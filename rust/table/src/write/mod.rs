@@ -1,13 +1,12 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
-mod char_lengths;
-pub mod conform;
-mod conversion;
 mod encoder;
-pub mod incoming;
+mod input;
 pub mod layout;
 pub mod partition;
 mod pieces;
 pub mod plan;
 mod unclaimed;
 pub mod writer;
+
+pub use input::{conform, incoming};

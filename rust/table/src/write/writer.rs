@@ -26,9 +26,9 @@ use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
 
-use super::char_lengths::CharLengths;
-use super::conform::{Conformer, stored_schema};
 use super::encoder::{Encoded, Encoder, FileFormat};
+use super::input::char_lengths::CharLengths;
+use super::input::conform::{Conformer, stored_schema};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 use super::pieces::{memory, pieces};

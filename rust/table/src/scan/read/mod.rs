@@ -6,6 +6,16 @@
 //!
 //! Proved by `read::nothing_is_requested_before_the_first_poll` and the other cases of `tests/rust/table/read.rs`.
 
+mod adapt;
+mod batch_rows;
+mod cast;
+mod decode;
+mod fetch;
+mod open;
+mod row_groups;
+mod unit;
+mod variant;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,13 +31,14 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
-use super::adapt::check_types;
-use super::decode::{Unit, decode};
-use super::open::{Condition, Scan, open};
-use super::row_tracking;
-use super::task::{FileTask, ReadSpec};
 use crate::parallel::processors;
+use crate::scan::row_tracking;
+use crate::scan::task::{FileTask, ReadSpec};
 use crate::storage::Storage;
+pub(crate) use adapt::check_types;
+use decode::decode;
+use open::{Condition, Scan, open};
+use unit::Unit;
 
 /// How a [`Reader`] spends memory and processors.
 #[derive(Debug, Clone)]

@@ -31,14 +31,15 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::adapt::{Adapter, Constants, FileSchema, Origin, count_leaves};
-use super::decode::{Filter, OpenFile, Unit, blocking};
+use super::decode::blocking;
 use super::fetch::{FileBytes, parse_footer};
 use super::row_groups::RowGroupBounds;
-use super::row_tracking::{self, Tracked};
-use super::task::FileTask;
+use super::unit::{Filter, OpenFile, Unit};
 use crate::error::corrupt_parquet;
 use crate::footer;
 use crate::footer::calendar::Calendars;
+use crate::scan::row_tracking::{self, Tracked};
+use crate::scan::task::FileTask;
 use crate::storage::{Storage, decode_path};
 
 /// Compressed bytes of needed columns that make a unit; smaller row groups share one.

@@ -7,6 +7,7 @@
 //!
 //! Proved by `incoming::broken_promises_are_refused_by_column` and the fuzz target `arrow_data`.
 
+mod broken;
 mod strings;
 
 use std::sync::Arc;
@@ -14,50 +15,11 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
 use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
+
+use broken::{Broken, Checked, broken, bytes, check_offsets};
 
 use crate::error::{Error, Result};
-
-/// What is wrong, and where it was found: the innermost name first.
-struct Broken {
-    names: Vec<String>,
-    reason: String,
-}
-
-type Checked<T = ()> = std::result::Result<T, Broken>;
-
-fn broken<T>(reason: impl Into<String>) -> Checked<T> {
-    Err(Broken { names: Vec::new(), reason: reason.into() })
-}
-
-impl Broken {
-    fn inside(mut self, name: &str) -> Self {
-        self.names.push(name.to_owned());
-        self
-    }
-}
-
-impl From<ArrowError> for Broken {
-    fn from(error: ArrowError) -> Self {
-        let reason = match error {
-            ArrowError::InvalidArgumentError(reason) => reason,
-            other => other.to_string(),
-        };
-        Self { names: Vec::new(), reason }
-    }
-}
-
-impl From<Broken> for Error {
-    fn from(found: Broken) -> Self {
-        let path: Vec<&str> = found.names.iter().rev().map(String::as_str).collect();
-        match path.is_empty() {
-            true => Self::invalid(format!("the Arrow data is not valid: {}", found.reason)),
-            false => {
-                Self::invalid(format!("the Arrow data of column `{}` is not valid: {}", path.join("."), found.reason))
-            }
-        }
-    }
-}
 
 /// `rows`, an array of structs, as a batch of `schema`, whose fields are those of the structs.
 ///
@@ -235,33 +197,6 @@ fn check_null_count(data: &ArrayData) -> Checked {
     }
 }
 
-/// Bytes that values may be made of.
-fn bytes(data: &ArrayData) -> usize {
-    data.buffers().get(1).map_or(0, Buffer::len)
-}
-
 fn first<O: ArrowNativeType>(offsets: &[O]) -> usize {
     offsets.first().map_or(0, |first| first.as_usize())
-}
-
-/// The offsets of the slice, none if it is empty: they do not go backwards, and end where the values do.
-fn check_offsets<O: ArrowNativeType>(data: &ArrayData, limit: usize) -> Checked<&[O]> {
-    let offsets: &[O] = match (data.len(), data.buffers().first()) {
-        (0, _) | (_, None) => return Ok(&[]),
-        (length, Some(buffer)) => {
-            let all: &[O] = buffer.typed_data();
-            all.get(data.offset()..).and_then(|own| own.get(..length + 1)).unwrap_or(&[])
-        }
-    };
-    let steps = || offsets.iter().zip(offsets.iter().skip(1));
-    let ascends = steps().fold(true, |ascends, (low, high)| ascends & (low <= high));
-    let is_negative = |offset: &O| offset.to_usize().is_none();
-    match (offsets.first(), offsets.last()) {
-        (Some(low), Some(high)) if ascends && !is_negative(low) && high.as_usize() <= limit => Ok(offsets),
-        _ if ascends => broken(format!("its offsets go beyond the {limit} values that there are")),
-        _ => {
-            let row = steps().position(|(low, high)| low > high).unwrap_or_default();
-            broken(format!("the offsets of row {row} of the batch go backwards"))
-        }
-    }
 }

@@ -1,11 +1,11 @@
 //! Table properties: which there are, what they may hold, and what holds when they are absent.
 //!
 //! Stored values are read on use: a malformed one is `Corrupt`, names key and value, and stops only what depends on it.
-//! Values a caller wants to set are checked all at once by [`check_settable`], and are `Invalid` instead.
+//! Values a caller wants to set are checked all at once by [`check_settable`](super::check_settable), and are `Invalid` instead.
 //!
 //! Not here: what a property demands of the protocol (`feature`).
 //!
-//! Invariant: every property has one row in [`PROPERTIES`], from which documentation and checks follow
+//! Invariant: every property has one row in [`PROPERTIES`](super::PROPERTIES), from which documentation and checks follow
 //! (`feature::property_defaults_are_what_the_table_says`).
 //!
 //! PROTOCOL.md: "Table Properties"; the names it leaves to the reference implementation are taken from there.
@@ -14,18 +14,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::column_list;
+use super::interval::parse_interval;
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::schema::StructType;
 use crate::schema::mapping::ColumnMapping;
-
-mod column_list;
-mod interval;
-mod table;
-
-pub use interval::parse_interval;
-pub(crate) use table::check_exclusive;
-pub use table::{PROPERTIES, Property, check_settable, check_unset, docs_table, is_instruction, stored};
 
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -328,7 +322,7 @@ impl<'a> Properties<'a> {
 }
 
 /// The beginning of a text that comes from storage or a caller.
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     let mut excerpt: String = text.chars().take(80).collect();
     if excerpt.len() < text.len() {
         excerpt.push('…');
@@ -336,7 +330,7 @@ fn excerpt(text: &str) -> String {
     excerpt
 }
 
-fn flag(text: &str) -> Result<bool, String> {
+pub(super) fn flag(text: &str) -> Result<bool, String> {
     match text.trim() {
         t if t.eq_ignore_ascii_case("true") => Ok(true),
         t if t.eq_ignore_ascii_case("false") => Ok(false),
@@ -344,31 +338,31 @@ fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-fn whole(text: &str) -> Result<i64, String> {
+pub(super) fn whole(text: &str) -> Result<i64, String> {
     text.trim().parse().map_err(|_| "it must be a whole number".to_owned())
 }
 
-fn not_negative(text: &str) -> Result<u64, String> {
+pub(super) fn not_negative(text: &str) -> Result<u64, String> {
     whole(text).and_then(|n| u64::try_from(n).map_err(|_| "it may not be negative".to_owned()))
 }
 
-fn positive(text: &str) -> Result<u64, String> {
+pub(super) fn positive(text: &str) -> Result<u64, String> {
     not_negative(text).and_then(|n| if n > 0 { Ok(n) } else { Err("it must be at least 1".to_owned()) })
 }
 
-fn prefix_length(text: &str) -> Result<u8, String> {
+pub(super) fn prefix_length(text: &str) -> Result<u8, String> {
     let length = positive(text)?;
     u8::try_from(length).map_err(|_| "it may be 1 to 255, as long as a folder's name".to_owned())
 }
 
-fn indexed_columns(text: &str) -> Result<Option<usize>, String> {
+pub(super) fn indexed_columns(text: &str) -> Result<Option<usize>, String> {
     match whole(text)? {
         -1 => Ok(None),
         n => usize::try_from(n).map(Some).map_err(|_| "it may be -1 (all columns), 0 or more".to_owned()),
     }
 }
 
-fn byte_size(text: &str) -> Result<u64, String> {
+pub(super) fn byte_size(text: &str) -> Result<u64, String> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -384,7 +378,7 @@ fn byte_size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "it must be a number of bytes, like 104857600 or 100mb".to_owned())
 }
 
-fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> {
+pub(super) fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "classic" => Ok(CheckpointPolicy::Classic),
         "v2" => Ok(CheckpointPolicy::TwoLevel),
@@ -392,7 +386,7 @@ fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> {
     }
 }
 
-fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
+pub(super) fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
     // Writers differ in case and in what stands between the words.
     let letters: String = text.trim().chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
     match letters.to_ascii_lowercase().as_str() {
@@ -403,12 +397,12 @@ fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
     }
 }
 
-fn column_mapping(text: &str) -> Result<ColumnMapping, String> {
+pub(super) fn column_mapping(text: &str) -> Result<ColumnMapping, String> {
     let mode = ColumnMapping::parse(text.trim()).ok().filter(|mode| *mode != ColumnMapping::Unlisted);
     mode.ok_or_else(|| "it may be none, name or id".to_owned())
 }
 
-fn compression(text: &str) -> Result<Compression, String> {
+pub(super) fn compression(text: &str) -> Result<Compression, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "uncompressed" | "none" => Ok(Compression::Uncompressed),
         "snappy" => Ok(Compression::Snappy),
@@ -420,7 +414,7 @@ fn compression(text: &str) -> Result<Compression, String> {
     }
 }
 
-fn page_version(text: &str) -> Result<PageVersion, String> {
+pub(super) fn page_version(text: &str) -> Result<PageVersion, String> {
     let wrong = || "it may be 1.0.0 or 2.<minor>.<patch>".to_owned();
     let mut numbers = text.trim().split('.').map(|n| n.parse::<u32>().ok());
     match [numbers.next(), numbers.next(), numbers.next(), numbers.next()] {

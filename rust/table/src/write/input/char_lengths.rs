@@ -14,7 +14,7 @@ use deltic_protocol::schema::char_length::{CharLength, Lengths};
 
 /// The columns of a table that have lengths.
 #[derive(Debug)]
-pub(super) struct CharLengths(Vec<(usize, String, Lengths)>);
+pub(in crate::write) struct CharLengths(Vec<(usize, String, Lengths)>);
 
 /// A string that does not fit.
 struct TooLong {
@@ -41,7 +41,7 @@ enum Failure {
 
 impl CharLengths {
     /// Those of the columns of `schema`: logical names, and no columns that are not stored.
-    pub(super) fn of(schema: &StructType) -> Result<Self> {
+    pub(in crate::write) fn of(schema: &StructType) -> Result<Self> {
         let mut columns = Vec::new();
         for (index, field) in schema.fields.iter().enumerate() {
             columns.extend(Lengths::of(field)?.map(|lengths| (index, field.name.clone(), lengths)));
@@ -53,7 +53,7 @@ impl CharLengths {
     ///
     /// # Errors
     /// `Invalid`, naming column, row and length, if a string is too long.
-    pub(super) fn check(&self, batch: &RecordBatch, first: u64) -> Result<()> {
+    pub(in crate::write) fn check(&self, batch: &RecordBatch, first: u64) -> Result<()> {
         for (index, name, lengths) in &self.0 {
             let Some(column) = batch.columns().get(*index) else { continue };
             match check(column, lengths) {

@@ -12,7 +12,7 @@ use deltic_protocol::error::{Error, Result};
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use super::decode::Unit;
+use super::unit::Unit;
 use crate::footer::pages::{Claims, fixed_width};
 
 /// Bytes that a batch aims at.

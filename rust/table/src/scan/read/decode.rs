@@ -9,7 +9,7 @@
 //! (`read::late_materialisation_equals_a_plain_filter`). A unit whose batches turn out too long is decoded again from
 //! its start, without sending a row twice (`read::long_values`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,64 +19,19 @@ use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use deltic_protocol::error::{Error, Kind, Result};
-use deltic_protocol::predicate::{self, BoundPredicate};
+use deltic_protocol::predicate;
 use parquet::DecodeResult;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowPredicateFn, ArrowReaderMetadata, RowFilter};
+use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
 use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder, RowGroupSelection};
 use parquet::errors::ParquetError;
 use tokio::sync::mpsc;
 
 use super::adapt::Adapter;
 use super::batch_rows::{self, ByPages};
-use super::fetch::FileBytes;
+use super::unit::{Filter, OpenFile, Unit};
 use crate::error::corrupt_parquet;
 use crate::footer::pages;
-
-/// What all units of one file share.
-#[derive(Debug)]
-pub(crate) struct OpenFile {
-    /// As in the log; for messages.
-    pub(crate) path: String,
-    pub(crate) bytes: FileBytes,
-    pub(crate) metadata: ArrowReaderMetadata,
-    pub(crate) filter: Filter,
-    /// Gives the output columns, and behind them those that [`Filter::After`] needs in addition.
-    pub(crate) adapter: Adapter,
-    /// Number of output columns.
-    pub(crate) width: usize,
-}
-
-impl OpenFile {
-    /// Positions of the leaves that are decoded, in order.
-    pub(crate) fn needed_leaves(&self) -> BTreeSet<usize> {
-        let mut leaves: BTreeSet<usize> = self.adapter.leaves().iter().copied().collect();
-        if let Filter::Before(_, first) = &self.filter {
-            leaves.extend(first.leaves());
-        }
-        leaves
-    }
-}
-
-/// How rows are chosen.
-#[derive(Debug)]
-pub(crate) enum Filter {
-    /// All rows of the file qualify.
-    None,
-    /// The predicate's columns are decoded first, the others only for the rows it keeps.
-    Before(Arc<BoundPredicate>, Arc<Adapter>),
-    /// The predicate is evaluated on what was decoded.
-    After(Arc<BoundPredicate>),
-}
-
-/// Row groups that are decoded one after the other.
-#[derive(Debug)]
-pub(crate) struct Unit {
-    pub(crate) file: Arc<OpenFile>,
-    pub(crate) row_groups: Vec<RowGroupSelection>,
-    /// Rows that the row groups hold after deletion, before the predicate.
-    pub(crate) rows: u64,
-}
 
 /// Runs `work` on a blocking thread. A panic in there is the file's fault.
 pub(crate) async fn blocking<T: Send + 'static>(

@@ -5,6 +5,9 @@
 //!
 //! Invariant: a file is left out only if no row of it can make the predicate TRUE (`prune`).
 
+mod columns;
+pub mod files;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -22,11 +25,6 @@ use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::StructType;
 
-use super::adapt::check_types;
-use super::files::{base_columns, base_fields, partition_fields, structure};
-use super::filter::ScanFilter;
-use super::row_tracking;
-use super::task::{FileTask, ReadSpec, TaskGroup};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
@@ -34,7 +32,12 @@ use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter
 use crate::log::tail::Tail;
 use crate::once::Once;
 use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, working};
+use crate::scan::filter::ScanFilter;
+use crate::scan::read::check_types;
+use crate::scan::row_tracking;
+use crate::scan::task::{FileTask, ReadSpec, TaskGroup};
 use crate::snapshot::Snapshot;
+use columns::{base_columns, base_fields, partition_fields, structure};
 
 /// Members of `add` that reading a file needs, beside the path.
 pub(super) static TASK_MEMBERS: [&str; 6] =

@@ -27,10 +27,10 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
 use super::cast::Conversion;
-use super::row_tracking::{Fresh, Tracked};
-use super::task::CHANGE_TYPE;
 use super::variant;
 use crate::footer::calendar::Calendars;
+use crate::scan::row_tracking::{Fresh, Tracked};
+use crate::scan::task::CHANGE_TYPE;
 
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;

@@ -6,7 +6,7 @@ use arrow_array::OffsetSizeTrait;
 use arrow_data::ArrayData;
 use simdutf8::basic::from_utf8;
 
-use super::{Checked, broken, bytes, check_offsets};
+use super::broken::{Checked, broken, bytes, check_offsets};
 
 const NOT_UTF8: &str = "it holds strings, but some of their bytes are not UTF-8; decode them, or pass them as binary";
 

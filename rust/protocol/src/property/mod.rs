@@ -1,0 +1,13 @@
+//! Properties of tables: what each means, and which values it takes.
+
+mod column_list;
+mod interval;
+mod properties;
+mod table;
+
+pub use interval::parse_interval;
+pub use properties::{
+    CheckpointPolicy, Compression, InCommitTimestamps, IsolationLevel, PageVersion, Properties, RowTracking,
+};
+pub(crate) use table::check_exclusive;
+pub use table::{PROPERTIES, Property, check_settable, check_unset, docs_table, is_instruction, stored};

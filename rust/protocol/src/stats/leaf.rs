@@ -1,0 +1,14 @@
+//! A column that can have statistics.
+
+use crate::schema::PrimitiveType;
+
+/// A column whose statistics are wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Leaf {
+    /// Physical names from the top level down.
+    pub path: Vec<String>,
+    /// Its type in the table now.
+    pub data_type: PrimitiveType,
+    /// Whether it was a `float` once: old bounds are the short text of a float, which is not the double's value.
+    pub was_float: bool,
+}

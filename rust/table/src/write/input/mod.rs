@@ -1,0 +1,6 @@
+//! What a caller gives, checked, and converted to what a table stores.
+
+pub(super) mod char_lengths;
+pub mod conform;
+mod conversion;
+pub mod incoming;
