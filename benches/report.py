@@ -14,6 +14,8 @@ from cells import EARLIER, ONCE, Outcome, cell, is_earlier, median, ratio_text
 from plots import Curve, plot
 from targets import earlier, target_table
 
+METHOD = "This page is written by `make bench`. [METHOD.md](METHOD.md) says how it is measured."
+
 RATES = [
     "## Rates of commits",
     "",
@@ -93,8 +95,7 @@ def versions() -> str:
 def page(results: dict[str, Any], *, quick: bool) -> str:
     """All results as Markdown, without plots."""
     lines = ["# Results", "", f"{machine()}; {versions()}.{measured_between(results)}{measured_of(results)}", ""]
-    lines += ["This page is written by `make bench`. [METHOD.md](METHOD.md) says how it is measured.", "", *notes(results)]
-    lines += ["## Targets", ""]
+    lines += ([] if quick else [METHOD, ""]) + [*notes(results), "## Targets", ""]
     if quick:
         lines += ["The targets are for a million files; here they are compared with a smaller table.", ""]
     lines += [*target_table(results, quick), "", "## All cases", ""]
