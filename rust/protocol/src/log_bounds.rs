@@ -142,7 +142,7 @@ pub fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &P
             let (keys, values) = (map.keys().as_string_view(), map.values().as_string_view());
             distinct_values(map, keys, values, [physical, logical], data_type)
         }
-        _ => Err(Error::corrupt("partition values are no texts")),
+        _ => Err(Error::corrupt("partition values are not strings")),
     }
 }
 

@@ -126,7 +126,7 @@ impl Visitor<'_> for Whole {
     fn visit_str<E: Error>(self, text: &str) -> Result<Option<i64>, E> {
         match text.trim() {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| E::custom(format!("`{text}` is no whole number"))),
+            text => text.parse().map(Some).map_err(|_| E::custom(format!("`{text}` is not a whole number"))),
         }
     }
 }

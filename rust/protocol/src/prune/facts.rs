@@ -167,7 +167,7 @@ impl Facts {
                 let (set, max) = (set.as_binary::<i32>(), max.as_binary::<i32>());
                 Box::new(|i, container| set.value(i).starts_with(max.value(container)))
             }
-            other => return Err(Error::internal(format!("bounds of {other} are taken for text"))),
+            other => return Err(Error::internal(format!("bounds of type {other} are used as strings"))),
         })
     }
 

@@ -134,7 +134,9 @@ impl PartitionColumn {
         let text = value.print_partition().map_err(|e| refuse(e.message()))?.filter(|text| !text.is_empty());
         match &text {
             None if self.nullable => {}
-            None => return Err(refuse("the column may not be null, and an empty text is null in a partition column")),
+            None => {
+                return Err(refuse("the column may not be null, and an empty string is null in a partition column"));
+            }
             Some(text) => {
                 let is_dated = matches!(value, Scalar::Date(_) | Scalar::Timestamp(_) | Scalar::TimestampNtz(_));
                 if is_dated && (text.starts_with(['+', '-']) || text.starts_with("0000")) {
@@ -144,7 +146,7 @@ impl PartitionColumn {
                 let is_nan =
                     matches!(value, Scalar::Float(v) if v.is_nan()) || matches!(value, Scalar::Double(v) if v.is_nan());
                 if !is_nan && read.as_ref() != Some(value) {
-                    return Err(refuse("no text that the log can hold reads back as it"));
+                    return Err(refuse("no partition value in the log can represent it"));
                 }
             }
         }
