@@ -48,7 +48,7 @@ pub static DELETION_VECTOR_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
     ])
 });
 
-/// The Arrow type of a map of texts with null values.
+/// The Arrow type of a map of strings with null values.
 pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
     let entries =
         Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)]);
@@ -88,7 +88,7 @@ pub struct KeyBatch {
     deletion_vector: Option<DeletionVectors>,
 }
 
-/// Paths, in one of the layouts of texts.
+/// Paths, in one of the layouts of strings.
 #[derive(Debug, Clone)]
 enum Paths {
     Plain(StringArray),
@@ -222,7 +222,7 @@ impl AddBatch {
     /// The partition values of the file at `row`.
     ///
     /// # Errors
-    /// `Corrupt` if they are no texts.
+    /// `Corrupt` if they are no strings.
     pub fn partition_values_at(&self, row: usize) -> Result<PartitionValues> {
         self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
     }
@@ -335,10 +335,10 @@ fn same_layout(found: &DataType, expected: &DataType) -> bool {
     }
 }
 
-/// The entries of a map of texts, in whatever layout, at `row`.
+/// The entries of a map of strings, in whatever layout, at `row`.
 ///
 /// # Errors
-/// `Corrupt` if they are no texts.
+/// `Corrupt` if they are no strings.
 pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
     if map.is_null(row) {
         return Ok(PartitionValues::new());
@@ -393,7 +393,7 @@ impl KeyBatch {
     /// Takes `path` and `deletionVector` from columns named after the members of `add` or `remove`.
     ///
     /// # Errors
-    /// `Corrupt` if the path is missing, null or no text.
+    /// `Corrupt` if the path is missing, null or no string.
     pub fn new(rows: &RecordBatch) -> Result<Self> {
         let path = rows.column_by_name("path").and_then(|c| c.as_string_opt::<i32>()).filter(|c| c.null_count() == 0);
         let path = path.ok_or_else(|| Error::corrupt("a file action has no path"))?.clone();
