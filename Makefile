@@ -43,10 +43,10 @@ PROGRESS = $(PY) .ci/progress
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || grep '##' $(MAKEFILE_LIST)
 
-demo: $(VENV)/packages-demo $(VENV)/debug ## Build the extension and run the demo on real flights
+demo: ready-demo ## Build the extension and run the demo on real flights
 	@$(JAVA_HOME_OR_STOP); exec $(PY) examples/flights.py
 
-check: $(VENV)/packages-dev $(VENV)/debug ## What a change must pass at once: a minute after a build
+check: ready-dev ## What a change must pass at once: a minute after a build
 	@echo "== clippy"
 	@$(PROGRESS) cargo clippy --workspace --all-targets --locked -- -D warnings
 	@echo "== Tests of the protocol, 500 simulated histories"
@@ -56,7 +56,7 @@ check: $(VENV)/packages-dev $(VENV)/debug ## What a change must pass at once: a 
 	@$(PY) -m pytest tests/python -m 'not slow'
 	@echo "== Checked; \`make test\` runs everything"
 
-test: $(VENV)/packages-dev $(VENV)/debug ## Build the extension and run all tests
+test: ready-dev ## Build the extension and run all tests
 	@$(JAVA_HOME_OR_STOP)
 	@$(MAKE) test-rust test-python
 	@echo "== All tests passed"
@@ -68,7 +68,7 @@ test-rust: $(VENV)/packages-build ## The Rust tests alone
 	@echo "== The model of the commit loop"
 	@cargo test --manifest-path tests/model/Cargo.toml --locked --quiet
 
-test-python: $(VENV)/packages-dev $(VENV)/debug ## The Python, Spark, interoperability and process tests alone
+test-python: ready-dev ## The Python, Spark, interoperability and process tests alone
 	@$(JAVA_HOME_OR_STOP); failed=; \
 	for suite in python spark interop processes; do \
 		echo "== tests/$$suite"; \
@@ -91,7 +91,7 @@ bench: $(VENV)/packages-dev $(VENV)/release ## Run the benchmarks and write benc
 bench-quick: $(VENV)/packages-dev $(VENV)/release ## The same on 100,000 files, in a few minutes; writes nothing
 	@$(JAVA_HOME_OR_STOP); exec $(PY) benches/run.py --quick
 
-lint: $(VENV)/packages-dev $(VENV)/debug ## Check formatting, types, the stub and the house rules
+lint: ready-dev ## Check formatting, types, the stub and the house rules
 	@echo "== cargo fmt, clippy"
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -115,7 +115,7 @@ fmt: $(VENV)/packages-dev ## Format everything
 wheel: $(VENV)/packages-build ## Build a wheel into dist/; installs maturin and nothing else
 	@$(PROGRESS) maturin build --profile dist --locked --out dist
 
-docs: $(VENV)/packages-dev $(VENV)/debug ## Regenerate what docs/ and README have from the code, and build the Rust documentation
+docs: ready-dev ## Regenerate what docs/ and README have from the code, and build the Rust documentation
 	@$(PY) docs/generate.py
 	@cargo doc --workspace --no-deps --locked --quiet
 
@@ -143,6 +143,17 @@ $(VENV)/packages-%: pyproject.toml $(VENV)/python
 	@echo "== Installing Python packages of the group $* into .venv (the first time downloads some $(DOWNLOADS_$*))"
 	@$(PY) -m pip install --quiet --group $*
 	@touch $@
+
+# The extension and a group of packages. The first time the packages are downloaded while the dependencies are compiled.
+.PHONY: ready-demo ready-dev
+ready-demo ready-dev: ready-%: $(VENV)/packages-build
+	@$(MAKE) $(VENV)/packages-$* & installing=$$!; built=0; \
+	test -e $(VENV)/debug || test -e $(VENV)/release || { \
+		echo "== Compiling what deltic depends on"; \
+		$(PROGRESS) cargo build --locked --package deltic-table || built=$$?; \
+	}; \
+	wait $$installing && exit $$built
+	@$(MAKE) $(VENV)/debug
 
 # Both profiles install to the same place, so each build forgets the other's stamp.
 $(VENV)/debug: $(VENV)/packages-build $(RUST)
