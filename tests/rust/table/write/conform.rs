@@ -10,6 +10,7 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, i256};
 use arrow_cast::display::array_value_to_string;
 use arrow_schema::{DataType as A, Field, Fields, Schema};
 use deltic_protocol::error::Kind;
+use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::json;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_table::write::conform::Conformer;
@@ -77,7 +78,7 @@ fn check(data_type: &str, array: impl Array + 'static, expected: &str) {
         Some(part) => {
             assert!(got.contains(part), "{source} -> {data_type}: {got}");
             assert!(got.contains("`c`"), "{got}");
-            assert!(got.contains(data_type) && got.contains(&source.to_string()), "{got}");
+            assert!(got.contains(data_type) && got.contains(&table_type_name(&source)), "{got}");
         }
     }
 }
