@@ -20,7 +20,10 @@ CORPUS = Path(os.environ.get("DELTIC_CORPUS", ROOT / ".." / "shared" / "corpus")
 MANIFEST = CORPUS / "MANIFEST.json"
 ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
 
-pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}"),
+]
 
 REFUSED = (
     deltic.CorruptTableError,

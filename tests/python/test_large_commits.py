@@ -33,6 +33,8 @@ import json, sys, time
 import deltic
 from deltic import _deltic
 
+pytestmark = pytest.mark.slow
+
 def peak(begin=False):
     if begin:
         with open("/proc/self/clear_refs", "w") as refs:
