@@ -126,10 +126,12 @@ def remove(path: str, **members: Any) -> Action:
 class Log:
     """The log of a table, as files."""
 
-    def __init__(self, uri: str, commits: int = 0) -> None:
-        """Append one row a commit, the number of its version, and keep nothing but commits."""
+    def __init__(self, uri: str, commits: int | None = None) -> None:
+        """The log as it is; with a number of commits, append one row each, its version, and keep nothing but commits."""
         self.uri = uri
         self.folder = Path(uri, "_delta_log")
+        if commits is None:
+            return
         for version in range(commits):
             deltic.write(uri, pa.table({"v": [version]}))
         for path in self.folder.glob("*"):
