@@ -190,10 +190,10 @@ class Table:
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
         """Compare what the table records twice about the latest or a given version, and return the differences.
 
-        Compared are the version's checksum file against the replayed log, `_last_checkpoint` against the checkpoints that
-        are there, and the checkpoint in use against the commits before it, as far as they are still in the log. With
-        `files`, also whether every live data file and deletion vector file is in the store with its size: one request
-        a file. An incomplete multi-part checkpoint is reported too. Nothing is repaired or written.
+        Compared are the version's checksum file with the replayed log, `_last_checkpoint` with the checkpoints that are
+        there, and the checkpoint in use with the commits before it, as far as they are still in the log. With `files`,
+        also whether every live data file and deletion vector file is in the store with its size: one request a file. An
+        incomplete multi-part checkpoint is reported too. Nothing is repaired or written.
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
         """
@@ -255,8 +255,8 @@ class Table:
     def write_checksum(self) -> int:
         """Write the checksum of the latest version, if it has none, and return that version.
 
-        Commits of deltic write theirs by themselves as long as the version before has one; this starts again by counting
-        all files (PROTOCOL.md: "Version Checksum File").
+        Commits of deltic write theirs by themselves as long as the version before has one; this starts again by
+        counting all files (PROTOCOL.md: "Version Checksum File").
         """
         return self._core.write_checksum()
 

@@ -38,7 +38,7 @@ def group_count(plan: Plan, parallelism: int) -> int:
 
 
 def log_plan(snapshot: Snapshot, plan: Plan, filter: str | None) -> None:
-    """Log what a read will touch, since Spark's plan does not show it. Counting all files costs what listing them does."""
+    """Log what a read will touch; Spark's plan does not show it. Counting all files costs what listing them does."""
     if _LOG.isEnabledFor(logging.INFO):
         _LOG.info(
             "%s version %d: reads %d of %d files (%d of %d bytes), %s, columns %s",
