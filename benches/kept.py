@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import platform
+import subprocess
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,6 +48,16 @@ def build_of_deltic() -> str:
     import deltic._deltic
 
     return hashlib.sha256(Path(deltic._deltic.__file__).read_bytes()).hexdigest()
+
+
+def commit() -> str:
+    """The commit that is checked out, and whether files differ from it."""
+    command = ["git", "describe", "--always", "--dirty=, with changes", "--exclude=*", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, cwd=ENGINES_FOLDER, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
 
 
 @functools.cache

@@ -38,7 +38,7 @@ class Bench:
         self.clock = schedule.Clock(self.durations, self.answers, arguments.limit)
         self.results = kept.File("results.json")
         if arguments.quick or self.results.content.get("build") != self.build:
-            self.results.content = {"build": self.build, "cases": {}}
+            self.results.content = {"build": self.build, "commit": kept.commit(), "cases": {}}
         self.cases: dict[str, Any] = self.results.content["cases"]
 
     def known(self, task: schedule.Task, engine: str) -> Outcome | None:

@@ -12,11 +12,11 @@ __all__ = ["Check", "Finding"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One difference between what a table says twice.
+    """One difference between two records of the same fact.
 
     `kind`: `"checksum"`, `"last_checkpoint"`, `"checkpoint"`, `"data_file"` or `"deletion_vector"`. `message`: what
-    differs. `path`: the file, relative to the table or absolute; None when it is about no one file. Of one kind a
-    hundred are told, and then how many more there are.
+    differs. `path`: the file, relative to the table or absolute; None when it is not about one file. At most a hundred
+    of one kind are listed, then how many more there are.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Check:
 
     @classmethod
     def parse(cls, text: str) -> Check:
-        """Parse what the core says of a check."""
+        """Parse a check as the core describes it."""
         told = json.loads(text)
         findings = tuple(Finding(f["kind"], f["message"], f["path"]) for f in told["findings"])
         return cls(told["version"], not findings, findings)

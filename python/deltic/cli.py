@@ -1,7 +1,7 @@
 """A look at a table from the shell: `deltic show`, `files`, `history`, `plan` and `check`. Reads only.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
-argparse has it; Ctrl-C is 130. What a table says of itself is printed without control characters.
+argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
         description="Look at a Delta table. Nothing is changed.",
-        epilog="deltic COMMAND --help says more.",
+        epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
     commands = parser.add_subparsers(metavar="command")
@@ -226,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("--all", action="store_true", help="all commits that the log still has")
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
-    check = command("check", _check, "compare what the table says twice; exit code 1 if something differs")
+    check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     return parser
 

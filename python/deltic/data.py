@@ -1,4 +1,4 @@
-"""Data that callers pass, as Arrow. What a frame holds reaches the table, or an error says why it cannot."""
+"""Data that callers pass, as Arrow. Everything that a frame holds is written, or an error says why it cannot be."""
 
 from __future__ import annotations
 

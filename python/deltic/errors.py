@@ -131,7 +131,7 @@ class CorruptTableError(DelticError):
 class InvalidInputError(DelticError, ValueError):
     """An argument is wrong: a filter that does not fit the schema, data of a wrong type, a stream read twice.
 
-    Change the call; the message says how.
+    Change the call; the message says what to change.
     """
 
 

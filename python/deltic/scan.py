@@ -1,4 +1,4 @@
-"""What a query reads: `Plan` says which files, `Scan` brings the rows, `Changes` those that commits changed.
+"""What a query reads: `Plan` has the files, `Scan` the rows, `Changes` the rows that commits changed.
 
 They are made by `Snapshot` and `Table`. Planning reads only the log; rows are read when a stream is pulled.
 PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
@@ -47,7 +47,7 @@ class _Planner(Protocol):
 
 @dataclass(frozen=True)
 class Query:
-    """What was asked of a snapshot: by it plans and scans are made again where they are unpickled."""
+    """The arguments of a plan or scan, from which it is made again after unpickling."""
 
     snapshot: _Planner
     columns: list[str] | None
@@ -86,7 +86,7 @@ class Plan:
 
     Pruning may keep a file without matching rows; it never drops one that has some. `files_total`, `bytes_total`,
     `skipped` and `repr` look at every live file when first asked for, which costs what listing the table's files costs.
-    A plan pickles as its table, version, columns and filter, and is made again where it arrives.
+    A plan pickles as its table, version, columns and filter, and is made again when it is unpickled.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -191,7 +191,7 @@ _LONGEST = 200
 
 
 class Rows:
-    """Rows to be read, with a schema known beforehand. Every call reads anew, from the same files.
+    """Rows to be read, with a schema known beforehand. Every call reads them again, from the same files.
 
     Anything that takes `__arrow_c_stream__` takes them: DuckDB, polars, pandas, pyarrow, `deltic.write`. A library that
     pulls the stream itself raises an exception of its own, with deltic's class in its text; the methods here raise
@@ -258,11 +258,11 @@ class TableRows(Rows):
         self._limit: int | None = None
 
     def count(self) -> int:
-        """Count the rows. A table's log knows most of them: no data file is read for a scan without a filter.
+        """Count the rows. Without a filter the counts come from the log, and no data file is read.
 
-        With a filter, files whose statistics or partition values prove that it keeps all rows or none are not read
-        either, and of the others nothing but the columns of the filter. Deleted rows do not count. Where the log has no
-        number of rows for a file, its footer has it.
+        With a filter, files whose statistics or partition values prove that all rows match or none are not read
+        either; of the others only the columns of the filter are read. Deleted rows do not count. If the log has no row
+        count for a file, its footer is read.
         """
         rows = self._core.count()
         return rows if self._limit is None else min(rows, self._limit)

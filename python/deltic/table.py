@@ -138,9 +138,9 @@ class Table:
         """Read the rows that the commits from `start` to `end` changed, both included: the change data feed.
 
         `start` (version 0) and `end` (the latest): versions, or times as in `snapshot`; an end in the future means the
-        latest version. Rows have the schema of the last version and three more columns: `_change_type` (text:
-        insert, delete, update_preimage or update_postimage), `_commit_version` (int64) and `_commit_timestamp`
-        (microseconds, UTC). `columns`: those to return, of all these; `filter`: as in `Snapshot.plan`, over all these.
+        latest version. Rows have the schema of the last version and three more columns: `_change_type` (string:
+        insert, delete, update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp`
+        (timestamp). `columns`: those to return, of all these; `filter`: as in `Snapshot.plan`, over all these.
 
         Raises `VersionNotFoundError` when there is no such version or its commit is no longer in the log,
         `InvalidInputError` when the range ends before it starts, when `delta.enableChangeDataFeed` was not true in all
@@ -171,12 +171,12 @@ class Table:
         return [dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit"))]
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
-        """Compare what the table says twice about the latest or a given version, and return what differs.
+        """Compare what the table records twice about the latest or a given version, and return the differences.
 
-        That is: the version's checksum file against the replayed log, `_last_checkpoint` against the checkpoints that
-        are there, and the checkpoint in use against the commits before it, as far as they are still in the log. With
-        `files`, also whether every live data file and deletion vector file is in the store with its size: one request
-        a file. A checkpoint in parts that lacks some is told, too. Nothing is repaired or written.
+        Compared are the version's checksum file with the replayed log, `_last_checkpoint` with the checkpoints that are
+        there, and the checkpoint in use with the commits before it, as far as they are still in the log. With `files`,
+        also whether every live data file and deletion vector file is in the store with its size: one request a file. An
+        incomplete multi-part checkpoint is reported too. Nothing is repaired or written.
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
         """
@@ -234,8 +234,8 @@ class Table:
     def write_checksum(self) -> int:
         """Write the checksum of the latest version, if it has none, and return that version.
 
-        Commits of deltic write theirs by themselves as long as the version before has one; this begins anew by counting
-        all files (PROTOCOL.md: "Version Checksum File").
+        Commits of deltic write theirs by themselves as long as the version before has one; this starts again by
+        counting all files (PROTOCOL.md: "Version Checksum File").
         """
         return self._core.write_checksum()
 

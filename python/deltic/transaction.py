@@ -1,6 +1,6 @@
 """Several steps as one commit (`Transaction`), and what a commit did (`Commit`).
 
-What is read in a transaction and what it does are judged together against what others commit meanwhile; see
+What a transaction reads and writes is checked for conflicts with the commits of others in the meantime: see
 `docs/commit-protocol.md`. PROTOCOL.md: "Commit Files", "Transaction Identifiers", "Domain Metadata".
 """
 
@@ -44,7 +44,7 @@ class Commit:
 
     @classmethod
     def parse(cls, text: str) -> Commit:
-        """Parse what the core says of a commit; what could not be done after it becomes a warning."""
+        """Parse a commit as the core describes it; what failed after the commit becomes a warning."""
         told = json.loads(text)
         metrics = dict(told["metrics"])
         for name in ("checksumError", "checkpointError", "cleanupError"):
@@ -143,7 +143,7 @@ class Transaction:
         return core.append(rows, isinstance(rows, pa.Table))
 
     def remove(self, what: str | Sequence[str]) -> int:
-        """Remove whole files and return how many: those of a filter (text), or those at some paths (a list).
+        """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).
 
         Raises `InvalidInputError`, naming it, for a file that may hold rows beside those of the filter, for a path that
         is not in the table, and on a table where rows may only be added (`delta.appendOnly`).
@@ -187,13 +187,13 @@ class Transaction:
     def add_feature(self, name: str) -> None:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
 
-        Raises `InvalidInputError` for a feature that nobody knows or that needs another first,
+        Raises `InvalidInputError` for an unknown feature or one that needs another first,
         `UnsupportedFeatureError` for one that deltic does not follow.
         """
         self._core().add_feature(string(name, "name"))
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
-        """Set the text of a metadata domain; None removes the domain.
+        """Set the configuration of a metadata domain, a string; None removes the domain.
 
         Raises `InvalidInputError` for names that begin with `delta.`, and when the table does not have the feature
         `domainMetadata` (PROTOCOL.md: "Domain Metadata").

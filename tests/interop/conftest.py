@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from delta_spark import session
+from log_files import Log, remove
 from sample import every_type, log_actions
 
 import deltic
@@ -75,8 +76,7 @@ def with_reused_sidecars(uri: str, flights: pa.Table) -> pa.Table:
     log = Path(uri, "_delta_log")
     # One file leaves: its sidecar is written anew, the others are named again.
     add = next(action["add"] for action in log_actions(uri, 1) if "add" in action)
-    remove = {"path": add["path"], "deletionTimestamp": 4102444800000, "dataChange": True}
-    (log / f"{3:020}.json").write_text(json.dumps({"remove": remove}))
+    Log(uri).commit(3, [remove(add["path"], deletionTimestamp=4102444800000)])
     assert deltic.Table(uri).checkpoint() == 3
     hints = [json.loads(line)["v2Checkpoint"] for line in (log / "_last_checkpoint").read_text().splitlines()]
     assert len(hints[0]["sidecarFiles"]) == 4

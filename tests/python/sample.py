@@ -4,10 +4,10 @@ import json
 from collections import Counter
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from log_files import Log
 
 EVERY_TYPE = pa.schema(
     [
@@ -127,8 +127,7 @@ def rows(table: pa.Table) -> Counter[Any]:
 
 def log_actions(uri: str, version: int) -> list[dict[str, Any]]:
     """The actions of one commit, as they stand in the log."""
-    text = Path(uri, "_delta_log", f"{version:020}.json").read_text()
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    return Log(uri).read(version)
 
 
 def adds(uri: str, version: int) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ import pytest
 
 from deltic import errors
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 BUILT_IN = {

@@ -305,7 +305,7 @@ def test_deletion_vectors(log: Log) -> None:
     Path(log.uri, "v.bin").write_bytes(b"0" * 48)
     findings = [(message, path) for kind, message, path in found(log, files=True) if kind == "deletion_vector"]
     assert findings == [
-        ("a deletion vector is damaged: its inline text is not Z85", adds[0]["path"]),
+        ("a deletion vector is damaged: its inline string is not Z85", adds[0]["path"]),
         ("a deletion vector is damaged: its storage type is `x`, not u, i or p", adds[3]["path"]),
         ("the file is not there", "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"),
         ("the file has 48 bytes, the log's deletion vectors need 49", f"file://{log.uri}/v.bin"),

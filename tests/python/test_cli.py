@@ -152,6 +152,7 @@ def test_no_control_character_of_a_table_reaches_the_terminal(
             assert not line.startswith("forged")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_show_a_letter_gets_its_escape(uri: str) -> None:
     deltic.write(uri, pa.table({"größe": [1]}), name="日本")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -172,6 +173,7 @@ def test_ctrl_c_is_no_traceback(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(uri: str) -> None:
     deltic.write(uri, pa.table({"p": list(range(2000)), "v": list(range(2000))}), partition_by=["p"])
     command = f"{sys.executable} -m deltic files {uri} | head -1"

@@ -23,7 +23,10 @@ ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_
 
 REQUIRED = bool(os.environ.get("DELTIC_CORPUS_REQUIRED"))
 
-pytestmark = pytest.mark.skipif(not (ENTRIES or REQUIRED), reason=f"no tables written by others in {CORPUS}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (ENTRIES or REQUIRED), reason=f"no tables written by others in {CORPUS}"),
+]
 
 REFUSED = (
     deltic.CorruptTableError,

@@ -47,6 +47,7 @@ def run(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["read", "write", "spark_pipeline"])
+@pytest.mark.slow
 def test_examples_run(root: Path, tmp_path: Path, name: str) -> None:
     path = root / "examples" / f"{name}.py"
     assert len(path.read_text().splitlines()) < 60
@@ -60,6 +61,7 @@ def readme_block() -> str:
     return str(block)
 
 
+@pytest.mark.slow
 def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
     block = readme_block()
     lines = [line for line in block.splitlines() if line.strip()]
@@ -77,6 +79,7 @@ def printing(source: str) -> tuple[str, list[str]]:
     return source, expected
 
 
+@pytest.mark.slow
 def test_the_howto_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "howto.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -88,6 +91,7 @@ def test_the_howto_runs(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == expected
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_howto_run(tmp_path: Path) -> None:
     flights = pa.table({"month": [7, 7, 8], "carrier": ["UA", "B6", "UA"], "distance": [2475, 1074, 2565]})
     deltic.write(tmp_path / "flights", flights, partition_by=["month"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from log_files import Log, features, protocol
 
 import deltic
 
@@ -259,7 +260,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [0, 1, 40, -3])
 def test_a_truncated_commit(table: deltic.Table, keep: int) -> None:
     deltic.write(table.uri, pa.table({"id": [3], "name": ["c"], "part": ["x"]}))
-    commit = Path(table.uri, "_delta_log", f"{1:020}.json")
+    commit = Log(table.uri).path(1)
     commit.write_bytes(commit.read_bytes().rstrip()[: keep or None][: None if keep else 0])
     with pytest.raises(deltic.CorruptTableError) as caught:
         table.scan().to_arrow()
@@ -271,7 +272,7 @@ def test_a_truncated_commit(table: deltic.Table, keep: int) -> None:
 def test_a_missing_commit(table: deltic.Table) -> None:
     for i in range(2):
         deltic.write(table.uri, pa.table({"id": [i], "name": ["c"], "part": ["x"]}))
-    Path(table.uri, "_delta_log", f"{1:020}.json").unlink()
+    Log(table.uri).path(1).unlink()
     with pytest.raises(deltic.CorruptTableError, match="1"):
         table.snapshot()
 
@@ -306,7 +307,7 @@ def test_a_data_file_that_is_no_parquet(table: deltic.Table) -> None:
     "line", ["{", "[]", "7", '{"add":{}}', '{"add":{"path":{}}}', '{"add":[]}', "\x00", '{"a":1}{"b":2}']
 )
 def test_a_commit_of_nonsense(table: deltic.Table, line: str) -> None:
-    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(line)
+    Log(table.uri).path(1).write_text(line)
     with pytest.raises(deltic.CorruptTableError) as caught:
         table.scan().to_arrow()
     assert caught.value.version == 1
@@ -314,15 +315,12 @@ def test_a_commit_of_nonsense(table: deltic.Table, line: str) -> None:
 
 @pytest.mark.parametrize("line", ['{"metaData":null}', '{"telepathy":{"strength":3}}'])
 def test_actions_that_say_nothing_to_a_reader(table: deltic.Table, line: str) -> None:
-    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(line)
+    Log(table.uri).path(1).write_text(line)
     assert table.scan().to_arrow().num_rows == 2
 
 
 def test_a_reader_feature_that_deltic_does_not_have(table: deltic.Table) -> None:
-    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(
-        '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["telepathy"],'
-        '"writerFeatures":["telepathy"]}}'
-    )
+    Log(table.uri).commit(1, [features("telepathy")])
     with pytest.raises(deltic.UnsupportedFeatureError, match="telepathy") as caught:
         table.snapshot()
     assert tuple(caught.value.features) == ("telepathy",)
@@ -332,9 +330,7 @@ def test_a_reader_feature_that_deltic_does_not_have(table: deltic.Table) -> None
 
 
 def test_a_writer_feature_that_deltic_does_not_have(table: deltic.Table) -> None:
-    Path(table.uri, "_delta_log", f"{1:020}.json").write_text(
-        '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["telepathy"]}}'
-    )
+    Log(table.uri).commit(1, [protocol(1, 7, writerFeatures=["telepathy"])])
     assert table.scan().to_arrow().num_rows == 2
     with pytest.raises(deltic.UnsupportedFeatureError, match="telepathy"):
         deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}))

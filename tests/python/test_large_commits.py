@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import servers
+from log_files import Log, add, field, metadata, protocol, struct
 
 import deltic
 from deltic import Table
@@ -24,13 +25,15 @@ IN_A_BUCKET = ASKED or 200_000
 MOST_OF_EACH = 700
 # Of however many.
 MOST = 180e6
-SCHEMA = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
+SCHEMA = struct(field("x", "long"))
 
 # The peak is the whole process's, so each measurement has a process of its own.
 PEAK = """
 import json, sys, time
 import deltic
 from deltic import _deltic
+
+pytestmark = pytest.mark.slow
 
 def peak(begin=False):
     if begin:
@@ -72,20 +75,10 @@ print(peak() - before, time.monotonic() - began)
 @pytest.fixture
 def large(tmp_path: Path) -> str:
     """A table of very many files, none of which is there."""
-    metadata = {"id": "t", "schemaString": json.dumps(SCHEMA), "partitionColumns": [], "configuration": {}}
     stats = {"numRecords": 1000, "minValues": {"x": 0}, "maxValues": {"x": 999}, "nullCount": {"x": 0}}
-    lines: list[dict[str, object]] = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": {**metadata, "format": {"provider": "parquet", "options": {}}}},
-    ]
-    for n in range(FILES):
-        path = f"part-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet"
-        add = {"path": path, "partitionValues": {}, "size": 10**8 + n * 7919, "modificationTime": 1, "dataChange": True}
-        lines.append({"add": {**add, "stats": json.dumps(stats)}})
-    log = tmp_path / "table" / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(tmp_path / "table")
+    names = (f"part-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet" for n in range(FILES))
+    adds = (add(name, 10**8 + n * 7919, stats) for n, name in enumerate(names))
+    return Log.empty(tmp_path / "table", protocol(), metadata(SCHEMA), *adds).uri
 
 
 def row(x: int) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from log_files import Action, Log
+from log_files import Action, Log, field, metadata, protocol, struct
 
 import deltic
 
@@ -19,45 +19,9 @@ VECTOR: Action = {
 }
 
 
-def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> Action:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
-
-
-def struct(*fields: Action) -> Action:
-    return {"type": "struct", "fields": list(fields)}
-
-
-def protocol(reader: int = 1, writer: int = 2, **features: Any) -> Action:
-    return {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
-
-
-def metadata(schema: Any, partition: tuple[str, ...] = (), **properties: Any) -> Action:
-    return {
-        "metaData": {
-            "id": "0b6f6f1c-30d2-4b3e-9d8a-5d6a2f1f7b01",
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(schema) if isinstance(schema, dict) else schema,
-            "partitionColumns": list(partition),
-            "configuration": {f"delta.{key}": value for key, value in properties.items()},
-            "createdTime": 1_700_000_000_000,
-        }
-    }
-
-
-def file(log: Log, name: str, rows: pa.Table, stats: Any = None, **members: Any) -> Action:
-    path = Path(log.uri, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, path)
-    stats = {"numRecords": rows.num_rows} if stats is None else stats
-    add = {"path": name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 1, "dataChange": True}
-    return {"add": {**add, "stats": json.dumps(stats), **members}}
-
-
 @pytest.fixture
 def log(uri: str) -> Log:
-    log = Log(uri)
-    log.folder.mkdir(parents=True)
-    return log
+    return Log.empty(uri)
 
 
 # --- features in use that the protocol does not list ---
@@ -79,7 +43,7 @@ UNLISTED = [
 def test_a_mapping_that_the_protocol_does_not_list(log: Log, unlisted: Action) -> None:
     mapping = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"}
     rows = pa.table({"col-a": ["x", "y"], "col-b": [1, 2]})
-    log.commit(0, [unlisted, metadata(MAPPED, **mapping), file(log, "a.parquet", rows, STATS)])
+    log.commit(0, [unlisted, metadata(MAPPED, **mapping), log.file("a.parquet", rows, STATS)])
     assert log.table.scan().to_arrow().to_pylist() == ROWS
     assert log.table.scan(filter="n = 2").to_arrow().to_pylist() == ROWS[1:]
     assert log.table.snapshot().plan(filter="n > 2").files_kept == 0
@@ -105,7 +69,7 @@ def test_a_mapping_that_the_protocol_does_not_list(log: Log, unlisted: Action) -
 )
 def test_a_mapping_that_may_or_may_not_hold_is_no_null(log: Log, schema: Any, mode: str, rows: pa.Table) -> None:
     meta = metadata(schema, **{"columnMapping.mode": mode})
-    log.commit(0, [UNLISTED[0], meta, file(log, "a.parquet", rows)])
+    log.commit(0, [UNLISTED[0], meta, log.file("a.parquet", rows)])
     with pytest.raises(deltic.UnsupportedFeatureError) as refused:
         log.table.scan().to_arrow()
     assert refused.value.features == ("columnMapping",)
@@ -116,7 +80,7 @@ def test_a_mapping_that_may_or_may_not_hold_is_no_null(log: Log, schema: Any, mo
 def test_a_mode_without_physical_names_has_no_effect(log: Log) -> None:
     schema = struct(field("k", "string"), field("n", "long"))
     rows = pa.table({"k": ["x", "y"], "n": [1, 2]})
-    log.commit(0, [UNLISTED[0], metadata(schema, **{"columnMapping.mode": "name"}), file(log, "a.parquet", rows)])
+    log.commit(0, [UNLISTED[0], metadata(schema, **{"columnMapping.mode": "name"}), log.file("a.parquet", rows)])
     assert log.table.scan().to_arrow().to_pylist() == ROWS
 
 
@@ -128,14 +92,14 @@ def test_a_listed_mapping_reads_a_new_column_as_null(log: Log) -> None:
         field("n", "long", **{"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "n"}),
     )
     meta = metadata(schema, **{"columnMapping.mode": "name"})
-    log.commit(0, [listed, meta, file(log, "a.parquet", pa.table({"k": ["old"], "n": [1]}))])
+    log.commit(0, [listed, meta, log.file("a.parquet", pa.table({"k": ["old"], "n": [1]}))])
     assert log.table.scan().to_arrow().to_pylist() == [{"k": None, "n": 1}]
 
 
 def test_an_unlisted_deletion_vector_deletes(log: Log) -> None:
     rows = pa.table({"v": list(range(30))})
     log.commit(
-        0, [protocol(), metadata(struct(field("v", "long"))), file(log, "a.parquet", rows, deletionVector=VECTOR)]
+        0, [protocol(), metadata(struct(field("v", "long"))), log.file("a.parquet", rows, deletionVector=VECTOR)]
     )
     assert log.table.scan().to_arrow()["v"].to_pylist() == [v for v in range(30) if v not in (3, 4, 7, 11, 18, 29)]
 
@@ -152,7 +116,7 @@ def test_an_unlisted_deletion_vector_deletes(log: Log) -> None:
 def test_unlisted_types_are_read(log: Log, kind: str, column: pa.Array, expected: Any) -> None:
     change = {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]} if kind == "long" else {}
     log.commit(
-        0, [protocol(), metadata(struct(field("v", kind, **change))), file(log, "a.parquet", pa.table({"v": column}))]
+        0, [protocol(), metadata(struct(field("v", kind, **change))), log.file("a.parquet", pa.table({"v": column}))]
     )
     (value,) = log.table.scan().to_arrow()["v"].to_pylist()
     assert (str(value) if kind == "timestamp_ntz" else value) == expected
@@ -220,7 +184,7 @@ def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.D
     rows = pa.table({"id": [1, 2], "x": pa.array([value, None], arrow)})
     stats = {"numRecords": 2, "minValues": {"id": 1}, "maxValues": {"id": 2}, "nullCount": {"id": 0, "x": 1}}
     meta = metadata(struct(field("id", "long"), field("x", kind)))
-    log.commit(0, [protocol(), meta, file(log, "a.parquet", rows, stats)])
+    log.commit(0, [protocol(), meta, log.file("a.parquet", rows, stats)])
     expected = [{"id": 1, "x": value}, {"id": 2, "x": None}]
     assert log.table.scan().to_arrow().to_pylist() == expected
     assert log.table.scan(columns=["id"], filter="id > 1").to_arrow().to_pylist() == [{"id": 2}]
@@ -237,7 +201,7 @@ def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.D
 @pytest.mark.parametrize("kind", UNKNOWN, ids=str)
 def test_an_unknown_type_hides_its_own_column_alone(log: Log, kind: Any) -> None:
     meta = metadata(struct(field("id", "long"), field("x", kind)))
-    log.commit(0, [protocol(), meta, file(log, "a.parquet", pa.table({"id": [1, 2], "x": [5, 6]}))])
+    log.commit(0, [protocol(), meta, log.file("a.parquet", pa.table({"id": [1, 2], "x": [5, 6]}))])
     assert log.table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [1, 2]
     assert log.table.files().read_all().num_rows == 1
     assert log.table.snapshot().schema.names == ["id", "x"]
@@ -255,7 +219,7 @@ def test_a_mapping_ends_where_a_foreign_type_begins(log: Log) -> None:
     column = field("x", kind, **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-x"})
     rows = pa.table({"col-x": pa.array([{"a": 5}])})
     log.commit(
-        0, [protocol(2, 5), metadata(struct(column), **{"columnMapping.mode": "name"}), file(log, "a.parquet", rows)]
+        0, [protocol(2, 5), metadata(struct(column), **{"columnMapping.mode": "name"}), log.file("a.parquet", rows)]
     )
     assert log.table.scan().to_arrow()["x"].to_pylist() == [{"a": 5}]
 
@@ -335,7 +299,7 @@ def test_metadata_without_a_schema_that_other_metadata_replaces(log: Log, first:
         del early["metaData"]["schemaString"]
     log.commit(0, [{"commitInfo": {"operation": "CREATE TABLE"}}, protocol(), early])
     log.commit(1, [{"commitInfo": {"operation": "SETUP"}}, metadata(schema)])
-    log.commit(2, [{"commitInfo": {"operation": "WRITE"}}, file(log, "a.parquet", pa.table({"v": [7]}))])
+    log.commit(2, [{"commitInfo": {"operation": "WRITE"}}, log.file("a.parquet", pa.table({"v": [7]}))])
     assert log.rows() == [7]
     assert log.table.snapshot(1).num_files == 0
     assert [entry["version"] for entry in log.table.history()] == [2, 1, 0]
@@ -367,7 +331,7 @@ LOOSE: dict[str, Action] = {
 @pytest.mark.parametrize("change", LOOSE.values(), ids=LOOSE)
 def test_scalars_of_files_that_are_written_as_others(log: Log, change: Action) -> None:
     schema = struct(field("v", "long"), field("p", "integer"))
-    adds = [file(log, f"{v}.parquet", pa.table({"v": [v]}), partitionValues={"p": "1"}) for v in (1, 2)]
+    adds = [log.file(f"{v}.parquet", pa.table({"v": [v]}), partitionValues={"p": "1"}) for v in (1, 2)]
     for add in adds:
         for member, loosen in change.items():
             add["add"][member] = loosen(add["add"].get(member))
@@ -386,7 +350,7 @@ def test_scalars_of_other_actions_that_are_written_as_others(log: Log) -> None:
     meta = metadata(schema)
     meta["metaData"].update(createdTime=1.7e12, name=5, configuration={"delta.appendOnly": False, "x": 1, "y": None})
     meta["metaData"]["format"] = {}
-    add, gone = (file(log, f"{v}.parquet", pa.table({"v": [v]})) for v in (1, 2))
+    add, gone = (log.file(f"{v}.parquet", pa.table({"v": [v]})) for v in (1, 2))
     log.commit(0, [{"protocol": loose}, meta, add, gone])
     log.commit(
         1,
@@ -410,7 +374,7 @@ def test_scalars_of_other_actions_that_are_written_as_others(log: Log) -> None:
 
 @pytest.mark.parametrize("size", ["4x", "1.5", "9223372036854775808", 1e19, True, {"n": 1}, [1]])
 def test_what_is_no_number_is_refused(log: Log, size: Any) -> None:
-    add = file(log, "a.parquet", pa.table({"v": [1]}), size=size)
+    add = log.file("a.parquet", pa.table({"v": [1]}), size=size)
     log.commit(0, [protocol(), metadata(struct(field("v", "long"))), add])
     with pytest.raises(deltic.CorruptTableError, match="line 3"):
         log.rows()
@@ -429,7 +393,7 @@ def test_a_codec_that_deltic_does_not_write_does_not_keep_checkpoints_away(uri: 
 
 
 def test_a_size_that_is_missing_is_no_zero(log: Log) -> None:
-    add = file(log, "a.parquet", pa.table({"v": [1]}))
+    add = log.file("a.parquet", pa.table({"v": [1]}))
     del add["add"]["size"]
     log.commit(0, [protocol(), metadata(struct(field("v", "long"))), add])
     log.commit(1, [{"txn": {"appId": "a", "version": 1}}])

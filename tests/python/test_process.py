@@ -17,6 +17,8 @@ import pytest
 
 import deltic
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> deltic.Table:

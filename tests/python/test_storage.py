@@ -1,13 +1,13 @@
 """Where tables are, and settings of their stores, as Python callers meet them."""
 
 import http.server
-import json
 import os
 import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from log_files import Log, add
 
 import deltic
 
@@ -83,8 +83,7 @@ def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
         uri = str(tmp_path / "t")
         deltic.create(uri, SCHEMA)
         path = f"http://127.0.0.1:{server.server_port}/latest/meta-data/"
-        add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
-        (tmp_path / "t" / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"add": add}))
+        Log(uri).commit(1, [add(path)])
         with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
             deltic.Table(uri).scan().to_arrow()
         assert asked == []

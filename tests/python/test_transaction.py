@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from log_files import Log
 
 import deltic
 from deltic import InvalidInputError, Table
@@ -36,8 +37,7 @@ def items(rows: Any) -> list[int]:
 
 
 def commit_lines(table: Table, version: int) -> list[dict[str, Any]]:
-    path = Path(table.uri) / "_delta_log" / f"{version:020}.json"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return Log(table.uri).read(version)
 
 
 def data_files(table: Table) -> set[str]:

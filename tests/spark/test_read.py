@@ -2,11 +2,11 @@
 
 import doctest
 import importlib
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from log_files import Log, add, field
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -116,20 +116,8 @@ def test_no_table(spark: SparkSession, uri: str) -> None:
 
 def with_columns(uri: str, *types: object) -> None:
     """Give the newest version of a table columns of these types, which no file has."""
-    path = max(Path(uri, "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for line in path.read_text().splitlines()]
-    feature = {"readerFeatures": ["variantType"], "writerFeatures": ["variantType"]}
-    for action in actions:
-        if "metaData" in action:
-            schema = json.loads(action["metaData"]["schemaString"])
-            schema["fields"] += [
-                {"name": f"v{i}", "type": kind, "nullable": True, "metadata": {}} for i, kind in enumerate(types)
-            ]
-            action["metaData"]["schemaString"] = json.dumps(schema)
-        if "protocol" in action:
-            action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **feature}
-    path.write_text("\n".join(map(json.dumps, actions)))
-    path.with_suffix(".crc").unlink()
+    newest = deltic.Table(uri).snapshot().version
+    Log(uri).add_columns(newest, [field(f"v{i}", kind) for i, kind in enumerate(types)], "variantType")
 
 
 def test_a_variant_is_refused(spark: SparkSession, uri: str) -> None:
@@ -218,9 +206,7 @@ def test_files_of_the_hybrid_calendar_are_read_as_spark_reads_them(
     )
     deltic.create(uri, schema)
     (Path(uri) / "f.parquet").write_bytes(file.read_bytes())
-    add = {"path": "f.parquet", "partitionValues": {}, "size": file.stat().st_size, "modificationTime": 1}
-    log = Path(uri) / "_delta_log" / f"{1:020}.json"
-    log.write_text(json.dumps({"add": {**add, "dataChange": True}}))
+    Log(uri).commit(1, [add("f.parquet", file.stat().st_size)])
     table = deltic.Table(uri).scan().to_arrow().sort_by("id")
     days = table["ds"].combine_chunks().flatten().cast(pa.int32()).to_pylist()
     found = zip(

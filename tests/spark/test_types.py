@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from log_files import Log, field
 from pyspark.errors import PySparkException
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
@@ -93,20 +94,7 @@ def test_spark_data_that_became_arrow_is_refused_where_it_shows(spark: SparkSess
 def with_field(uri: str, kind: object, **metadata: object) -> None:
     """A table whose newest commit says that it has a column `c` of this type."""
     deltic.write(uri, pa.table({"id": [1]}))
-    path = Path(uri, "_delta_log", f"{0:020}.json")
-    actions = [json.loads(line) for line in path.read_text().splitlines()]
-    for action in actions:
-        if "metaData" in action:
-            schema = json.loads(action["metaData"]["schemaString"])
-            schema["fields"].append({"name": "c", "type": kind, "nullable": True, "metadata": metadata})
-            action["metaData"]["schemaString"] = json.dumps(schema)
-        if "protocol" in action:
-            features = ["geospatial"]
-            action["protocol"] = {
-                "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features
-            }  # fmt: skip
-    path.write_text("\n".join(map(json.dumps, actions)))
-    path.with_suffix(".crc").unlink()
+    Log(uri).add_columns(0, [field("c", kind, **metadata)], "geospatial")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ __all__ = ["read"]
 _LOG = logging.getLogger("deltic.spark")
 
 PARTITION_BYTES = 64 << 20
-"""Bytes of data files that one task reads, when the plan is large enough to say."""
+"""Bytes of data files that one task reads, in plans that are large enough."""
 
 
 def group_count(plan: Plan, parallelism: int) -> int:
@@ -38,7 +38,7 @@ def group_count(plan: Plan, parallelism: int) -> int:
 
 
 def log_plan(snapshot: Snapshot, plan: Plan, filter: str | None) -> None:
-    """Log what a read will touch, for Spark's plan does not tell. Counting all files costs what listing them does."""
+    """Log what a read will touch; Spark's plan does not show it. Counting all files costs what listing them does."""
     if _LOG.isEnabledFor(logging.INFO):
         _LOG.info(
             "%s version %d: reads %d of %d files (%d of %d bytes), %s, columns %s",

@@ -215,7 +215,7 @@ class DelticDataSource(DataSource):
         try:
             return json.loads(self.options[option])
         except (ValueError, RecursionError) as error:
-            raise InvalidInputError(f"option {option!r} must be a JSON object of texts: {error}") from None
+            raise InvalidInputError(f"option {option!r} must be a JSON object of strings: {error}") from None
 
     def _table(self) -> Table:
         return shared(self._uri(), self._storage())

@@ -66,7 +66,7 @@ pub fn source(descriptor: &DeletionVectorDescriptor) -> Result<Source> {
     let text = descriptor.path_or_inline_dv.as_str();
     let path = match descriptor.storage_type.as_str() {
         "i" => {
-            let mut bytes = z85::decode(text).ok_or_else(|| corrupt("its inline text is not Z85"))?;
+            let mut bytes = z85::decode(text).ok_or_else(|| corrupt("its inline string is not Z85"))?;
             // Encoding works on blocks of four bytes, so there may be up to three of padding.
             if bytes.len() < size || bytes.len() - size > 3 {
                 return Err(corrupt(format!("it should have {size} bytes and has {} inline", bytes.len())));
@@ -106,7 +106,7 @@ pub fn parse_file_region(bytes: &[u8], descriptor: &DeletionVectorDescriptor) ->
     let cut_off = || corrupt(format!("its file ends before its {size} bytes and their checksum do"));
     let (head, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut_off)?;
     if usize::try_from(u32::from_be_bytes(*head)) != Ok(size) {
-        return Err(corrupt(format!("it should have {size} bytes, its file says {}", u32::from_be_bytes(*head))));
+        return Err(corrupt(format!("it should have {size} bytes, its file has {}", u32::from_be_bytes(*head))));
     }
     let (vector, rest) = rest.split_at_checked(size).ok_or_else(cut_off)?;
     let checksum = rest.first_chunk::<4>().ok_or_else(cut_off)?;

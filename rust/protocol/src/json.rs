@@ -1,10 +1,10 @@
-//! Looking into JSON text in place: no tree, no copy, no recursion.
+//! Reading JSON in place: no tree, no copy, no recursion.
 //!
-//! A [`Scanner`] walks the members of objects; what the caller does not want is stepped over by its brackets and quotes
-//! alone, many bytes at a time. Values come out as the text they are, to be read by whoever knows their type. Stepping
-//! over a value proves only that it ends, not that it is well-formed; whoever must know that parses it.
+//! A [`Scanner`] walks the members of objects. Unwanted values are skipped by their brackets and quotes alone, many
+//! bytes at a time. Values are returned as JSON for the caller to parse. Skipping a value proves only that it ends, not
+//! that it is well-formed; a caller that needs that must parse it.
 //!
-//! Invariants: never reads past the text, never takes time that grows faster than the text, whatever its nesting.
+//! Invariants: never reads past the end; takes linear time, whatever the nesting.
 
 mod blocks;
 
@@ -31,11 +31,11 @@ pub(crate) struct Quoted<'t> {
     pub(crate) escapes: Escapes,
 }
 
-/// A key as it stands in a text if it needs no escapes, with its quotes and the colon.
+/// A key as it stands in a string if it needs no escapes, with its quotes and the colon.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     plain: String,
-    /// In a text inside a JSON string.
+    /// In a string inside a JSON string.
     inside: String,
 }
 
@@ -48,7 +48,7 @@ impl Key {
 }
 
 impl<'t> Scanner<'t> {
-    /// At the beginning of a text.
+    /// At the beginning of a string.
     pub fn new(text: &'t str) -> Self {
         Self { text, at: 0, is_inside: false }
     }

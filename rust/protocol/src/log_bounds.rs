@@ -131,7 +131,7 @@ fn is_widened(field: &StructField) -> bool {
     field.data_type == DataType::DOUBLE && was_float(field)
 }
 
-/// Parses each distinct text once. Keys and values are texts of any Arrow layout.
+/// Parses each distinct text once. Keys and values are strings of any Arrow layout.
 pub fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
     match (map.keys().data_type(), map.values().data_type()) {
         (ArrowType::Utf8, ArrowType::Utf8) => {
@@ -142,7 +142,7 @@ pub fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &P
             let (keys, values) = (map.keys().as_string_view(), map.values().as_string_view());
             distinct_values(map, keys, values, [physical, logical], data_type)
         }
-        _ => Err(Error::corrupt("partition values are no texts")),
+        _ => Err(Error::corrupt("partition values are not strings")),
     }
 }
 
@@ -155,7 +155,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
 ) -> Result<ArrayRef> {
     let offsets = map.value_offsets();
     let position = |entry: &i32| usize::try_from(*entry).unwrap_or_default();
-    // With random state: the texts are untrusted.
+    // With random state: the strings are untrusted.
     let mut distinct: HashMap<&str, u32, ahash::RandomState> = HashMap::default();
     let mut parsed = Vec::new();
     let mut indices = Vec::with_capacity(map.len());
@@ -184,7 +184,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
     Ok(take(&Scalar::to_column(&parsed, data_type)?, &UInt32Array::from(indices), None)?)
 }
 
-/// A partition column's values from their texts, of which the empty one is null.
+/// A partition column's values from their strings, of which the empty one is null.
 pub fn parse_texts<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     logical: &str,

@@ -68,7 +68,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Reads a partition value. `None` and the empty text are null. The error names value and type.
+    /// Reads a partition value. `None` and the empty string are null. The error names value and type.
     pub fn parse_partition(text: Option<&str>, data_type: &PrimitiveType) -> Result<Self> {
         match text {
             None | Some("") => Ok(Self::Null),

@@ -12,9 +12,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use object_store::ClientOptions;
 use object_store::HeaderValue;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
-use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequest, HttpRequestBody, ReqwestConnector};
+use object_store::client::{HttpClient, HttpErrorKind, HttpRequest, HttpRequestBody};
 use serde_json::{Value, json};
 
+use crate::cloud::answers::http_client;
 use crate::cloud::credentials::no_credentials;
 use crate::config::options::Options;
 use crate::error::{Error, Result};
@@ -115,7 +116,7 @@ impl LockTable {
         if endpoint.starts_with("http://") {
             client = client.with_allow_http(true);
         }
-        let client = ReqwestConnector::default().connect(&client)?;
+        let client = http_client(&client)?;
         Ok(Self { client, credentials, endpoint, region, name: name.into(), options: options.clone() })
     }
 

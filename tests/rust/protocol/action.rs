@@ -493,7 +493,7 @@ fn lists_and_maps_of_texts_are_read_in_any_layout() {
 }
 
 #[test]
-fn lists_and_maps_that_hold_no_texts_are_corrupt() {
+fn lists_and_maps_that_hold_no_strings_are_corrupt() {
     let (list, map) = list_and_map(texts([Some("a")]));
     let (numbers, of_numbers) = list_and_map(Arc::new(Int32Array::from(vec![1])));
     let (broken, of_broken) = list_and_map(Arc::new(BinaryArray::from(vec![&b"\xff"[..]])));
@@ -507,7 +507,7 @@ fn lists_and_maps_that_hold_no_texts_are_corrupt() {
         ("no UTF-8 in a map", metadata_with(list, of_broken)),
     ] {
         let error = state(&rows).unwrap_err();
-        assert!(*error.kind() == Kind::Corrupt && error.message().contains("does not hold texts"), "{what}: {error}");
+        assert!(*error.kind() == Kind::Corrupt && error.message().contains("does not hold strings"), "{what}: {error}");
     }
 }
 

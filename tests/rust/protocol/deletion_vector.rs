@@ -250,7 +250,7 @@ fn regions_of_files() {
             let error = parse_file_region(&region[..cut], &descriptor).unwrap_err();
             assert!(error.message().contains("file ends before"), "{error}");
         }
-        for (at, part) in [(0, "its file says"), (4, "checksum"), (region.len() - 1, "checksum")] {
+        for (at, part) in [(0, "its file has"), (4, "checksum"), (region.len() - 1, "checksum")] {
             let mut damaged = region.to_vec();
             damaged[at] ^= 1;
             let error = parse_file_region(&damaged, &descriptor).unwrap_err();

@@ -64,7 +64,7 @@ const TYPES: &str = r#"
 {"type":"struct","fields":{}}                                   = Corrupt not an array
 {"type":"struct","fields":[1]}                                  = Corrupt not an object
 {"type":"struct","fields":[{"type":"long"}]}                    = Corrupt `name` is missing at `a`
-{"type":"struct","fields":[{"name":5,"type":"long"}]}           = Corrupt no text
+{"type":"struct","fields":[{"name":5,"type":"long"}]}           = Corrupt not a string
 {"type":"struct","fields":[{"name":"b"}]}                       = Corrupt `type` is missing at `a.b`
 {"type":"struct","fields":[{"name":"b","type":"long"}]}         = struct<b: long>
 {"type":"struct","fields":[{"name":"b","type":"long","nullable":0,"metadata":[]}]} = struct<b: long>
@@ -221,9 +221,9 @@ fn arrow_schemas_no_table_can_have() {
     let column = |t| vec![Field::new("a", t, true)];
     let inner = |t| ArrowType::Struct(Fields::from(vec![Field::new("b", t, true)]));
     for (fields, part) in [
-        (column(ArrowType::UInt64), "decimal128(20, 0)"),
+        (column(ArrowType::UInt64), "cast it to long or decimal(20,0)"),
         (column(ArrowType::Time64(TimeUnit::Microsecond)), "cast it"),
-        (column(ArrowType::Decimal256(38, 2)), "decimal128"),
+        (column(ArrowType::Decimal256(38, 2)), "a decimal of at most 38 digits"),
         (column(ArrowType::Decimal128(10, -2)), "scale from 0"),
         (column(ArrowType::Decimal128(0, 0)), "1 to 38 digits"),
         (column(ArrowType::Null), "give the column a type"),
@@ -273,7 +273,7 @@ fn extension_types_are_refused_unless_they_are_what_is_stored() {
         ] {
             let error = check(Field::new("c", storage, true)).unwrap_err();
             assert_eq!(error.kind(), &Kind::Invalid);
-            let words = [path, name, "cast it to its storage type (Int64)"];
+            let words = [path, name, "cast it to its storage type (long)"];
             assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
         }
     }

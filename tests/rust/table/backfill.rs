@@ -94,11 +94,6 @@ async fn check(sample: &Sample, rows: &[(&str, i64)]) {
     assert!(watermark["rowIdHighWaterMark"].as_i64().unwrap() >= given.last().copied().unwrap());
 }
 
-fn log(sample: &Sample, version: u64) -> Vec<Value> {
-    let text = std::fs::read_to_string(sample.log(&commit_name(version))).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 fn table() -> Sample {
     let sample = Sample::new();
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
@@ -116,9 +111,9 @@ async fn every_file_gets_ids_in_batches() {
     assert_eq!(enabled, Enabled { version: 6, files: 4 });
     check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
     let operations: Vec<Value> =
-        (3..=6).map(|version| log(&sample, version)[0]["commitInfo"]["operation"].clone()).collect();
+        (3..=6).map(|version| sample.read(version)[0]["commitInfo"]["operation"].clone()).collect();
     assert_eq!(operations, ["UPGRADE PROTOCOL", "ROW TRACKING BACKFILL", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]);
-    let batch = log(&sample, 4);
+    let batch = sample.read(4);
     assert_eq!(batch[0]["commitInfo"]["isBlindAppend"], false);
     let adds: Vec<&Value> = batch.iter().filter_map(|line| line.get("add")).collect();
     assert_eq!(adds.len(), 3);

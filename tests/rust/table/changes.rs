@@ -12,22 +12,25 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType as ArrowType, Field, Schema, TimeUnit};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Kind, Result};
+use deltic_protocol::log::name::commit_name;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
 use futures::{StreamExt, TryStreamExt};
-use parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};
+use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use super::sample::{Sample, column_of as column, metadata_of, protocol_of};
 
 /// When version 0 was committed, in ms; each later one a second after the one before it.
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// A table whose log is written line by line.
 struct Log {
-    dir: tempfile::TempDir,
+    sample: Sample,
     storage: Storage,
     versions: u64,
 }
@@ -44,22 +47,15 @@ fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-fn column(name: &str, data_type: &str) -> Value {
-    json!({"name": name, "type": data_type, "nullable": true, "metadata": {}})
-}
-
 /// A `metaData` action for these fields, with the feed on.
 fn metadata(fields: &[Value], partitions: &[&str], properties: &[(&str, &str)]) -> Value {
     let mut configuration = BTreeMap::from([("delta.enableChangeDataFeed", "true")]);
     configuration.extend(properties.iter().copied());
-    let schema = json!({"type": "struct", "fields": fields}).to_string();
-    json!({"metaData": {"id": "t", "format": {"provider": "parquet", "options": {}}, "schemaString": schema,
-        "partitionColumns": partitions, "configuration": configuration}})
+    metadata_of(fields, partitions, json!(configuration))
 }
 
-fn protocol(reader_features: &[&str]) -> Value {
-    json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
-        "readerFeatures": reader_features, "writerFeatures": reader_features}})
+fn protocol(features: &[&str]) -> Value {
+    protocol_of(features, &[])
 }
 
 impl Log {
@@ -69,16 +65,14 @@ impl Log {
     }
 
     fn with(metadata: &Value) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("_delta_log")).unwrap();
-        let storage = Storage::open(dir.path().to_str().unwrap(), &HashMap::new()).unwrap();
-        let mut log = Self { dir, storage, versions: 0 };
+        let sample = Sample::new();
+        let mut log = Self { storage: sample.storage.clone(), sample, versions: 0 };
         log.commit(&[protocol(&["deletionVectors", "columnMapping", "typeWidening"]), metadata.clone()]);
         log
     }
 
     fn commit_path(&self, version: u64) -> std::path::PathBuf {
-        self.dir.path().join(format!("_delta_log/{version:020}.json"))
+        self.sample.log(&commit_name(version))
     }
 
     fn set_time(&self, version: u64, ms: i64) {
@@ -87,32 +81,17 @@ impl Log {
     }
 
     fn commit(&mut self, actions: &[Value]) -> u64 {
-        // A commit says at least something.
-        let nothing = [json!({"commitInfo": {}})];
-        let actions = if actions.is_empty() { &nothing } else { actions };
-        let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
         let version = self.versions;
-        std::fs::write(self.commit_path(version), lines).unwrap();
+        self.sample.commit(version, actions);
         self.set_time(version, EPOCH_MS + i64::try_from(version).unwrap() * 1000);
         self.versions += 1;
         version
     }
 
-    fn write(&self, path: &str, batch: &RecordBatch) -> u64 {
-        let path = self.dir.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let mut bytes = Vec::new();
-        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
-        writer.write(batch).unwrap();
-        writer.close().unwrap();
-        std::fs::write(path, &bytes).unwrap();
-        bytes.len() as u64
-    }
-
     /// Writes a file and gives what an action says of it.
     fn file(&self, path: &str, columns: Vec<(&str, ArrayRef)>) -> Value {
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap();
-        let size = self.write(path, &batch);
+        let size = self.sample.data_file(path, &batch);
         json!({"path": path, "size": size, "partitionValues": {}, "modificationTime": 0, "dataChange": true})
     }
 
@@ -422,7 +401,8 @@ fn columns_are_found_by_their_physical_names_and_ids() {
                 fields.push(Field::new("_change_type", ArrowType::Utf8, true));
                 columns.push(types);
             }
-            let size = log.write(path, &RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap());
+            let size =
+                log.sample.data_file(path, &RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap());
             json!({"path": path, "size": size, "partitionValues": {"col-2": "x"}, "dataChange": true})
         };
         let a = write("a", ints([1, 2]), None);
@@ -567,7 +547,7 @@ fn log_cleanup_takes_changes_away() {
     let state = [json!({"checkpointMetadata": {"version": 3}}), protocol, metadata];
     let lines: String = state.iter().map(|action| format!("{action}\n")).collect();
     let name = format!("_delta_log/{:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", 3);
-    std::fs::write(log.dir.path().join(name), lines).unwrap();
+    std::fs::write(log.sample.path(&name), lines).unwrap();
     for gone in 0..=3 {
         std::fs::remove_file(log.commit_path(gone)).unwrap();
     }
@@ -679,7 +659,7 @@ fn filters_are_exact_and_spare_what_they_rule_out() {
 #[test]
 fn a_file_that_vacuum_removed_is_named() {
     let log = history();
-    std::fs::remove_file(log.dir.path().join("b")).unwrap();
+    std::fs::remove_file(log.sample.path("b")).unwrap();
     let error = log.rows(Bound::Version(2), None, &ALL, None).unwrap_err();
     assert!(error.is_version_not_found() && error.path() == Some("b"), "{error}");
     says(&error, &["VACUUM"]);

@@ -28,6 +28,8 @@ use parquet::schema::types::ColumnDescPtr;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::sample::{self, Sample, protocol_of};
+
 mod sidecars;
 
 /// One day, in milliseconds.
@@ -39,39 +41,33 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// A table that is nothing but a log.
 struct Log {
-    dir: tempfile::TempDir,
+    sample: Sample,
     storage: Storage,
     next: u64,
 }
 
 impl Log {
     fn empty() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("_delta_log")).unwrap();
-        let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
-        let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
-        Self { dir, storage, next: 0 }
+        let sample = Sample::not_durable();
+        Self { storage: sample.storage.clone(), sample, next: 0 }
     }
 
     /// A table of version 0 with these columns (`name: type`), partition columns and properties.
     fn new(columns: &[(&str, &str)], partition_by: &[&str], properties: &[(&str, &str)]) -> Self {
         let mut log = Self::empty();
         log.commit(&[
-            json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
-                "readerFeatures": ["deletionVectors", "timestampNtz"],
-                "writerFeatures": ["deletionVectors", "timestampNtz", "domainMetadata", "rowTracking", "clustering"]}}),
+            protocol_of(&["deletionVectors", "timestampNtz"], &["domainMetadata", "rowTracking", "clustering"]),
             metadata(columns, partition_by, properties),
         ]);
         log
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("_delta_log").join(name)
+        self.sample.log(name)
     }
 
     fn commit(&mut self, actions: &[Value]) -> u64 {
-        let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
-        std::fs::write(self.path(&format!("{:020}.json", self.next)), lines.join("\n")).unwrap();
+        self.sample.commit(self.next, actions);
         self.next += 1;
         self.next - 1
     }
@@ -137,18 +133,12 @@ impl WithoutNulls for arrow_array::StructArray {
     }
 }
 
-fn schema_string(columns: &[(&str, &str)]) -> String {
-    let field = |(name, data_type): &(&str, &str)| {
-        let data_type = serde_json::from_str(data_type).unwrap_or_else(|_| Value::from(*data_type));
-        json!({"name": name, "type": data_type, "nullable": true, "metadata": {}})
-    };
-    json!({"type": "struct", "fields": columns.iter().map(field).collect::<Vec<_>>()}).to_string()
-}
-
 fn metadata(columns: &[(&str, &str)], partition_by: &[&str], properties: &[(&str, &str)]) -> Value {
-    json!({"metaData": {"id": "the-table", "name": "n\u{e4}me", "format": {"provider": "parquet", "options": {}},
-        "schemaString": schema_string(columns), "partitionColumns": partition_by, "createdTime": 1700000000000_i64,
-        "configuration": properties.iter().copied().collect::<BTreeMap<_, _>>()}})
+    let configuration = json!(properties.iter().copied().collect::<BTreeMap<_, _>>());
+    let mut action = sample::metadata(columns, partition_by, configuration);
+    action["metaData"]["name"] = json!("n\u{e4}me");
+    action["metaData"]["createdTime"] = json!(1_700_000_000_000_i64);
+    action
 }
 
 fn add(path: &str, stats: &str) -> Value {
@@ -157,11 +147,9 @@ fn add(path: &str, stats: &str) -> Value {
 
 /// An add with other members besides.
 fn add_with(path: &str, members: Value) -> Value {
-    let mut add = json!({"path": path, "partitionValues": {}, "size": 100, "modificationTime": 1700000000001_i64,
-        "dataChange": true});
-    let members = members.as_object().unwrap().clone();
-    add.as_object_mut().unwrap().extend(members);
-    json!({"add": add})
+    let mut all = json!({"size": 100, "modificationTime": 1_700_000_000_001_i64});
+    all.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    sample::add_with(path, all)
 }
 
 fn remove(path: &str, deleted_ms: i64) -> Value {

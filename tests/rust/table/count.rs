@@ -1,6 +1,5 @@
 //! Rows counted, and what is read for that.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -12,15 +11,14 @@ use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Storage;
 use futures::TryStreamExt;
-use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::sample::{add_with, lines, metadata, parquet, protocol};
+use super::sample::{Sample, add_with, metadata, protocol};
 
 /// A table with the columns `p` (partition), `x` and `y`.
 struct Lake {
-    dir: tempfile::TempDir,
+    sample: Sample,
     storage: Storage,
     adds: Vec<Value>,
     /// Characters of each value of `y`.
@@ -34,10 +32,8 @@ impl Lake {
     }
 
     fn with_strings_of(length: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("_delta_log")).unwrap();
-        let storage = Storage::open(dir.path().to_str().unwrap(), &HashMap::new()).unwrap();
-        Self { dir, storage, adds: Vec::new(), length }
+        let sample = Sample::new();
+        Self { storage: sample.storage.clone(), sample, adds: Vec::new(), length }
     }
 
     /// A file with these values of `x` in a partition; `members` of its action are others than usual.
@@ -47,28 +43,23 @@ impl Lake {
         let strings = (0..values.len()).map(|row| row.to_string().repeat(self.length));
         let y: ArrayRef = Arc::new(StringArray::from_iter_values(strings));
         let batch = RecordBatch::try_from_iter_with_nullable([("x", x, true), ("y", y, true)]).unwrap();
-        let mut bytes = Vec::new();
-        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
-        writer.write(&batch).unwrap();
-        writer.close().unwrap();
-        std::fs::write(self.dir.path().join(&path), &bytes).unwrap();
+        let size = self.sample.data_file(&path, &batch);
         let (min, max) = (values.iter().flatten().min(), values.iter().flatten().max());
         let nulls = values.iter().filter(|value| value.is_none()).count();
         let stats = json!({"numRecords": values.len(), "minValues": {"x": min}, "maxValues": {"x": max},
             "nullCount": {"x": nulls}});
-        let mut all = json!({"partitionValues": {"p": p}, "size": bytes.len(), "stats": stats.to_string()});
+        let mut all = json!({"partitionValues": {"p": p}, "size": size, "stats": stats.to_string()});
         all.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         self.adds.push(add_with(&path, all));
     }
 
     async fn open(&self, as_checkpoint: bool) -> Snapshot {
-        let log = self.dir.path().join("_delta_log");
         let head =
             [protocol_with_vectors(), metadata(&[("p", "string"), ("x", "long"), ("y", "string")], &["p"], json!({}))];
         let actions = [&head[..], &self.adds].concat();
-        std::fs::write(log.join("00000000000000000000.json"), lines(&actions)).unwrap();
+        self.sample.commit(0, &actions);
         if as_checkpoint {
-            std::fs::write(log.join("00000000000000000000.checkpoint.parquet"), parquet(&actions)).unwrap();
+            self.sample.checkpoint(0, &actions);
         }
         Snapshot::open(&self.storage, None).await.unwrap()
     }
@@ -181,7 +172,7 @@ async fn a_file_without_a_number_of_rows_has_it_in_its_footer() {
         assert!(bytes < 4 * 70_000, "{bytes}");
     }
     // It says so when such a file is gone.
-    std::fs::remove_file(lake.dir.path().join("f3")).unwrap();
+    std::fs::remove_file(lake.sample.path("f3")).unwrap();
     let plan = ScanPlan::new(&lake.open(false).await, None, None).await.unwrap();
     let error = plan.count_rows(ReadOptions::default()).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (&Kind::Corrupt, Some("f3")));

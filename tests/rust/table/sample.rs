@@ -1,4 +1,5 @@
-//! Tables made by hand, file by file: what no writer would write can be written here.
+//! Tables made by hand, file by file: what no writer would write can be written here. All tests of this crate make
+//! theirs with it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,10 +30,36 @@ pub(crate) struct Sample {
 
 impl Sample {
     pub(crate) fn new() -> Self {
+        Self::with_options(&HashMap::new())
+    }
+
+    /// A table whose files need not survive a power cut.
+    pub(crate) fn not_durable() -> Self {
+        Self::with_options(&HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]))
+    }
+
+    fn with_options(options: &HashMap<String, String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("_delta_log/_sidecars")).unwrap();
-        let storage = Storage::open(dir.path().to_str().unwrap(), &HashMap::new()).unwrap();
+        let storage = Storage::open(dir.path().to_str().unwrap(), options).unwrap();
         Self { dir, storage }
+    }
+
+    /// Where a file of the table is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a Parquet file of these rows; its size.
+    pub(crate) fn data_file(&self, path: &str, batch: &RecordBatch) -> u64 {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+        writer.write(batch).unwrap();
+        writer.close().unwrap();
+        std::fs::write(path, &bytes).unwrap();
+        bytes.len() as u64
     }
 
     /// A table with one `long` column and these commits after its creation.
@@ -65,6 +92,12 @@ impl Sample {
     pub(crate) fn commit(&self, version: u64, actions: &[Value]) {
         let bare = [json!({"commitInfo": {}})];
         self.put(&commit_name(version), lines(if actions.is_empty() { &bare } else { actions }));
+    }
+
+    /// The actions of a commit.
+    pub(crate) fn read(&self, version: u64) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.log(&commit_name(version))).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Writes a classic checkpoint.
@@ -118,17 +151,31 @@ pub(crate) fn protocol(reader: i32, writer: i32) -> Value {
     json!({"protocol": {"minReaderVersion": reader, "minWriterVersion": writer}})
 }
 
+/// The protocol that lists features: those of readers, and those of writers alone.
+pub(crate) fn protocol_of(readers: &[&str], writers: &[&str]) -> Value {
+    let writers = [readers, writers].concat();
+    json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": readers, "writerFeatures": writers}})
+}
+
+/// A column of a schema; the type is a name, or JSON.
+pub(crate) fn column_of(name: &str, data_type: &str) -> Value {
+    let data_type = serde_json::from_str(data_type).unwrap_or_else(|_| Value::from(data_type));
+    json!({"name": name, "type": data_type, "nullable": true, "metadata": {}})
+}
+
 /// Metadata of a table with these columns, each `name: type`.
 pub(crate) fn metadata(columns: &[(&str, &str)], partitions: &[&str], configuration: Value) -> Value {
-    let field = |(name, data_type): &(&str, &str)| {
-        let data_type = serde_json::from_str(data_type).unwrap_or_else(|_| Value::from(*data_type));
-        json!({"name": name, "type": data_type, "nullable": true, "metadata": {}})
-    };
-    let fields: Vec<Value> = columns.iter().map(field).collect();
+    let columns: Vec<Value> = columns.iter().map(|(name, data_type)| column_of(name, data_type)).collect();
+    metadata_of(&columns, partitions, configuration)
+}
+
+/// Metadata of a table with these columns, each as the schema has it.
+pub(crate) fn metadata_of(columns: &[Value], partitions: &[&str], configuration: Value) -> Value {
     json!({"metaData": {
         "id": "5d9b2d3c-0000-4000-8000-000000000000",
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json!({"type": "struct", "fields": fields}).to_string(),
+        "schemaString": json!({"type": "struct", "fields": columns}).to_string(),
         "partitionColumns": partitions,
         "configuration": configuration,
     }})

@@ -47,7 +47,7 @@ pub static DELETION_VECTOR_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
     ])
 });
 
-/// The Arrow type of a map of texts with null values.
+/// The Arrow type of a map of strings with null values.
 pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
     let entries =
         Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)]);
@@ -89,7 +89,7 @@ pub struct KeyBatch {
     deletion_vector: Option<DeletionVectors>,
 }
 
-/// Paths, in one of the layouts of texts.
+/// Paths, in one of the layouts of strings.
 #[derive(Debug, Clone)]
 enum Paths {
     Plain(StringArray),
@@ -223,7 +223,7 @@ impl AddBatch {
     /// The partition values of the file at `row`.
     ///
     /// # Errors
-    /// `Corrupt` if they are no texts.
+    /// `Corrupt` if they are no strings.
     pub fn partition_values_at(&self, row: usize) -> Result<PartitionValues> {
         self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
     }
@@ -336,10 +336,10 @@ fn same_layout(found: &DataType, expected: &DataType) -> bool {
     }
 }
 
-/// The entries of a map of texts, in whatever layout, at `row`.
+/// The entries of a map of strings, in whatever layout, at `row`.
 ///
 /// # Errors
-/// `Corrupt` if they are no texts.
+/// `Corrupt` if they are no strings.
 pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
     if map.is_null(row) {
         return Ok(PartitionValues::new());
@@ -353,7 +353,7 @@ pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
 /// Texts in the layout that they have in actions read from JSON. Some writers do not say of texts that they are any.
 pub(super) fn plain_texts(column: &ArrayRef) -> Result<StringArray> {
     use DataType as D;
-    let no_texts = || Error::corrupt(format!("what should be texts has the type {}", column.data_type()));
+    let no_texts = || Error::corrupt(format!("a column of strings has the type {}", column.data_type()));
     let texts = match column.data_type() {
         D::Utf8 => column.clone(),
         D::LargeUtf8 | D::Utf8View | D::Binary | D::LargeBinary | D::BinaryView | D::Null => {
@@ -394,7 +394,7 @@ impl KeyBatch {
     /// Takes `path` and `deletionVector` from columns named after the members of `add` or `remove`.
     ///
     /// # Errors
-    /// `Corrupt` if the path is missing, null or no text.
+    /// `Corrupt` if the path is missing, null or no string.
     pub fn new(rows: &RecordBatch) -> Result<Self> {
         let path = rows.column_by_name("path").and_then(|c| c.as_string_opt::<i32>()).filter(|c| c.null_count() == 0);
         let path = path.ok_or_else(|| Error::corrupt("a file action has no path"))?.clone();

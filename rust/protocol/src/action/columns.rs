@@ -74,7 +74,7 @@ columns!(
     BooleanBuilder: |room| Self::with_capacity(room)
 );
 
-/// Bytes of a text that there is room for. Most texts are paths.
+/// Bytes of a string that there is room for. Most strings are paths.
 const TEXT_BYTES: usize = 96;
 /// There is room for so many rows at most: what is too little grows.
 const MAX_ROOM: usize = 8192;
@@ -269,7 +269,7 @@ fn batch<const N: usize>(schema: &Schema, columns: [Option<ArrayRef>; N]) -> Res
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-/// Texts as the JSON strings that they stand in, most of them where the commits have them.
+/// Strings as the JSON strings that they stand in, most of them where the commits have them.
 #[derive(Default)]
 struct QuotedTexts {
     views: Vec<u128>,
@@ -288,9 +288,9 @@ impl QuotedTexts {
         }
     }
 
-    /// A text that is no string yet.
+    /// Appends a value that is not a JSON string yet.
     fn append_text(&mut self, text: &str) {
-        // A text is always a JSON string.
+        // Serialising a string cannot fail.
         self.print(&serde_json::to_vec(text).unwrap_or_default());
     }
 

@@ -1,9 +1,9 @@
-//! Scalars of JSON as other readers take them: numbers and booleans between quotes, numbers with a fraction, text without
-//! quotes.
+//! JSON scalars, read as leniently as other readers do: numbers and booleans in quotes, numbers with a fraction,
+//! unquoted strings.
 //!
-//! The rules are those of the JSON library of the reference implementation: a number in a string is a number, an empty
-//! string is null, a fraction is cut off, and of a boolean's place an integer is true unless it is 0. Text is what stands
-//! there. What is beyond the type is an error, never another value.
+//! The rules are those of the reference implementation's JSON library: a number in a string is a number, an empty
+//! string is null, a fraction is cut off, and an integer is true as a boolean unless it is 0. A string takes any scalar
+//! as written. Values beyond the type are errors, never other values.
 //!
 //! PROTOCOL.md: "Actions".
 
@@ -62,23 +62,23 @@ pub(super) fn text_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     text_or_null(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Texts, where null is none; nulls among them are left out.
+/// Strings, where null is none; nulls among them are left out.
 pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     texts_or_null(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Texts, or null; nulls among them are left out.
+/// Strings, or null; nulls among them are left out.
 pub(super) fn texts_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     let texts = Option::<Vec<Option<Text<'de>>>>::deserialize(deserializer)?;
     Ok(texts.map(|texts| texts.into_iter().flatten().map(|text| text.0.into_owned()).collect()))
 }
 
-/// A text, borrowed if it can be.
+/// A string, borrowed if it can be.
 pub(super) fn borrowed<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
     Text::deserialize(deserializer).map(|text| text.0)
 }
 
-/// A text, borrowed if it can be, or null.
+/// A string, borrowed if it can be, or null.
 pub(super) fn borrowed_or_null<'de: 'a, 'a, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Cow<'a, str>>, D::Error> {
@@ -127,7 +127,7 @@ impl Visitor<'_> for Whole {
     fn visit_str<E: Error>(self, text: &str) -> Result<Option<i64>, E> {
         match text.trim() {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| E::custom(format!("`{text}` is no whole number"))),
+            text => text.parse().map(Some).map_err(|_| E::custom(format!("`{text}` is not a whole number"))),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The few actions of a checkpoint that are not files, from columns to structs.
 //!
-//! A column that is missing reads as null, and so does a single value of an unexpected type; a null where the action needs
-//! a value is [`Kind::Corrupt`](crate::error::Kind::Corrupt). So is a list or a map that is there and does not hold texts,
-//! in whatever layout: without them an action would say less than it does.
+//! A missing column reads as null, and so does a single value of an unexpected type. A null where the action needs a value
+//! is [`Kind::Corrupt`](crate::error::Kind::Corrupt), and so is a list or map that does not hold strings, in any layout:
+//! ignoring it would lose a part of the action.
 //!
 //! PROTOCOL.md: "Checkpoint Schema".
 
@@ -167,7 +167,7 @@ impl<'a> Members<'a> {
     }
 
     fn not_texts(&self, name: &str) -> Error {
-        Error::corrupt(format!("`{}.{name}` in the checkpoint does not hold texts", self.action))
+        Error::corrupt(format!("`{}.{name}` in the checkpoint does not hold strings", self.action))
     }
 
     fn nested(&self, name: &str) -> Option<Members<'a>> {

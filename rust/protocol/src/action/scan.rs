@@ -118,7 +118,7 @@ fn integer(value: &str) -> Option<i64> {
     value.parse().ok().filter(|_| !value.starts_with('+'))
 }
 
-/// A map of texts, in memory that has been used before.
+/// A map of strings, in memory that has been used before.
 fn texts<'a>(json: &mut Scanner<'a>, mut entries: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>) -> Option<Texts<'a>> {
     entries.clear();
     json.open()?;

@@ -1,7 +1,7 @@
-//! Where strings and brackets end, and what escapes say, 32 bytes at a time.
+//! Finding the ends of strings and brackets, and decoding escapes, 32 bytes at a time.
 //!
-//! The log's texts are dense with quotes and escapes: a search that stops at each of them is slower than one that looks at
-//! many bytes at once, whatever they are. A mask has a bit for each byte of a block, the first byte lowest.
+//! Strings in a log are dense with quotes and escapes. Stopping at each of them is slower than masking whole blocks. A
+//! mask has one bit for each byte of a block, the first byte lowest.
 
 use std::ops::Range;
 
@@ -192,7 +192,7 @@ pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_
     }
 }
 
-/// Puts a text into `out` without the backslashes that stand before quotes; whether it has no other escapes.
+/// Puts a string into `out` without the backslashes that stand before quotes; whether it has no other escapes.
 pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
     let bytes = text.as_bytes();
     let mut kept = std::mem::take(out).into_bytes();

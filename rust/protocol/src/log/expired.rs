@@ -1,7 +1,7 @@
-//! Which files of the log nobody needs any more.
+//! Which files of the log can be deleted.
 //!
-//! A choice by version alone: what is old enough is said by the caller, who knows the times. Kept are the newest
-//! checkpoint that is old enough, the commit beside it, and everything newer; what is older can be told by it.
+//! Decided by version alone: the caller knows the times and says which version is old enough. The newest checkpoint
+//! that is old enough is kept, with its commit and everything newer; it replaces everything older.
 //!
 //! PROTOCOL.md: "Metadata Cleanup".
 

@@ -1,8 +1,8 @@
-//! `_last_checkpoint`: the hint where the newest checkpoint is.
+//! `_last_checkpoint`: a hint to the newest checkpoint.
 //!
-//! Only a hint. Whatever is wrong with it (text, types, checksum, duplicate keys) it is as if it were not there, and
-//! what it says is believed only after the listing shows the checkpoint. Its copies of what stands in the checkpoint
-//! (schema, actions, sidecars) are for comparing with that, never in place of it.
+//! It is only a hint. If anything is wrong with it (syntax, types, checksum, duplicate keys), it is ignored, and its
+//! content is used only after the listing shows the checkpoint. Its copies of the checkpoint's content (schema,
+//! actions, sidecars) are compared with the checkpoint, never used instead of it.
 //!
 //! Invariants: what is printed parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
 //! panic or recurse beyond [`MAX_DEPTH`] (`log::properties::hostile_bytes`).
@@ -134,7 +134,7 @@ impl LastCheckpoint {
 }
 
 fn text_of(hint: &LastCheckpoint) -> String {
-    // Serialising fails only on map keys that are no text, and there are none.
+    // Serialising fails only on map keys that are no string, and there are none.
     serde_json::to_string(hint).unwrap_or_default()
 }
 

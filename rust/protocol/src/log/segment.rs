@@ -15,7 +15,7 @@ use super::name::{CheckpointFormat, LogName};
 use crate::error::{Error, Result};
 
 /// Commits after the checkpoint that are carried along rather than starting from a newer one, which would have to be
-/// decoded anew.
+/// decoded again.
 const LONG_TAIL: u64 = 100;
 
 /// A file found in `_delta_log`.
@@ -139,7 +139,7 @@ impl Segment {
     /// This segment with the commits of a later listing, which starts at its own version, behind it.
     ///
     /// `None` if the listing does not simply continue it: its own commit is gone or another, one is missing in between, or
-    /// a newer checkpoint has made the tail needlessly long. Then choose anew.
+    /// a newer checkpoint has made the tail needlessly long. Then choose again.
     pub fn extended(&self, listing: &[LogFile]) -> Option<Self> {
         let files = distinct(listing);
         let mut commits: BTreeMap<u64, &LogFile> = BTreeMap::new();

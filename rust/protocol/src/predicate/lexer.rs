@@ -23,7 +23,7 @@ pub(super) enum Token<'a> {
     End,
 }
 
-/// Reads tokens from a text.
+/// Reads tokens from a string.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a str,

@@ -1,4 +1,4 @@
-//! LIKE patterns: `%` is any text, `_` any one character, an escape takes the meaning from the one after it.
+//! LIKE patterns: `%` is any string, `_` any one character, an escape takes the meaning from the one after it.
 //!
 //! A pattern is split once; common shapes run as Arrow kernels, the rest as a matcher that backtracks only to the
 //! latest `%` and so needs no stack.

@@ -431,7 +431,7 @@ impl<'a> Parser<'a> {
             }
         };
         let value = Scalar::parse(text.trim(), &data_type);
-        value.ok_or_else(|| error_at(self.text, at, &format!("'{text}' is no {data_type}; write it like {form}")))
+        value.ok_or_else(|| error_at(self.text, at, &format!("'{text}' is not a {data_type}; write it like {form}")))
     }
 }
 

@@ -22,12 +22,12 @@ pub trait Bounds {
     fn containers(&self) -> usize;
 
     /// N values, each at most as great as every value of the column in that container; null is unknown, and so is
-    /// `None` for all. In the column's Arrow type. Of text and bytes it may be the beginning of such a value; in
+    /// `None` for all. In the column's Arrow type. Of strings and bytes it may be the beginning of such a value; in
     /// floats, NaN values need not have been counted.
     fn min(&self, column: &Column) -> Result<Option<ArrayRef>>;
 
     /// N values, each at least as great as every value of the column in that container; null is unknown, and so is
-    /// `None` for all. In the column's Arrow type. Of text and bytes it may be the beginning of such a value; in
+    /// `None` for all. In the column's Arrow type. Of strings and bytes it may be the beginning of such a value; in
     /// floats, NaN values need not have been counted.
     fn max(&self, column: &Column) -> Result<Option<ArrayRef>>;
 

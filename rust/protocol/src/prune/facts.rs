@@ -1,8 +1,9 @@
-//! What the bounds of one column say about one comparison, for all containers at once.
+//! What the bounds of one column prove about one comparison, for all containers at once.
 //!
-//! Everything here answers "may there be a value such that…". Unknown bounds answer yes. A greatest text is taken for
-//! the beginning of the true one: any text that begins with it may exist. NaN is greater than every float and need not
-//! have been counted, so a greatest float limits only what excludes NaN anyway. Exact bounds lift both.
+//! Each function answers "may there be a value such that…". Unknown bounds answer yes. The greatest string is taken for
+//! a prefix of the true one, so any string that begins with it may exist. NaN is greater than every float and need not
+//! be counted in bounds, so a greatest float limits only conditions that exclude NaN anyway. Exact bounds lift both
+//! rules.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Scalar as ArrowScalar, StringArray};
@@ -167,15 +168,15 @@ impl Facts {
                 let (set, max) = (set.as_binary::<i32>(), max.as_binary::<i32>());
                 Box::new(|i, container| set.value(i).starts_with(max.value(container)))
             }
-            other => return Err(Error::internal(format!("bounds of {other} are taken for text"))),
+            other => return Err(Error::internal(format!("bounds of type {other} are used as strings"))),
         })
     }
 
-    /// May a text match the pattern?
+    /// May a string match the pattern?
     pub(super) fn may_match(&self, column: &Column, pattern: &Pattern) -> Result<BooleanBuffer> {
         let prefix = Scalar::String(pattern.prefix().to_owned());
         let datum = ArrowScalar::new(StringArray::from_iter_values([pattern.prefix()]));
-        // The texts that begin with the prefix are those from the prefix itself up to its last extension.
+        // The strings that begin with the prefix are those from the prefix itself up to its last extension.
         let from = self.known_or(&self.min, |min| {
             let up_to = compare_value(min, Op::Le, &prefix, column.primitive()?)?;
             Ok(&up_to | starts_with(min, &datum)?.values())
@@ -187,7 +188,7 @@ impl Facts {
         })
     }
 
-    /// May a text not match the pattern?
+    /// May a string not match the pattern?
     pub(super) fn may_mismatch(&self, pattern: &Pattern) -> Result<BooleanBuffer> {
         let (Some(min), Some(max)) = (&self.min, &self.max) else { return Ok(self.all()) };
         let mut other = self.all();
@@ -202,7 +203,7 @@ impl Facts {
         })
     }
 
-    /// Where there is one text alone, and where the least one matches; `None` if that cannot be known.
+    /// Where there is one string alone, and where the least one matches; `None` if that cannot be known.
     fn single_matches(&self, pattern: &Pattern) -> Result<Option<(BooleanBuffer, BooleanBuffer)>> {
         let (Some(min), Some(max), true) = (&self.min, &self.max, self.is_exact) else { return Ok(None) };
         let single = and_valid(compare_columns(min, Op::Eq, max)?, &[min, max]);

@@ -1,7 +1,7 @@
-//! Which paths there are, not what they are: sets of hundreds of thousands of files that are asked and never listed.
+//! Sets of paths, for membership only: hundreds of thousands of files that are looked up and never listed.
 //!
-//! A member is kept as 128 bits of two hashes with keys of the process, which nobody outside knows: that two different
-//! members of a set of a million are taken for one has odds of one in 10^26.
+//! A member is kept as 128 bits: two hashes with keys that only this process knows. In a set of a million members, the
+//! odds that two are confused are one in 10^26.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -1,7 +1,7 @@
-//! Digits of numbers and dates, all of them at once.
+//! Digits of numbers and dates, parsed several at once.
 //!
-//! Most numbers, dates and instants of a log are short and written in one way. What stands in eight or sixteen bytes is
-//! checked and added up without a loop over them; other texts are left to whoever reads every form.
+//! Most numbers, dates and timestamps in a log are short and have one form. Eight or sixteen bytes are checked and
+//! converted without a loop over them. Other forms are left to the general parser.
 
 /// One of something in each byte.
 const EACH: u64 = 0x0101_0101_0101_0101;

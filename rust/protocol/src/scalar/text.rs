@@ -139,7 +139,7 @@ pub(super) fn parse_binary(text: &str) -> Vec<u8> {
     unescape(text).unwrap_or_else(|| text.as_bytes().to_vec())
 }
 
-/// The bytes of a text that consists of nothing but `\u00XX` escapes.
+/// The bytes of a string that consists of nothing but `\u00XX` escapes.
 pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() || !text.is_ascii() || !text.len().is_multiple_of(6) {
         return None;

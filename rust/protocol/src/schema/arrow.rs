@@ -247,7 +247,7 @@ pub fn check_extension_at(field: &Field, path: &str) -> Result<()> {
 fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
     let named = field.metadata().get(EXTENSION_NAME).map(String::as_str);
     if let Some(extension) = named.filter(|name| !name.is_empty() && !TRANSPARENT.contains(name)) {
-        let storage = field.data_type();
+        let storage = table_type_name(field.data_type());
         return Err(Error::invalid(format!(
             "column `{path}` has the Arrow extension type `{extension}`, whose values mean more than Delta can hold; \
              cast it to its storage type ({storage}) or to a string"
@@ -383,11 +383,11 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
             }
             _ => return refuse("its entries are not key and value"),
         },
-        ArrowType::UInt64 => return refuse("cast it to int64 or decimal128(20, 0)"),
+        ArrowType::UInt64 => return refuse("cast it to long or decimal(20,0)"),
         ArrowType::Time32(_) | ArrowType::Time64(_) | ArrowType::Duration(_) | ArrowType::Interval(_) => {
-            return refuse("cast it to int64, to a timestamp or to a string");
+            return refuse("cast it to long, timestamp or string");
         }
-        ArrowType::Decimal256(..) => return refuse("cast it to decimal128 with at most 38 digits"),
+        ArrowType::Decimal256(..) => return refuse("cast it to a decimal of at most 38 digits"),
         ArrowType::Null => return refuse("give the column a type"),
         ArrowType::Union(..) => return refuse("split it into one column per member"),
     };

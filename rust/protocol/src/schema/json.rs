@@ -73,9 +73,9 @@ fn parse_struct(map: &Map<String, Value>, path: &str, depth: usize) -> Result<St
         let field = field
             .as_object()
             .ok_or_else(|| Error::corrupt(format!("a field of the struct `{path}` in the schema is not an object")))?;
-        let name = member(field, "name", path)?
-            .as_str()
-            .ok_or_else(|| Error::corrupt(format!("a field of `{path}` in the schema has a name that is no text")))?;
+        let name = member(field, "name", path)?.as_str().ok_or_else(|| {
+            Error::corrupt(format!("a field of `{path}` in the schema has a name that is not a string"))
+        })?;
         let path = join(path, name);
         Ok(StructField {
             name: name.to_owned(),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// A type without children.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PrimitiveType {
-    /// UTF-8 text.
+    /// UTF-8 string.
     String,
     /// 64-bit signed integer.
     Long,

@@ -1,7 +1,7 @@
-//! Where the statistics that are wanted stand in a text.
+//! Finding the wanted statistics inside a JSON string.
 //!
-//! One walk over the text's members notes a place for each; nothing is copied, and what nobody asks for is stepped over by
-//! its brackets. What stands there is looked at by whoever knows the types.
+//! One walk over the members records the position of each value. Nothing is copied; other members are skipped by their
+//! brackets. The caller, which knows the types, parses the values.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-/// A value that was found in a text.
+/// A value that was found in a string.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'t> {
     text: &'t str,
@@ -123,7 +123,7 @@ impl Places {
         self.missing_bounds = 2 * self.leaves;
     }
 
-    /// The statistic of this number for each of the files, given the texts that it was found in.
+    /// The statistic of this number for each of the files, given the strings that it was found in.
     #[inline]
     pub(super) fn values<'t>(&self, number: usize, texts: &[&'t str]) -> impl Iterator<Item = Option<Found<'t>>> {
         let places = self.places.get(number * self.files..).unwrap_or_default();
@@ -166,7 +166,7 @@ pub(super) struct Tree {
 
 struct Child {
     name: String,
-    /// How the name stands in a text, unless it has escapes there.
+    /// How the name stands in a string, unless it has escapes there.
     key: Option<Key>,
     /// Which child came behind it in the last text: writers do not change the order of columns from file to file.
     following: Cell<usize>,
@@ -243,7 +243,7 @@ impl Tree {
                 _ => (json.value()? == "null").then_some(())?,
             }
             if !to_the_end && places.has_all_bounds() {
-                // What is left is not looked at, but a text that was cut off is not trusted.
+                // What is left is not looked at, but a string that was cut off is not trusted.
                 return json.ends_with_bracket().then_some(());
             }
         }

@@ -30,7 +30,7 @@ use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
 
 /// Files whose statistics are found before the first value of them is read: values of one column come in turn then, and
-/// the texts are still near.
+/// the strings are still near.
 const TOGETHER: usize = 32;
 
 /// Bounds of one column, one row for each file, in the column's Arrow type. Null is unknown.
@@ -116,15 +116,15 @@ fn read_json<'a>(
 /// Reads JSON statistics of some files after others.
 pub(crate) struct JsonReader {
     tree: Tree,
-    /// Where all of a text is asked for, for whatever column.
+    /// Where all of a string is asked for, for whatever column.
     shapes: Option<Shapes>,
-    /// Of the texts at hand.
+    /// Of the strings at hand.
     places: Places,
     num_records: Int64Builder,
     tight_bounds: BooleanBuilder,
     columns: Vec<Bounds>,
     to_the_end: bool,
-    /// Room for a text without its escapes.
+    /// Room for a string without its escapes.
     scratch: String,
 }
 

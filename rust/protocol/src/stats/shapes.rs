@@ -1,10 +1,10 @@
-//! Texts of one shape: the same keys in the same order, other values between them.
+//! Statistics strings of one shape: the same keys in the same order, with other values.
 //!
-//! A writer prints the statistics of all files alike. What stands between the values of one text is looked for in the
-//! next ones, piece by piece, and where it is found nothing needs to be parsed to know where the values are. A text of
-//! another shape is walked as ever, and its shape learned, less and less often if that does not pay.
+//! A writer prints the statistics of all files in the same way. The literals between the values of one string are
+//! searched in the next ones; if all are found, the values need no parsing to be located. A string of another shape is
+//! walked, and its shape is learned, less and less often if that does not help.
 //!
-//! Invariant: in a text that has a shape, the places are those that walking finds
+//! Invariant: for a string with a known shape, the positions are those that walking finds
 //! (`stats_read::files_are_read_alike_after_any_other`).
 
 use super::places::{Member, NUM_RECORDS, Place, Places, TIGHT_BOUNDS, Tree, number_of};
@@ -12,17 +12,17 @@ use crate::json::{Escapes, Scanner, end_of_plain, length_of_bare};
 
 /// Shapes that are kept: columns that are null in some files make some more.
 const KEPT: usize = 4;
-/// Texts that are walked at most before another shape is learned.
+/// Strings that are walked at most before another shape is learned.
 const LONGEST_WAIT: u32 = 255;
-/// Values of a text, and levels, beyond which it has no shape.
+/// Values of a string, and levels, beyond which it has no shape.
 const MOST_VALUES: usize = 4096;
 const MOST_LEVELS: usize = 64;
 
-/// The shapes of the last texts, the last one first.
+/// The shapes of the last strings, the last one first.
 #[derive(Default)]
 pub(super) struct Shapes {
     known: Vec<Shape>,
-    /// Texts to be walked before a shape is tried or learned again, and how many it were the last time.
+    /// Strings to be walked before a shape is tried or learned again, and how many it were the last time.
     wait: u32,
     waited: u32,
 }
@@ -60,7 +60,7 @@ impl Shapes {
         Some(())
     }
 
-    /// Learns from a text that has none of the shapes, and that is well-formed.
+    /// Learns from a string that has none of the shapes, and that is well-formed.
     pub(super) fn learn(&mut self, json: Scanner<'_>, tree: &Tree) {
         if self.wait > 0 {
             self.wait -= 1;
@@ -179,7 +179,7 @@ impl<'t> Below<'t> {
     }
 }
 
-/// What a text ends with: sixteen bytes, or so many of the highest of them as there are.
+/// What a string ends with: sixteen bytes, or so many of the highest of them as there are.
 struct End {
     bytes: u128,
     mask: u128,

@@ -1,8 +1,8 @@
 //! Statistics in the columns of a checkpoint: `stats_parsed`.
 //!
-//! A [`StatsLayout`] says which columns have some and in which types; it is filled from the typed statistics of an
-//! earlier checkpoint, from JSON text, or from both: what one does not know the other is asked. Not here: reading
-//! statistics for skipping (`read`), which makes bounds wider. Here they stay as they were written.
+//! A [`StatsLayout`] says which columns have statistics and in which types. It is filled from the typed statistics of
+//! an earlier checkpoint, from JSON, or from both: one source completes the other. Values stay as they were written;
+//! reading statistics for skipping (`read`) makes bounds wider and is not done here.
 //!
 //! Invariant: a bound or count that either source has, in a type that is the column's or was widened to it, is kept
 //! (`checkpoint::statistics_survive_every_change_of_form`).

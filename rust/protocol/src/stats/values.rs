@@ -1,6 +1,6 @@
-//! Bounds of one column from their JSON texts, and how far off they may be.
+//! Bounds of one column from their JSON values, widened by what writers round or cut.
 //!
-//! What is no value of the column's type is null. Widened is whatever a known writer rounds or cuts; see `read`.
+//! A value that is not of the column's type is null. `read` lists what is widened.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) const MILLISECOND: i64 = 1_000;
 pub(super) const OFFSET_SKEW: i64 = 59_000_000;
 /// The greatest offset there is, for instants without a zone: whose they are is not known.
 const ANY_ZONE: i64 = 18 * 3_600_000_000;
-/// Decimals with fewer digits, and texts with more, did not change if they went through a double.
+/// Decimals with fewer digits, and strings with more, did not change if they went through a double.
 const DOUBLE_DIGITS: (u128, u128) = (10_u128.pow(15), 10_u128.pow(17));
 
 /// How far bounds are moved outwards.

@@ -18,6 +18,7 @@ use arrow_array::{Array, RecordBatch, RecordBatchOptions, RecordBatchReader, Str
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
+use deltic_protocol::schema::arrow::table_type_name;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use pyo3::prelude::*;
@@ -336,8 +337,12 @@ fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> Result<Bound<'py, Py
 /// The columns for a person, not more than fit on a screen.
 fn columns_text(schema: &Schema) -> String {
     const SHOWN: usize = 20;
-    let mut columns: Vec<String> =
-        schema.fields().iter().take(SHOWN).map(|field| format!("{}: {}", field.name(), field.data_type())).collect();
+    let mut columns: Vec<String> = schema
+        .fields()
+        .iter()
+        .take(SHOWN)
+        .map(|field| format!("{}: {}", field.name(), table_type_name(field.data_type())))
+        .collect();
     if let Some(hidden) = schema.fields().len().checked_sub(SHOWN).filter(|hidden| *hidden > 0) {
         columns.push(format!("and {hidden} more"));
     }
@@ -408,7 +413,7 @@ pub(super) mod tests {
     fn wide_schemas_are_abridged() {
         let field = |i: usize| Field::new(format!("c{i}"), DataType::Int64, true);
         let wide = Schema::new((0..22).map(field).collect::<Vec<_>>());
-        assert!(columns_text(&wide).ends_with("c19: Int64, and 2 more"));
-        assert_eq!(columns_text(&Schema::new(vec![field(0)])), "c0: Int64");
+        assert!(columns_text(&wide).ends_with("c19: long, and 2 more"));
+        assert_eq!(columns_text(&Schema::new(vec![field(0)])), "c0: long");
     }
 }

@@ -70,9 +70,16 @@ impl Connector {
     }
 }
 
+/// A client that speaks TLS, by ring.
+pub(crate) fn http_client(options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
+    // Of the whole process, so only the first call installs it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    ReqwestConnector::default().connect(options)
+}
+
 impl HttpConnector for Connector {
     fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
+        let client = http_client(options)?;
         Ok(HttpClient::new(Service { client, every_failure: self.every_failure, offline: self.offline }))
     }
 }

@@ -1,7 +1,7 @@
-//! How many rows a scan gives, from the log where the log knows it.
+//! The number of rows of a scan, from the log where possible.
 //!
-//! A file counts with what the log says, less its deletion vector, if no filter applies to it or if its bounds prove that
-//! the filter keeps every row. Of the others nothing is read but the columns of the filter, or the footer alone.
+//! A file counts with the row count in the log, less its deletion vector, if no filter applies to it or its bounds
+//! prove that the filter keeps every row. Of other files only the columns of the filter are read, or only the footer.
 //!
 //! Proved by `tests/rust/table/count.rs`.
 //!

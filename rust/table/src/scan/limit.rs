@@ -1,8 +1,8 @@
-//! The first rows of a scan, from no more files than they need.
+//! The first rows of a scan, read from no more files than they need.
 //!
-//! Files are read in turns. Where no filter applies, and the tasks say how many rows their files have, one turn is as many
-//! files as the rows need; otherwise a turn is one file. With a filter nobody knows how many rows a file gives, so each
-//! turn is twice as many files as the one before, up to those that are read at once anyway.
+//! Files are read in rounds. Without a filter, and with the row counts of the tasks, a round has as many files as the
+//! rows need; otherwise the first round has one file. With a filter the number of matching rows is unknown, so each
+//! round has twice the files of the one before, up to those that are read concurrently anyway.
 //!
 //! Proved by `count::no_more_files_are_read_than_rows_are_asked_for`.
 

@@ -1,10 +1,10 @@
 //! Splitting batches by the values of the partition columns.
 //!
 //! Rows keep their order within a partition. A batch of one partition is passed on without copying its rows.
-//! The empty text is null, as the protocol has it; -0.0 is 0.0, and every NaN is the same.
+//! The empty string is null, as the protocol defines; -0.0 is 0.0, and every NaN is the same.
 //!
-//! Invariant: the text of a partition value reads back as the value (`write::partition_values_read_back`); a value
-//! without such a text is refused.
+//! Invariant: a partition value in the log reads back as the value (`write::partition_values_read_back`); a value that
+//! the log cannot represent is refused.
 //!
 //! PROTOCOL.md: "Partition Value Serialization".
 
@@ -30,12 +30,12 @@ use deltic_protocol::schema::{PrimitiveType, StructType};
 pub struct PartitionKey(Vec<(String, Option<String>)>);
 
 impl PartitionKey {
-    /// A key of these names and texts; `None` is null.
+    /// A key of these names and strings; `None` is null.
     pub fn new(entries: Vec<(String, Option<String>)>) -> Self {
         Self(entries)
     }
 
-    /// Names and texts in the order of the partition columns.
+    /// Names and strings in the order of the partition columns.
     pub fn entries(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
     }
@@ -89,7 +89,7 @@ impl PartitionSplitter {
     /// The rows of each partition, without the partition columns, partitions in the order in which they appear.
     ///
     /// # Errors
-    /// `Invalid`, naming column and value, if a partition value has no text.
+    /// `Invalid`, naming column and value, if a partition value has no string.
     pub fn split(&self, batch: &RecordBatch) -> Result<Vec<(PartitionKey, RecordBatch)>> {
         if batch.num_rows() == 0 {
             return Ok(Vec::new());
@@ -134,7 +134,9 @@ impl PartitionColumn {
         let text = value.print_partition().map_err(|e| refuse(e.message()))?.filter(|text| !text.is_empty());
         match &text {
             None if self.nullable => {}
-            None => return Err(refuse("the column may not be null, and an empty text is null in a partition column")),
+            None => {
+                return Err(refuse("the column may not be null, and an empty string is null in a partition column"));
+            }
             Some(text) => {
                 let is_dated = matches!(value, Scalar::Date(_) | Scalar::Timestamp(_) | Scalar::TimestampNtz(_));
                 if is_dated && (text.starts_with(['+', '-']) || text.starts_with("0000")) {
@@ -144,7 +146,7 @@ impl PartitionColumn {
                 let is_nan =
                     matches!(value, Scalar::Float(v) if v.is_nan()) || matches!(value, Scalar::Double(v) if v.is_nan());
                 if !is_nan && read.as_ref() != Some(value) {
-                    return Err(refuse("no text that the log can hold reads back as it"));
+                    return Err(refuse("no partition value in the log can represent it"));
                 }
             }
         }

@@ -1,6 +1,6 @@
-//! Files in storage that nobody refers to yet.
+//! Files in storage that no commit refers to yet.
 //!
-//! They go with whoever wrote them, unless somebody claims them.
+//! They are deleted with the writer that made them, unless they are claimed by a commit.
 
 use futures::{StreamExt, stream};
 use tokio::runtime::Handle;

@@ -7,6 +7,7 @@ use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::snapshot::Snapshot;
 use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 
+use super::super::sample::{add_with, lines, metadata_of};
 use super::*;
 
 /// Rows 1000 to 1000 + `n`, which version 3 added, in row groups of `group` rows.
@@ -206,17 +207,13 @@ proptest! {
 /// A table with one file in a log of its own.
 fn table(features: &str, properties: Value) -> Lake {
     let mut lake = numbers(3, 2);
-    let protocol = format!(r#"{{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":[{features}]}}"#);
-    let metadata = json!({
-        "id": "t", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [], "configuration": properties,
-        "schemaString": json!({"type": "struct", "fields": lake.fields}).to_string(),
-    });
+    let features: Value = serde_json::from_str(&format!("[{features}]")).unwrap();
     let task = lake.tasks.remove(0);
-    let add = json!({
-        "path": task.path, "size": task.size, "partitionValues": {}, "modificationTime": 0, "dataChange": true,
-        "baseRowId": 40, "defaultRowCommitVersion": 2,
-    });
-    let commit = format!("{{\"protocol\":{protocol}}}\n{{\"metaData\":{metadata}}}\n{{\"add\":{add}}}\n");
+    let commit = lines(&[
+        json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}),
+        metadata_of(&lake.fields, &[], properties),
+        add_with(&task.path, json!({"size": task.size, "baseRowId": 40, "defaultRowCommitVersion": 2})),
+    ]);
     std::fs::create_dir(lake.dir.path().join("_delta_log")).unwrap();
     std::fs::write(lake.dir.path().join("_delta_log/00000000000000000000.json"), commit).unwrap();
     lake

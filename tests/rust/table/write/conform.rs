@@ -10,6 +10,7 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, i256};
 use arrow_cast::display::array_value_to_string;
 use arrow_schema::{DataType as A, Field, Fields, Schema};
 use deltic_protocol::error::Kind;
+use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::json;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_table::write::conform::Conformer;
@@ -77,7 +78,7 @@ fn check(data_type: &str, array: impl Array + 'static, expected: &str) {
         Some(part) => {
             assert!(got.contains(part), "{source} -> {data_type}: {got}");
             assert!(got.contains("`c`"), "{got}");
-            assert!(got.contains(data_type) && got.contains(&source.to_string()), "{got}");
+            assert!(got.contains(data_type) && got.contains(&table_type_name(&source)), "{got}");
         }
     }
 }
@@ -414,12 +415,12 @@ fn inside_structs() {
     check(vec![("x", x.clone())], None, "`s.x` may not be null, but 1 of its values");
     check(vec![("y", y.clone())], None, "no column `s.x`, which may not be null");
     check(vec![("x", x.clone()), ("z", y.clone())], Some(all.clone()), "a column `s.z` that the table does not have");
-    check(vec![("x", y.clone())], None, "`s.x` is integer in the table and Utf8 in the data");
+    check(vec![("x", y.clone())], None, "`s.x` is integer in the table and string in the data");
     // What lies below a null struct is not judged.
     let out_of_range: ArrayRef = Arc::new(Int64Array::from(vec![1, 1 << 40]));
     check(vec![("x", out_of_range)], Some(all), "{x: 1, Y: } null");
     let got = outcome(&table, &batch(vec![("s", long(&[1]))]));
-    assert!(got.contains("`s` is struct<x: integer, Y: string> in the table and Int64 in the data"), "{got}");
+    assert!(got.contains("`s` is struct<x: integer, Y: string> in the table and long in the data"), "{got}");
 }
 
 const LIST: &str = r#"{"type":"array","elementType":"integer","containsNull":false}"#;
@@ -464,7 +465,7 @@ fn inside_lists() {
     outer.append(true);
     check(LISTS, outer.finish(), "[[1, ], ]");
     let got = outcome(&table, &batch(vec![("c", long(&[1]))]));
-    assert!(got.contains("`c` is array<integer> in the table and Int64 in the data; pass a list"), "{got}");
+    assert!(got.contains("`c` is array<integer> in the table and long in the data; pass a list"), "{got}");
 }
 
 #[test]
@@ -482,7 +483,7 @@ fn inside_maps() {
     let got = outcome(&[field("c", map, true)], &batch(vec![("c", Arc::new(builder.finish()))]));
     assert!(got.contains("`c.value` may not be null"), "{got}");
     let got = outcome(&[field("c", map, true)], &batch(vec![("c", long(&[1]))]));
-    assert!(got.contains("`c` is map<string, long> in the table and Int64 in the data"), "{got}");
+    assert!(got.contains("`c` is map<string, long> in the table and long in the data"), "{got}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn splitting() {
 #[test]
 fn values_that_the_log_cannot_hold() {
     let refused = split(PrimitiveType::String, false, texts(&[Some("")])).unwrap_err();
-    assert!(refused.contains("`p`") && refused.contains("an empty text is null"), "{refused}");
+    assert!(refused.contains("`p`") && refused.contains("an empty string is null"), "{refused}");
     let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![b"\xFF".as_slice()]));
     let refused = split(PrimitiveType::Binary, true, bytes).unwrap_err();
     assert!(refused.contains("`p`") && refused.contains("UTF-8"), "{refused}");

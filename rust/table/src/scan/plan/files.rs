@@ -1,4 +1,4 @@
-//! The live files of a table with everything that the log says of them, as columns.
+//! The live files of a table with all that the log records of them, as columns.
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Per-file Statistics".
 

@@ -113,7 +113,7 @@ pub(crate) fn parse_footer(path: &str, bytes: &[u8]) -> Result<ParquetMetaData> 
     });
     if counted != Some(claimed) {
         return Err(Error::corrupt(format!(
-            "the footer says {claimed} rows but its row groups do not add up to them; restore the file"
+            "the footer has {claimed} rows, but its row groups do not add up to them; restore the file"
         ))
         .in_file(path));
     }

@@ -25,7 +25,7 @@ use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, S
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::arrow::{table_type_name, to_arrow_type};
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
@@ -470,7 +470,12 @@ fn window<O: OffsetSizeTrait>(values: &ArrayRef, offsets: &OffsetBuffer<O>) -> A
 }
 
 fn types_of(column: &Column, source: &ArrowType) -> String {
-    format!("the column `{}` is {} in the table and {source} in the data", column.path, column.data_type)
+    let (table, mut data) = (column.data_type.to_string(), table_type_name(source));
+    if data == table {
+        // Delta has one name for several of Arrow's types.
+        data = format!("{data} (in Arrow {source})");
+    }
+    format!("the column `{}` is {table} in the table and {data} in the data", column.path)
 }
 
 fn refuse(column: &Column, source: &ArrowType, advice: &str) -> Error {

@@ -19,6 +19,8 @@ use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
 
 use broken::{Broken, Checked, broken, bytes, check_offsets};
 
+use deltic_protocol::schema::arrow::table_type_name;
+
 use crate::error::{Error, Result};
 
 /// `rows`, an array of structs, as a batch of `schema`, whose fields are those of the structs.
@@ -27,7 +29,10 @@ use crate::error::{Error, Result};
 /// `Invalid`, naming the column, if the rows break a promise of Arrow's format, or if a row is null as a whole.
 pub fn checked_batch(rows: &ArrayData, schema: &SchemaRef) -> Result<RecordBatch> {
     let DataType::Struct(fields) = rows.data_type() else {
-        return Err(Error::invalid(format!("expected rows with named columns, got {}", rows.data_type())));
+        return Err(Error::invalid(format!(
+            "expected rows with named columns, got {}",
+            table_type_name(rows.data_type())
+        )));
     };
     for field in fields {
         check_type(field.data_type()).map_err(|found| found.inside(field.name()))?;
@@ -193,7 +198,7 @@ fn check_null_count(data: &ArrayData) -> Checked {
     let counted = nulls.len() - nulls.inner().count_set_bits();
     match counted == nulls.null_count() {
         true => Ok(()),
-        false => broken(format!("it is said to have {} nulls, and has {counted}", nulls.null_count())),
+        false => broken(format!("it declares {} nulls and has {counted}", nulls.null_count())),
     }
 }
 

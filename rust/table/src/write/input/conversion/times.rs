@@ -12,7 +12,7 @@ use deltic_protocol::schema::PrimitiveType;
 use super::numbers::each;
 
 /// What refuses a time of day in a column of dates.
-pub(super) const ONLY_DAYS: &str = "only whole days can be stored; cast it to date32 if the times of day may go";
+pub(super) const ONLY_DAYS: &str = "only whole days can be stored; cast it to date if the times of day may go";
 /// What refuses an instant that microseconds cannot hold.
 pub(super) const ONLY_MICROS: &str =
     "only whole microseconds in the range of 64 bits can be stored; round it to microseconds first";

@@ -1,4 +1,7 @@
-"""Logs made by hand: what deltic writes, cut up and put together as other writers, crashes and cleanups leave it."""
+"""Tables made by hand, for every suite: actions and files that are written as they are given, and logs of deltic's that
+are changed as other writers, crashes and cleanups leave them."""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -77,18 +80,72 @@ CHECKPOINT_SCHEMA = pa.schema(list((OTHER_ACTIONS | FILE_ACTIONS).items()))
 SIDECAR_SCHEMA = pa.schema(list(FILE_ACTIONS.items()))
 
 
+def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> Action:
+    """A column of a schema string."""
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def struct(*fields: Action) -> Action:
+    return {"type": "struct", "fields": list(fields)}
+
+
+def protocol(reader: int = 1, writer: int = 2, **features: Any) -> Action:
+    return {"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}
+
+
+def features(*names: str) -> Action:
+    """The protocol that lists these features for readers and writers."""
+    return protocol(3, 7, readerFeatures=list(names), writerFeatures=list(names))
+
+
+def metadata(schema: Any, partition: tuple[str, ...] = (), **properties: Any) -> Action:
+    """The metadata of a table; properties are given without `delta.` in front."""
+    return {
+        "metaData": {
+            "id": "0b6f6f1c-30d2-4b3e-9d8a-5d6a2f1f7b01",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema) if isinstance(schema, dict) else schema,
+            "partitionColumns": list(partition),
+            "configuration": {f"delta.{key}": value for key, value in properties.items()},
+            "createdTime": 1_700_000_000_000,
+        }
+    }
+
+
+def add(path: str, size: int = 1, stats: Any = None, **members: Any) -> Action:
+    """A file of a table; it need not exist."""
+    body: Action = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+    body |= {} if stats is None else {"stats": json.dumps(stats)}
+    return {"add": {**body, **members}}
+
+
+def remove(path: str, **members: Any) -> Action:
+    return {"remove": {"path": path, "dataChange": True, **members}}
+
+
 class Log:
     """The log of a table, as files."""
 
-    def __init__(self, uri: str, commits: int = 0) -> None:
-        """Append one row a commit, the number of its version, and keep nothing but commits."""
+    def __init__(self, uri: str, commits: int | None = None) -> None:
+        """The log as it is. With a number of commits: append one row each, its version, and keep nothing but commits."""
         self.uri = uri
         self.folder = Path(uri, "_delta_log")
+        if commits is None:
+            return
         for version in range(commits):
             deltic.write(uri, pa.table({"v": [version]}))
         for path in self.folder.glob("*"):
             if not path.name.endswith(".json"):
                 path.unlink()
+
+    @classmethod
+    def empty(cls, uri: str | Path, *actions: Action) -> Log:
+        """A folder for a log, and the actions as its first commit, if there are any."""
+        log = cls(str(uri))
+        log.folder.mkdir(parents=True)
+        if actions:
+            log.commit(0, actions)
+        return log
 
     @property
     def table(self) -> deltic.Table:
@@ -101,10 +158,32 @@ class Log:
         return self.folder / f"{version:020}.{extension}"
 
     def read(self, version: int) -> list[Action]:
-        return [json.loads(line) for line in self.path(version).read_text().splitlines()]
+        lines = self.path(version).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
 
-    def commit(self, version: int, actions: Iterable[Action]) -> None:
-        self.path(version).write_text("".join(json.dumps(action) + "\n" for action in actions))
+    def commit(self, version: int, actions: Iterable[Action], *, ascii: bool = True) -> None:
+        text = "".join(json.dumps(action, ensure_ascii=ascii) + "\n" for action in actions)
+        self.path(version).write_text(text, encoding="utf-8")
+
+    def file(self, name: str, rows: pa.Table, stats: Any = None, **members: Any) -> Action:
+        """Write a Parquet file into the table's folder; the action that adds it."""
+        path = Path(self.uri, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, path)
+        members = {"size": path.stat().st_size, **members}
+        return add(name, stats={"numRecords": rows.num_rows} if stats is None else stats, **members)
+
+    def add_columns(self, version: int, fields: Iterable[Action], *needed: str) -> None:
+        """Give a version columns that no file has, under the features that they need, and no checksum."""
+
+        def widen(metadata: Action) -> None:
+            schema = json.loads(metadata["schemaString"])
+            schema["fields"] += fields
+            metadata["schemaString"] = json.dumps(schema)
+
+        self.edit(version, "metaData", widen)
+        self.edit(version, "protocol", lambda protocol: protocol.update(features(*needed)["protocol"]))
+        self.path(version, "crc").unlink()
 
     def append(self, actions: list[Action]) -> int:
         """A commit by hand after the newest one; its commit info comes first."""
