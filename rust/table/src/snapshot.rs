@@ -27,6 +27,7 @@ use tokio::time::sleep;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Gone, Result, vanished};
+use crate::events::TARGET;
 use crate::file_table::FileTable;
 use crate::log_reader::{self, Loaded};
 use crate::once::Once;
@@ -112,6 +113,15 @@ impl Snapshot {
         error: Error,
     ) -> Result<Self> {
         let Ok(mut listing) = log_reader::list(storage, 0).await else { return Err(error) };
+        let (newest, location) = (damaged.as_ref().map(|checkpoint| checkpoint.version), storage.location());
+        let is_listed = |file: &LogFile| listing.iter().any(|there| there.file_name == file.file_name);
+        let error = match &damaged {
+            // Nobody cleaned the log: it is its sidecar that is not there.
+            Some(checkpoint) if !error.is_corrupt() && checkpoint.files.iter().all(is_listed) => {
+                Error::corrupt("a file that the checkpoint names is missing; restore it").caused_by(error)
+            }
+            _ => error,
+        };
         while let Some(checkpoint) = damaged {
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
             let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
@@ -119,11 +129,24 @@ impl Snapshot {
             let opened = async {
                 let opened = Self::of_segment(storage, older).await?;
                 // With a checksum nothing was read of it yet.
-                opened.checkpoint().await?;
+                if let Some(open) = opened.checkpoint().await? {
+                    open.load_footers().await.map_err(|e| match open.is_gone() {
+                        true => Error::corrupt("a file of the checkpoint is missing").caused_by(e),
+                        false => e,
+                    })?;
+                }
                 Ok::<_, Error>(opened)
             };
             match opened.await {
-                Ok(opened) => return Ok(opened),
+                Ok(opened) => {
+                    let passed = newest.unwrap_or(checkpoint.version);
+                    log::warn!(
+                        target: TARGET,
+                        "passed over checkpoint {passed} of {location}, which cannot be read: version {version} is read \
+                         from older files of the log: {error}"
+                    );
+                    return Ok(opened);
+                }
                 Err(e) if e.is_corrupt() => {}
                 Err(e) => return Err(e),
             }
@@ -132,17 +155,39 @@ impl Snapshot {
     }
 
     /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
-    /// enough of is opened without a look at the checkpoint.
+    /// enough of is opened without a look at the checkpoint. Sidecars are looked at only once one was missing.
     ///
     /// # Errors
     /// The one that reading the checkpoint had, if nothing leads to the version without it.
     pub(crate) async fn sound(&self) -> Result<Self> {
-        match self.checkpoint().await {
-            Ok(_) => Ok(self.clone()),
-            Err(error) if error.is_corrupt() => {
-                let checkpoint = self.segment().checkpoint.clone();
-                Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await
-            }
+        let error = match self.checkpoint().await {
+            Ok(Some(open)) if open.is_gone() => match open.load_footers().await {
+                Ok(()) => return Ok(self.clone()),
+                Err(error) => error,
+            },
+            Ok(_) => return Ok(self.clone()),
+            Err(error) => error,
+        };
+        if !error.is_corrupt() && !self.is_gone() {
+            return Err(error);
+        }
+        let checkpoint = self.segment().checkpoint.clone();
+        Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await
+    }
+
+    /// As [`Snapshot::sound`], for who reads every file of the checkpoint: all its sidecars are there, too.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::sound`].
+    pub(crate) async fn whole(&self) -> Result<Self> {
+        let sound = self.sound().await?;
+        let loaded = match sound.checkpoint().await? {
+            Some(open) => open.load_footers().await,
+            None => Ok(()),
+        };
+        match loaded {
+            Ok(()) => Ok(sound),
+            Err(error) if error.is_corrupt() || sound.is_gone() => sound.sound().await,
             Err(error) => Err(error),
         }
     }
@@ -345,7 +390,7 @@ impl Snapshot {
     }
 
     /// Whether something that this version stands on was gone when it was needed.
-    fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         let files = self.0.files.get().and_then(Option::as_ref);
         self.0.gone.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
     }
@@ -462,7 +507,7 @@ impl Snapshot {
     /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
     pub async fn live_files(&self, columns: &AddColumns) -> Result<impl Stream<Item = Result<AddBatch>> + use<>> {
         self.tail().await?;
-        let snapshot = self.sound().await?;
+        let snapshot = self.whole().await?;
         let checkpoint = snapshot.checkpoint().await?.map(|open| open.adds(columns));
         let tail: Vec<_> = snapshot.tail().await?.live.iter().cloned().map(Ok).collect();
         let unseen = move |batch| unseen(snapshot.clone(), batch);

@@ -66,9 +66,9 @@ impl LocalDisk {
         Self { durable: false, ..self }
     }
 
-    pub(super) async fn list(&self, dir: String, start_at: String) -> Result<Vec<Entry>> {
+    pub(super) async fn list(&self, dir: String, start_at: String, most: usize) -> Result<Vec<Entry>> {
         self.tally.list();
-        blocking(move || list(Path::new(&dir), &start_at)).await
+        blocking(move || list(Path::new(&dir), &start_at, most)).await
     }
 
     pub(super) async fn get(&self, path: String) -> Result<Bytes> {
@@ -242,13 +242,13 @@ impl LocalDisk {
     }
 }
 
-fn list(dir: &Path, start_at: &str) -> Result<Vec<Entry>> {
+fn list(dir: &Path, start_at: &str, most: usize) -> Result<Vec<Entry>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if is_missing(&e) => return Ok(Vec::new()),
         other => other.map_err(|e| failed("list", dir, e))?,
     };
     let mut found = Vec::new();
-    for item in entries {
+    for item in entries.take(most) {
         let item = item.map_err(|e| failed("list", dir, e))?;
         let Ok(name) = item.file_name().into_string() else { continue };
         if name.as_str() < start_at || name.starts_with(TEMPORARY) {

@@ -31,6 +31,8 @@ pub enum Compression {
     Gzip,
     /// LZ4 blocks without a frame.
     Lz4,
+    /// Brotli, at its fastest level.
+    Brotli,
     /// None.
     Uncompressed,
 }
@@ -43,9 +45,10 @@ impl Compression {
             "snappy" => Ok(Self::Snappy),
             "gzip" => Ok(Self::Gzip),
             "lz4" | "lz4_raw" | "lz4raw" => Ok(Self::Lz4),
+            "brotli" => Ok(Self::Brotli),
             "uncompressed" | "none" => Ok(Self::Uncompressed),
             _ => Err(Error::invalid(format!(
-                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4 or uncompressed"
+                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4, brotli or uncompressed"
             ))),
         }
     }
@@ -57,6 +60,7 @@ impl Compression {
             Self::Snappy => "snappy",
             Self::Gzip => "gz",
             Self::Lz4 => "lz4raw",
+            Self::Brotli => "br",
             Self::Uncompressed => "",
         }
     }
@@ -69,6 +73,7 @@ impl fmt::Display for Compression {
             Self::Snappy => "snappy",
             Self::Gzip => "gzip",
             Self::Lz4 => "lz4",
+            Self::Brotli => "brotli",
             Self::Uncompressed => "uncompressed",
         })
     }
