@@ -212,8 +212,7 @@ UNKNOWN: list[Any] = [
     {"type": "udt", "class": "a.B"},
     {"type": "udt", "class": 7, "sqlType": "long"},
     {"type": "udt", "class": "a.B", "sqlType": None},
-    {"type": "udt", "class": "a.B", "sqlType": {"type": "array"}},
-    struct(field("x", {"type": "udt", "pyClass": "a.B", "sqlType": [7]})),
+    struct(field("x", {"type": "udt", "pyClass": "a.B", "sqlType": None})),
     struct(field("x", {"type": "map", "keyType": "string", "valueType": "float8", "valueContainsNull": True})),
 ]
 

@@ -53,7 +53,7 @@ fn parse_type(value: &Value, path: &str, depth: usize) -> Result<DataType> {
             }))),
             Some("udt") => Ok(DataType::Foreign(Arc::new(ForeignType {
                 definition: value.clone(),
-                stored_as: user_defined(map).and_then(|stored| parse_type(stored, path, depth + 1).ok()),
+                stored_as: user_defined(map).map(|stored| parse_type(stored, path, depth + 1)).transpose()?,
             }))),
             // Some writers wrap a primitive: {"type": "integer"}.
             Some(name) => Ok(known(name).unwrap_or_else(|| foreign(value.clone(), name))),
@@ -87,11 +87,11 @@ fn parse_struct(map: &Map<String, Value>, path: &str, depth: usize) -> Result<St
     fields.iter().map(parse_field).collect::<Result<_>>().map(StructType::new)
 }
 
-/// What a user-defined type is stored as, if its definition is one that may be: all else in it is text or null. What is no
-/// type there keeps the column alone from being read.
+/// What a user-defined type is stored as, if its definition is one that may be: all else in it is text or null. Null
+/// in its place says nothing.
 fn user_defined(map: &Map<String, Value>) -> Option<&Value> {
     let is_annotation = |(key, value): (&String, &Value)| key == "sqlType" || value.is_string() || value.is_null();
-    map.get("sqlType").filter(|_| map.iter().all(is_annotation))
+    map.get("sqlType").filter(|stored| !stored.is_null() && map.iter().all(is_annotation))
 }
 
 /// A type by a name that is not among Delta's: of intervals it is known how they are stored.
