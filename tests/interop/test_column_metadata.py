@@ -11,6 +11,7 @@ import deltic.spark
 
 NAMED = "__CHAR_VARCHAR_TYPE_STRING"
 OWN = {"unit": "km", "pii": True, "bounds": [1, 2], "owner": {"team": "é", "since": 2024}, "share": 0.5}
+DEFINES = {"delta.generationExpression": "id", "CURRENT_DEFAULT": "1"}
 
 
 def described(spark: SparkSession, name: str) -> dict[str, tuple[str, str | None]]:
@@ -25,7 +26,7 @@ def test_delta_spark_describes_what_deltic_wrote(spark: SparkSession, uri: str) 
             T.StructField("id", T.LongType(), True, {"comment": "the key, ключ"}),
             T.StructField("name", T.StringType(), True, {NAMED: "varchar(4)", "comment": "short"}),
             T.StructField("s", T.StructType([T.StructField("x", T.IntegerType(), True, {"comment": "inside", **OWN})])),
-            T.StructField("own", T.LongType(), True, {**OWN, "delta.generationExpression": "id", "CURRENT_DEFAULT": "1"}),
+            T.StructField("own", T.LongType(), True, {**OWN, **DEFINES}),
         ]
     )
     deltic.spark.write(spark.createDataFrame([(1, "ab", (2,), 3)], schema), uri)
