@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -141,6 +142,8 @@ def _refuse(data: Any) -> NoReturn:
         how = _HOW.get((package_of(kind), kind.__name__))
         if how is not None:
             raise InvalidInputError(f"{told}: {how}")
+    if isinstance(data, str | os.PathLike):
+        raise InvalidInputError(f"{told} as rows: the location goes before them, deltic.write(uri, data)")
     if isinstance(data, Plan):
         raise InvalidInputError(f"{told}: a plan is files; pass the rows of snapshot.scan(...)")
     if isinstance(data, Mapping):

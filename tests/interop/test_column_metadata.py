@@ -10,6 +10,8 @@ import deltic
 import deltic.spark
 
 NAMED = "__CHAR_VARCHAR_TYPE_STRING"
+OWN = {"unit": "km", "pii": True, "bounds": [1, 2], "owner": {"team": "é", "since": 2024}, "share": 0.5}
+DEFINES = {"delta.generationExpression": "id", "CURRENT_DEFAULT": "1"}
 
 
 def described(spark: SparkSession, name: str) -> dict[str, tuple[str, str | None]]:
@@ -23,19 +25,21 @@ def test_delta_spark_describes_what_deltic_wrote(spark: SparkSession, uri: str) 
         [
             T.StructField("id", T.LongType(), True, {"comment": "the key, ключ"}),
             T.StructField("name", T.StringType(), True, {NAMED: "varchar(4)", "comment": "short"}),
-            T.StructField("s", T.StructType([T.StructField("x", T.IntegerType(), True, {"comment": "inside"})])),
+            T.StructField("s", T.StructType([T.StructField("x", T.IntegerType(), True, {"comment": "inside", **OWN})])),
+            T.StructField("own", T.LongType(), True, {**OWN, **DEFINES}),
         ]
     )
-    deltic.spark.write(spark.createDataFrame([(1, "ab", (2,))], schema), uri)
+    deltic.spark.write(spark.createDataFrame([(1, "ab", (2,), 3)], schema), uri)
     told = described(spark, f"delta.`{uri}`")
     assert told["id"] == ("bigint", "the key, ключ")
     assert told["name"][1] == "short"
     theirs = spark.read.format("delta").load(uri)
     assert theirs.schema["name"].metadata == {NAMED: "varchar(4)", "comment": "short"}
-    assert theirs.schema["s"].dataType.fields[0].metadata == {"comment": "inside"}  # type: ignore[attr-defined]
+    assert theirs.schema["s"].dataType.fields[0].metadata == {"comment": "inside", **OWN}  # type: ignore[attr-defined]
+    assert theirs.schema["own"].metadata == deltic.spark.read(spark, uri).schema["own"].metadata == OWN
     with pytest.raises(Exception, match=r"EXCEED_CHAR_VARCHAR_LIMIT|EXCEED_LIMIT_LENGTH"):
-        spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2, 'too long', NULL)")
-    spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2, 'cd', NULL)")
+        spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2, 'too long', NULL, NULL)")
+    spark.sql(f"INSERT INTO delta.`{uri}` VALUES (2, 'cd', NULL, NULL)")
     assert sorted(row.name for row in deltic.spark.read(spark, uri).collect()) == ["ab", "cd"]
 
 

@@ -88,6 +88,7 @@ UNCLEAR: dict[str, Callable[[], Any]] = {
     "frame.collect()": lambda: pl.DataFrame({"v": [1]}).lazy(),
     "polars type Object": lambda: pl.DataFrame([pl.Series("v", [object()], dtype=pl.Object)]),
     "an InMemoryDataset: pass dataset.scanner()": lambda: pyarrow.dataset.dataset(pa.table({"v": [1]})),
+    "a str as rows: the location goes before them, deltic.write(uri, data)": lambda: "flights",
     "a dict: make a table of it, with pa.table(": lambda: {"v": [1]},
     "a list of rows: make a table of it, with pa.Table.from_pylist(": lambda: [{"v": 1}],
     "name its columns": lambda: np.zeros((2, 2)),

@@ -65,6 +65,13 @@ def test_what_is_there_in_the_place_of_a_table(tmp_path: Path, files: list[str],
         assert caught.value.table is not None
 
 
+def test_what_is_there_is_told_from_a_part_of_a_large_folder(tmp_path: Path) -> None:
+    for number in range(2500):
+        (tmp_path / f"part-{number}.parquet").touch()
+    with pytest.raises(deltic.TableNotFoundError, match="only files, many of them Parquet"):
+        deltic.Table(tmp_path).scan()
+
+
 def test_a_file_in_the_place_of_a_table(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"PAR1")

@@ -3,6 +3,7 @@
 import logging
 import os
 import subprocess
+import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -33,6 +34,63 @@ def test_commits_and_plans_are_logged(uri: str, caplog: pytest.LogCaptureFixture
         f"INFO committed version 2 of {uri} (attempts: 1, files added: 1)",
         f"DEBUG a scan of version 2 of {uri} keeps 1 of 3 files",
     ]
+
+
+def test_a_plan_is_logged_without_counting_the_files(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(11):
+        deltic.write(uri, ROWS)
+    for checksum in Path(uri, "_delta_log").glob("*.crc"):
+        checksum.unlink()
+    table = deltic.Table(uri)
+    table.scan(filter="id > 1")
+    before = table.request_counts
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    table.scan(filter="id > 2")
+    assert told(caplog) == [f"DEBUG a scan of version 10 of {uri} keeps 11 files"]
+    assert table.request_counts == before
+
+
+@pytest.mark.parametrize("part", ["handler", "filter"])
+def test_a_handler_that_raises_disturbs_nothing(
+    uri: str, part: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("the disk of the log is full")
+
+        def filter(self, record: logging.LogRecord) -> bool:
+            if part == "filter":
+                raise RuntimeError("the disk of the log is full")
+            return True
+
+    raised: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: raised.append(told.exc_value))
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    handler = Broken()
+    logging.getLogger("deltic").addHandler(handler)
+    try:
+        assert deltic.write(uri, ROWS).version == 0
+        with deltic.Table(uri).transaction() as tx:
+            tx.append(ROWS)
+        assert deltic.Table(uri).scan().to_arrow().num_rows == 6
+    finally:
+        logging.getLogger("deltic").removeHandler(handler)
+    assert [str(error) for error in raised] == ["the disk of the log is full"] * 3
+
+
+def test_what_a_handler_raises_for_the_caller_reaches_it(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Stop(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise KeyboardInterrupt
+
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    handler = Stop()
+    logging.getLogger("deltic").addHandler(handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            deltic.write(uri, ROWS)
+    finally:
+        logging.getLogger("deltic").removeHandler(handler)
 
 
 def test_lost_attempts_and_conflicts_are_logged(uri: str, caplog: pytest.LogCaptureFixture) -> None:

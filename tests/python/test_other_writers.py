@@ -175,6 +175,8 @@ UNKNOWN: list[Any] = [
     {"type": "lattice", "of": "long"},
     {"type": "udt", "class": "a.B"},
     {"type": "udt", "class": 7, "sqlType": "long"},
+    {"type": "udt", "class": "a.B", "sqlType": None},
+    struct(field("x", {"type": "udt", "pyClass": "a.B", "sqlType": None})),
     struct(field("x", {"type": "map", "keyType": "string", "valueType": "float8", "valueContainsNull": True})),
 ]
 
@@ -273,6 +275,68 @@ def test_a_torn_checkpoint_is_passed_over_beside_checksums(uri: str, commits: in
     assert deltic.Table(uri).checkpoint() == commits
     assert pq.read_table(Path(uri, "_delta_log", f"{commits:020}.checkpoint.parquet"))["add"].null_count == 3
     assert rows() == list(range(commits + 1))
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+@pytest.mark.parametrize("beside", ["nothing", "a checksum", "a commit", "both"])
+def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
+    uri: str, lines: int, beside: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(uri, commits=3)
+    path, _ = log.two_level_checkpoint(2)
+    if beside in ("a checksum", "both"):
+        log.checksum(2)
+    if beside in ("a commit", "both"):
+        deltic.write(uri, pa.table({"v": [3]}))
+    whole = path.read_text().splitlines(keepends=True)
+    assert [*json.loads(whole[2])] == ["protocol"]
+    path.write_text("".join(whole[:lines]))
+    expected = [0, 1, 2, 3] if beside in ("a commit", "both") else [0, 1, 2]
+    assert log.rows() == expected
+    assert any("passed over checkpoint 2 of" in record.getMessage() for record in caplog.records)
+    assert log.table.snapshot().num_files == len(expected)
+    assert log.table.scan(filter="v > 1").count() == len(expected) - 2
+    log.remove(0)
+    with pytest.raises(deltic.CorruptTableError):
+        log.rows()
+
+
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_checkpoint_without_its_sidecar_is_passed_over(
+    uri: str, has_older: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(uri, commits=5)
+    if has_older:
+        log.checkpoint(1)
+        log.two_level_checkpoint(2)[1].unlink()
+    _, sidecar = log.two_level_checkpoint(3)
+    kept = sidecar.read_bytes()
+    if has_older:
+        log.remove(0, 1)
+    sidecar.unlink()
+    everything = [0, 1, 2, 3, 4]
+    for filter in (None, "v >= 0"):
+        assert sorted(log.table.scan(filter=filter).to_arrow()["v"].to_pylist()) == everything
+        assert log.table.scan(filter=filter).count() == 5
+    assert "passed over checkpoint 3 of" in caplog.text
+    assert log.rows(3) == [0, 1, 2, 3]
+    assert log.table.snapshot().num_files == 5
+    assert log.table.files().read_all().num_rows == 5
+    table = log.table
+    table.scan().to_arrow()
+    deltic.write(table, pa.table({"v": [5]}))
+    with table.transaction() as tx:
+        tx.remove("v = 0")
+    assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert table.checkpoint() == 6
+    assert log.rows() == [1, 2, 3, 4, 5]
+    # One that nothing leads past is an error that names the file.
+    log.path(6, "checkpoint.parquet").unlink()
+    log.remove(2 if has_older else 0)
+    with pytest.raises(deltic.DelticError, match="_sidecars"):
+        log.rows(3)
+    sidecar.write_bytes(kept)
+    assert log.rows(3) == [0, 1, 2, 3]
 
 
 def test_a_torn_checkpoint_before_which_the_log_is_cut_off_is_an_error(uri: str) -> None:
@@ -380,7 +444,20 @@ def test_what_is_no_number_is_refused(log: Log, size: Any) -> None:
         log.rows()
 
 
-# --- checkpoints ---
+# --- codecs and checkpoints ---
+
+
+def test_files_are_compressed_with_the_codec_that_the_table_asks_for(uri: str) -> None:
+    log = Log(uri, commits=1)
+    log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.parquet.compression.codec": "brotli"}))
+    commit = deltic.write(uri, pa.table({"v": [1]}))
+    (add,) = (action["add"] for action in log.read(commit.version) if "add" in action)
+    assert add["path"].endswith(".br.parquet")
+    assert pq.read_metadata(Path(uri, add["path"])).row_group(0).column(0).compression == "BROTLI"
+    assert log.rows() == [0, 1]
+    deltic.create(uri + "2", pa.schema([("v", pa.int64())]), properties={"delta.parquet.compression.codec": "Brotli"})
+    deltic.write(uri + "2", pa.table({"v": [1]}), compression="brotli")
+    assert deltic.Table(uri + "2").scan().to_arrow()["v"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize("codec", ["brotli", "lzo", ""])

@@ -337,6 +337,23 @@ ENDINGS = {
             assert not written(), written()
         """,
     ),
+    "Ctrl-C in a stream of C that Python feeds": (
+        -signal.SIGINT,
+        """
+        class Stream:
+            def __init__(self, rows):
+                self.rows = rows
+
+            def __arrow_c_stream__(self, requested_schema=None):
+                return self.rows.__arrow_c_stream__(requested_schema)
+
+        interrupt_after(5)
+        try:
+            deltic.write(uri, Stream(reader(rows())))
+        finally:
+            assert not written(), written()
+        """,
+    ),
     "Ctrl-C in a source that waits": (
         -signal.SIGINT,
         """

@@ -3,9 +3,9 @@
 A type that is not on the list is refused by column and type, at every depth. Nothing is carried as what it does not
 mean: a vector as a struct, a geometry as two binaries, a collated string as one that compares byte by byte.
 
-Of a DataFrame's column metadata, comments and the lengths of CHAR and VARCHAR go to a table: a DataFrame is rows and no
-definition. Of a table's, all that a user may have put there goes to Spark, and what defines the table stays behind:
-defaults, identities, generated columns, `delta.*`.
+Of a DataFrame's column metadata, all that a user may have put there goes to a new table, comments and the lengths of
+CHAR and VARCHAR among it, and so it does from a table to Spark. What defines a table stays behind, for a DataFrame is
+rows and no definition: defaults, identities, generated columns, `delta.*`.
 PROTOCOL.md: "Schema Serialization Format", "Primitive Types".
 """
 
@@ -49,12 +49,14 @@ __all__ = ["ROW_TRACKING", "to_arrow", "to_spark", "without_chars"]
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
 _DESCRIBES = ("comment", CHAR_VARCHAR)
+_USER_METADATA = "deltic.user_metadata"
+"""Arrow field metadata with the JSON of what else is to go into the metadata of a column."""
 _COLLATIONS = "__COLLATIONS"
 ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
 """Columns that a table has besides those of its schema, where row tracking is enabled."""
 
 _DEFINITIONS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION")
-_DEFINITION_PREFIXES = ("delta.", "identity.", "parquet.", "__", "ARROW:", "PARQUET:", "SPARK::")
+_DEFINITION_PREFIXES = ("delta.", "identity.", "parquet.", "__", "ARROW:", "PARQUET:", "SPARK::", "deltic.")
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -129,7 +131,10 @@ def to_arrow(schema: StructType, *, voids: bool = False) -> pa.Schema:
 
 def _arrow_field(field: StructField, inside: str, voids: bool) -> pa.Field:
     place = f"{inside}.{field.name}" if inside else field.name
-    metadata = {key: value for key, value in _carried(field.metadata).items() if key in _DESCRIBES}
+    carried = _carried(field.metadata)
+    metadata = {key: value for key, value in carried.items() if key in _DESCRIBES}
+    if users := {key: value for key, value in carried.items() if key not in _DESCRIBES}:
+        metadata[_USER_METADATA] = json.dumps(users)
     if not inside and _has_length(field.dataType):
         metadata[CHAR_VARCHAR] = field.dataType.simpleString()
     return pa.field(field.name, _arrow_type(field.dataType, place, voids), field.nullable, metadata or None)

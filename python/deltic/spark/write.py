@@ -61,8 +61,9 @@ def write(
 ) -> Commit:
     """Write a DataFrame as one commit, creating the table if there is none. The arguments are `deltic.write`'s.
 
-    `uri`: a location, or a `deltic.Table`. The comments of the columns and the lengths of CHAR and VARCHAR become those
-    of a new table; other column metadata does not, for a DataFrame is rows and no definition.
+    `uri`: a location, or a `deltic.Table`. The metadata of the columns, such as comments and the lengths of CHAR and
+    VARCHAR, becomes that of a new table, but for what defines one (defaults, generated columns, `delta.*`): a DataFrame
+    is rows and no definition.
 
     Every task writes its own files, one or more for each partition value it meets: repartition the DataFrame by
     `partition_by` beforehand when a table has many partitions. Columns of a new table are nullable, as Spark's own

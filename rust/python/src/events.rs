@@ -4,7 +4,8 @@
 //! the records on whenever it holds the GIL. What is below the level of the Python logger is not even formatted. A slot
 //! that is in use is passed over, so that a lock which a forked child inherits as held costs it one record.
 //!
-//! Events of other crates are not taken: they could be about requests, whose addresses may hold credentials.
+//! Events of other crates are not taken: they could be about requests, whose addresses may hold credentials. A handler or
+//! filter that raises changes nothing of what is done: its exception goes to `sys.unraisablehook`.
 //! Proved by `tests/python/test_logging.py`.
 
 use std::process;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use deltic_table::events::TARGET;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -88,11 +90,11 @@ fn number_of(level: Level) -> u8 {
 /// Looks what the Python logger wants to have, before something is done.
 ///
 /// # Errors
-/// What Python raises, which may be a signal handler's exception.
+/// A signal handler's exception.
 pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
     for level in [Level::Debug, Level::Info, Level::Warn] {
-        let wants = logger(py)?.call_method1(intern!(py, "isEnabledFor"), (number_of(level),))?;
-        if wants.is_truthy()? {
+        let wants = || logger(py)?.call_method1(intern!(py, "isEnabledFor"), (number_of(level),))?.is_truthy();
+        if undisturbed(py, wants())?.unwrap_or_default() {
             log::set_max_level(level.to_level_filter());
             return Ok(());
         }
@@ -114,7 +116,20 @@ pub(crate) fn hand_on(py: Python<'_>) -> PyResult<()> {
     events.sort_by_key(|event| event.number);
     for event in events {
         // The text is an argument, not a format: it may have `%` in it.
-        logger(py)?.call_method1(intern!(py, "log"), (number_of(event.level), "%s", event.text))?;
+        let log = || logger(py)?.call_method1(intern!(py, "log"), (number_of(event.level), "%s", event.text));
+        undisturbed(py, log())?;
     }
     Ok(())
+}
+
+/// What a call gave, or nothing if it raised an `Exception`, which is reported. Others, such as `KeyboardInterrupt`, are
+/// meant for the caller.
+fn undisturbed<T>(py: Python<'_>, called: PyResult<T>) -> PyResult<Option<T>> {
+    match called {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            error.write_unraisable(py, None);
+            Ok(None)
+        }
+        called => called.map(Some),
+    }
 }

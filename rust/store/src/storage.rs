@@ -29,6 +29,8 @@ mod many;
 
 /// Files fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
+/// What a page of a listing has at most, in the stores that have pages.
+const ENTRIES_OF_A_PAGE: usize = 1000;
 
 /// A table's root. Clones share connections and counts.
 #[derive(Clone)]
@@ -115,7 +117,7 @@ impl Storage {
         let remote = Remote::new(location, options, Arc::default());
         let results = [
             remote.get("x").await.map(drop),
-            remote.list("_delta_log", "0").await.map(drop),
+            remote.list("_delta_log", "0", usize::MAX).await.map(drop),
             remote.put_if_absent("_delta_log/x", Bytes::from_static(b"{}").into()).await.map(drop),
         ];
         // That nothing is there is the answer to expect.
@@ -166,10 +168,19 @@ impl Storage {
 
     /// The files directly in `dir` whose name is `start_at` or greater, by name in byte order. No folder, no files.
     pub async fn list_from(&self, dir: &str, start_at: &str) -> Result<Vec<FileMeta>> {
+        self.list(dir, start_at, usize::MAX).await
+    }
+
+    /// Some of the files directly in `dir`: those among so many entries that one request tells of.
+    pub async fn list_some(&self, dir: &str) -> Result<Vec<FileMeta>> {
+        self.list(dir, "", ENTRIES_OF_A_PAGE).await
+    }
+
+    async fn list(&self, dir: &str, start_at: &str, most: usize) -> Result<Vec<FileMeta>> {
         let (backend, key, _) = self.resolve(dir).map_err(|e| self.place(e, dir))?;
         let listed = match backend {
-            Backend::Local(disk) => disk.list(key, start_at.to_owned()).await,
-            Backend::Remote(remote) => remote.list(&key, start_at).await,
+            Backend::Local(disk) => disk.list(key, start_at.to_owned(), most).await,
+            Backend::Remote(remote) => remote.list(&key, start_at, most).await,
         };
         let entries = listed.map_err(|e| self.place(e, dir))?;
         let prefix = if dir.is_empty() || dir.ends_with('/') { dir.to_owned() } else { format!("{dir}/") };

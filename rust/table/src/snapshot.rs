@@ -6,6 +6,8 @@
 //!
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
+mod sound;
+
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +20,7 @@ use deltic_protocol::action::json::CommitBatch;
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::feature;
 use deltic_protocol::log::crc::VersionChecksum;
-use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment};
+use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::future::{OptionFuture, join};
@@ -98,52 +100,6 @@ impl Snapshot {
                 Self::without_checkpoint(storage, version, checkpoint, error).await
             }
             opened => opened,
-        }
-    }
-
-    /// The same version from what is older than the checkpoint, which cannot be read, as far as that is there.
-    ///
-    /// # Errors
-    /// The one that reading it had, if nothing leads to the version without it.
-    async fn without_checkpoint(
-        storage: &Storage,
-        version: u64,
-        mut damaged: Option<Checkpoint>,
-        error: Error,
-    ) -> Result<Self> {
-        let Ok(mut listing) = LogSource::of(storage).list(0).await else { return Err(error) };
-        while let Some(checkpoint) = damaged {
-            listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
-            let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
-            damaged = older.checkpoint.clone();
-            let opened = async {
-                let opened = Self::of_segment(storage, older).await?;
-                // With a checksum nothing was read of it yet.
-                opened.checkpoint().await?;
-                Ok::<_, Error>(opened)
-            };
-            match opened.await {
-                Ok(opened) => return Ok(opened),
-                Err(e) if e.is_corrupt() => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(error)
-    }
-
-    /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
-    /// enough of is opened without a look at the checkpoint.
-    ///
-    /// # Errors
-    /// The one that reading the checkpoint had, if nothing leads to the version without it.
-    pub(crate) async fn sound(&self) -> Result<Self> {
-        match self.checkpoint().await {
-            Ok(_) => Ok(self.clone()),
-            Err(error) if error.is_corrupt() => {
-                let checkpoint = self.segment().checkpoint.clone();
-                Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await
-            }
-            Err(error) => Err(error),
         }
     }
 
@@ -345,7 +301,7 @@ impl Snapshot {
     }
 
     /// Whether something that this version stands on was gone when it was needed.
-    fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         let files = self.0.files.get().and_then(Option::as_ref);
         self.0.gone.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
     }
@@ -466,7 +422,7 @@ impl Snapshot {
     /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
     pub async fn live_files(&self, columns: &AddColumns) -> Result<impl Stream<Item = Result<AddBatch>> + use<>> {
         self.tail().await?;
-        let snapshot = self.sound().await?;
+        let snapshot = self.whole().await?;
         let checkpoint = snapshot.checkpoint().await?.map(|open| open.adds(columns));
         let tail: Vec<_> = snapshot.tail().await?.live.iter().cloned().map(Ok).collect();
         let unseen = move |batch| unseen(snapshot.clone(), batch);

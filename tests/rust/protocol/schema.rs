@@ -115,6 +115,7 @@ const FOREIGN: &str = r#"
 {"type":"udt","class":"a.B","sqlType":{"type":"struct","fields":[{"name":"x","type":"float16"}]}} = struct<x: float16>
 {"type":"udt","class":"a.B"}                                    = -
 {"type":"udt","class":5,"sqlType":"double"}                     = -
+{"type":"udt","class":"a.B","sqlType":null}                     = -
 {"type":"lattice","of":"long"}                                  = -
 "#;
 

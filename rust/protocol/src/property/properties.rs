@@ -74,6 +74,8 @@ pub enum Compression {
     Lz4,
     /// LZ4 blocks.
     Lz4Raw,
+    /// Brotli.
+    Brotli,
     /// Zstandard.
     #[default]
     Zstd,
@@ -409,8 +411,9 @@ pub(super) fn compression(text: &str) -> Result<Compression, String> {
         "gzip" => Ok(Compression::Gzip),
         "lz4" => Ok(Compression::Lz4),
         "lz4_raw" => Ok(Compression::Lz4Raw),
+        "brotli" => Ok(Compression::Brotli),
         "zstd" => Ok(Compression::Zstd),
-        _ => Err("it may be uncompressed, none, snappy, gzip, lz4, lz4_raw or zstd".to_owned()),
+        _ => Err("it may be uncompressed, none, snappy, gzip, lz4, lz4_raw, brotli or zstd".to_owned()),
     }
 }
 

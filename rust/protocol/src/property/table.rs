@@ -93,7 +93,7 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.logRetentionDuration", Takes::Interval, "30 days", "how long the log is kept"),
     row("delta.minReaderVersion", Takes::Positive, "1", "raises the protocol; not stored"),
     row("delta.minWriterVersion", Takes::Positive, "2", "raises the protocol; not stored"),
-    row("delta.parquet.compression.codec", Takes::Compression, "zstd", "`uncompressed`, `none`, `snappy`, `gzip`, `lz4`, `lz4_raw` or `zstd`"),
+    row("delta.parquet.compression.codec", Takes::Compression, "zstd", "`uncompressed`, `none`, `snappy`, `gzip`, `lz4`, `lz4_raw`, `brotli` or `zstd`"),
     row("delta.parquet.format.version", Takes::PageVersion, "1.0.0", "`1.0.0` or `2.<minor>.<patch>`"),
     row("delta.randomPrefixLength", Takes::PrefixLength, "2", "characters of a random prefix, up to 255"),
     row("delta.randomizeFilePrefixes", Takes::Flag, "false", "data files go below random prefixes instead of partition directories"),

@@ -39,6 +39,13 @@ const VARIANT: [&str; 2] = ["arrow.parquet.variant", "parquet.variant"];
 /// Column metadata that describes values, wherever they go; all other defines a column of one table.
 const DESCRIBES: [&str; 2] = ["comment", "__CHAR_VARCHAR_TYPE_STRING"];
 
+/// Field metadata of rows with a JSON object of what the column's metadata is to have besides. A program that knows which
+/// of its own keys a user has put there gives it; Arrow's metadata at large says nothing of where it comes from.
+const USER_METADATA: &str = "deltic.user_metadata";
+/// Beginnings of keys that no user puts there: they define a column.
+const DEFINES: [&str; 8] =
+    ["delta.", "identity.", "parquet.", "__", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION", "deltic."];
+
 /// Column metadata that is not text, which is all that Arrow's metadata can hold.
 const TYPED_KEYS: [&str; 7] = [
     "delta.columnMapping.id",
@@ -81,12 +88,20 @@ fn described(schema: &StructType) -> StructType {
         name: field.name.clone(),
         data_type: of_type(&field.data_type),
         nullable: field.nullable,
-        metadata: DESCRIBES
-            .iter()
-            .filter_map(|key| Some(((*key).to_owned(), field.metadata.get(*key)?.clone())))
+        metadata: user_metadata(&field.metadata)
+            .into_iter()
+            .chain(DESCRIBES.iter().filter_map(|key| Some(((*key).to_owned(), field.metadata.get(*key)?.clone()))))
             .collect(),
     };
     StructType::new(schema.fields.iter().map(field).collect())
+}
+
+/// What a user has put into a column's metadata, by [`USER_METADATA`].
+fn user_metadata(metadata: &Map<String, Value>) -> Map<String, Value> {
+    let given = metadata.get(USER_METADATA).and_then(Value::as_str);
+    let mut given: Map<String, Value> = given.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    given.retain(|key, _| !DEFINES.iter().any(|defines| key.starts_with(defines)));
+    given
 }
 
 /// The fields of [`to_arrow_schema`].

@@ -87,10 +87,11 @@ fn parse_struct(map: &Map<String, Value>, path: &str, depth: usize) -> Result<St
     fields.iter().map(parse_field).collect::<Result<_>>().map(StructType::new)
 }
 
-/// What a user-defined type is stored as, if its definition is one that may be: all else in it is text or null.
+/// What a user-defined type is stored as, if its definition is one that may be: all else in it is text or null. Null
+/// in its place says nothing.
 fn user_defined(map: &Map<String, Value>) -> Option<&Value> {
     let is_annotation = |(key, value): (&String, &Value)| key == "sqlType" || value.is_string() || value.is_null();
-    map.get("sqlType").filter(|_| map.iter().all(is_annotation))
+    map.get("sqlType").filter(|stored| !stored.is_null() && map.iter().all(is_annotation))
 }
 
 /// A type by a name that is not among Delta's: of intervals it is known how they are stored.

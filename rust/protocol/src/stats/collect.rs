@@ -6,7 +6,7 @@
 //! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
 //! (the properties `stats::collect::bounds_hold_every_…`); the last millisecond of 9999 stands for all of it. A bound
 //! that JSON or other readers could misread is left out, and the other one with it, since readers take a single bound
-//! for both: infinities, columns with a NaN, years outside 0 to 9999, strings that cannot be rounded up. Null counts
+//! for both: infinities, columns with a NaN, years outside 1 to 9999, strings that cannot be rounded up. Null counts
 //! include the rows whose enclosing struct is null.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
@@ -441,9 +441,9 @@ pub(super) fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<Stri
     in_common_years(time).then(|| format!("\"{}{zone}\"", time.format("%Y-%m-%dT%H:%M:%S%.3f")))
 }
 
-/// Beyond four digits, readers disagree on how a year is written.
+/// Before the year 1 and beyond four digits, readers disagree on what a year is and how it is written.
 fn in_common_years(time: DateTime<Utc>) -> bool {
-    (0..=9999).contains(&time.year())
+    (1..=9999).contains(&time.year())
 }
 
 #[derive(Clone, Copy)]

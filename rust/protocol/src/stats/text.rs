@@ -1,7 +1,7 @@
 //! Statistics as JSON text, from the columns of a checkpoint that has no text.
 //!
 //! All columns are printed, also such as the table no longer has. What JSON or other readers could misread is left
-//! out, as when statistics are collected: infinities, NaN, years outside 0 to 9999, bounds of binary columns; and with
+//! out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and with
 //! one bound the other. Instants have milliseconds in JSON; finer ones are rounded outwards.
 //!
 //! PROTOCOL.md: "Per-file Statistics".

@@ -23,7 +23,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::check_extension_at;
 use deltic_table::write::incoming::checked_batch;
-use pyo3::exceptions::{PyAttributeError, PyException, PyStopIteration};
+use pyo3::exceptions::{PyAttributeError, PyException, PyKeyboardInterrupt, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString};
@@ -160,7 +160,8 @@ impl ImportedStream {
     /// The next batch, for the thread that called from Python. The interpreter is let go of where it is not needed.
     pub(super) fn pull(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
         let Source::Reader(reader) = &self.source else {
-            return Ok(py.detach(|| self.pull_detached()).transpose()?);
+            let pulled = py.detach(|| self.pull_detached()).transpose();
+            return pulled.map_err(|error| interrupted(py, error));
         };
         let pulled = self.pull_reader(reader.bind(py));
         if !matches!(pulled, Ok(Some(_))) {
@@ -187,6 +188,24 @@ impl ImportedStream {
     }
 }
 
+/// What a failed pull of another library's stream was: Ctrl-C, if a signal handler has something to raise, or if the
+/// producer's Python code was what it interrupted, of which a C stream hands on only the text.
+fn interrupted(py: Python<'_>, error: Error) -> Failure {
+    match interrupt_in(py, &error.to_string()) {
+        Some(raised) => {
+            raised.set_cause(py, Some(to_py(error)));
+            Failure::Python(raised)
+        }
+        None => error.into(),
+    }
+}
+
+/// The exception of Ctrl-C, if that is what a failure with this text came of.
+fn interrupt_in(py: Python<'_>, text: &str) -> Option<PyErr> {
+    let is_named = || text.split(|c: char| !c.is_alphanumeric()).any(|word| word == "KeyboardInterrupt");
+    py.check_signals().err().or_else(|| is_named().then(|| PyKeyboardInterrupt::new_err(())))
+}
+
 /// What a producer written in Python raised: deltic's own errors and what is no `Exception` (Ctrl-C) as they are, others as
 /// the cause of deltic's.
 fn raised(py: Python<'_>, error: PyErr) -> Failure {
@@ -196,6 +215,11 @@ fn raised(py: Python<'_>, error: PyErr) -> Failure {
     };
     if !error.is_instance_of::<PyException>(py) || is_own().unwrap_or(false) {
         return Failure::Python(error);
+    }
+    // A reader of pyarrow's may read a C stream in turn.
+    if let Some(interrupt) = interrupt_in(py, &error.to_string()) {
+        interrupt.set_cause(py, Some(error));
+        return Failure::Python(interrupt);
     }
     let told = to_py(Error::invalid(format!("the data could not be read: {error}")));
     told.set_cause(py, Some(error));

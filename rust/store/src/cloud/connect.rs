@@ -236,18 +236,27 @@ fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, F
     let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
     let mut has_keys = has(&settings, Key::AccessKeyId) || has(&settings, Key::SecretAccessKey);
     let has_role = has(&settings, Key::WebIdentityTokenFile) && has(&settings, Key::RoleArn);
-    if (names_profile || !(skips || has_keys || has_role || options.offline))
-        && let Some(mut profile) = Profile::load(options)?
-    {
-        if let Some(keys) = if has_keys || skips { None } else { profile.take_keys()? } {
+    let needs_keys = names_profile || !(skips || has_keys || has_role);
+    let has_region = has(&settings, Key::Region) || has(&settings, Key::DefaultRegion);
+    let profile = match (needs_keys, has_region) {
+        (true, _) if names_profile || !options.offline => Profile::load(options)?,
+        // Where nothing else is wanted of it, it need not be there whole, and its endpoint may be for other keys.
+        (false, false) if !options.offline => Profile::load(options).ok().flatten().map(|mut profile| {
+            profile.endpoint = None;
+            profile
+        }),
+        _ => None,
+    };
+    if let Some(mut profile) = profile {
+        let wants_keys = needs_keys && !has_keys && !skips;
+        if let Some(keys) = if wants_keys { profile.take_keys()? } else { None } {
             options.keep_secret([Some(keys.secret.clone()), keys.token.clone()].into_iter().flatten().collect());
             settings.extend([(Key::AccessKeyId, keys.id), (Key::SecretAccessKey, keys.secret)]);
             settings.extend(keys.token.map(|token| (Key::Token, token)));
             has_keys = true;
         }
-        if let Some(region) = profile.region.filter(|_| !has(&settings, Key::Region)) {
-            // The default region is only taken where there is no other.
-            settings.extend((!has(&settings, Key::DefaultRegion)).then_some((Key::Region, region)));
+        if let Some(region) = profile.region.filter(|_| !has_region) {
+            settings.push((Key::Region, region));
         }
         if let Some(endpoint) = profile.endpoint.filter(|_| !has(&settings, Key::Endpoint)) {
             settings.extend((!has(&settings, Key::S3Endpoint)).then_some((Key::Endpoint, endpoint)));

@@ -83,7 +83,8 @@ impl Remote {
         self.inner.slot.clients(&self.inner.location, &self.inner.options)
     }
 
-    pub(crate) async fn list(&self, dir: &str, start_at: &str) -> Result<Vec<Entry>> {
+    /// Where the store has pages, not more of them than `most` entries need.
+    pub(crate) async fn list(&self, dir: &str, start_at: &str, most: usize) -> Result<Vec<Entry>> {
         let clients = self.clients()?;
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let mut found = Vec::new();
@@ -99,7 +100,7 @@ impl Remote {
         };
         let failed = |e| self.fail("list", e);
         if let Some(pages) = &clients.pages {
-            let mut page_token: Option<String> = None;
+            let (mut page_token, mut looked_at): (Option<String>, usize) = (None, 0);
             loop {
                 let offset =
                     if clients.offsets { before(start_at).map(|name| format!("{prefix}{name}")) } else { None };
@@ -109,9 +110,11 @@ impl Remote {
                 self.inner.tally.list();
                 let page = pages.list_paginated(Some(&prefix).filter(|p| !p.is_empty()).map(String::as_str), options);
                 let page = page.await.map_err(failed)?;
+                looked_at += page.result.objects.len() + page.result.common_prefixes.len();
                 keep(page.result.objects);
                 match page.page_token {
                     None => break,
+                    Some(_) if looked_at >= most => break,
                     token if token == page_token => {
                         return Err(Error::storage(
                             false,

@@ -51,9 +51,9 @@ const DELETED_TOGETHER: usize = 256;
 const CONCURRENT_DELETES: usize = 4;
 
 impl LocalDisk {
-    pub(crate) async fn list(&self, dir: String, start_at: String) -> Result<Vec<Entry>> {
+    pub(crate) async fn list(&self, dir: String, start_at: String, most: usize) -> Result<Vec<Entry>> {
         self.tally.list();
-        blocking(move || list(Path::new(&dir), &start_at)).await
+        blocking(move || list(Path::new(&dir), &start_at, most)).await
     }
 
     pub(crate) async fn get(&self, path: String) -> Result<Bytes> {
@@ -244,13 +244,13 @@ fn delete(path: &Path) -> Result<()> {
     }
 }
 
-fn list(dir: &Path, start_at: &str) -> Result<Vec<Entry>> {
+fn list(dir: &Path, start_at: &str, most: usize) -> Result<Vec<Entry>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if is_missing(&e) => return Ok(Vec::new()),
         other => other.map_err(|e| failed("list", dir, e))?,
     };
     let mut found = Vec::new();
-    for item in entries {
+    for item in entries.take(most) {
         let item = item.map_err(|e| failed("list", dir, e))?;
         let Ok(name) = item.file_name().into_string() else { continue };
         if name.as_str() < start_at || name.starts_with(TEMPORARY) {

@@ -380,7 +380,8 @@ fn compression(properties: Properties<'_>) -> basic::Compression {
     let Ok(compression) = properties.compression() else { return basic::Compression::SNAPPY };
     match compression {
         Compression::Uncompressed => basic::Compression::UNCOMPRESSED,
-        Compression::Snappy => basic::Compression::SNAPPY,
+        // Not every reader of checkpoints has Brotli.
+        Compression::Snappy | Compression::Brotli => basic::Compression::SNAPPY,
         Compression::Gzip => basic::Compression::GZIP(GzipLevel::default()),
         Compression::Lz4 | Compression::Lz4Raw => basic::Compression::LZ4_RAW,
         Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),

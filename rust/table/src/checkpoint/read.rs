@@ -125,6 +125,12 @@ impl OpenCheckpoint {
                 files.extend(footers.into_iter().zip(parts).map(file));
             }
         }
+        // What ends too early is no Parquet file, but may still be JSON.
+        if state.protocol.is_none() || state.metadata.is_none() {
+            return Err(Error::corrupt(
+                "the checkpoint has no protocol or no metaData action, it was torn or never whole",
+            ));
+        }
         let sidecar = |s: &Sidecar| -> Result<(String, u64)> {
             let size = u64::try_from(s.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
             let path = if s.path.contains('/') { decode_path(&s.path)? } else { sidecar_path(&decode_path(&s.path)?) };
@@ -153,6 +159,11 @@ impl OpenCheckpoint {
     pub(crate) fn is_gone(&self) -> bool {
         let parts = || self.files.files.iter().filter_map(|file| file.part.get());
         self.files.gone.is_noted() || parts().any(|part| part.is_gone())
+    }
+
+    /// Reads the footers that were not read yet, of all files.
+    pub(crate) async fn load_footers(&self) -> Result<()> {
+        self.files.parts((0..self.file_count()).collect()).await.map(drop)
     }
 
     /// All actions but files.

@@ -11,13 +11,16 @@ use crate::storage::{FileMeta, Storage};
 /// Ends of the names of data files.
 const FILES: [&str; 7] = [".parquet", ".json", ".csv", ".orc", ".avro", ".arrow", ".feather"];
 
-/// The error of a log in which there is no version, with what is there in its place. Three LISTs.
+/// Files that are not counted.
+const MANY: usize = 1000;
+
+/// The error of a log in which there is no version, with what is there in its place. Three LISTs of one page each.
 pub(super) async fn explain(storage: &Storage, error: Error) -> Error {
     // A log that has files is told of by itself.
-    if !error.is_not_found() || !matches!(storage.list_from(LOG_DIR, "").await, Ok(log) if log.is_empty()) {
+    if !error.is_not_found() || !matches!(storage.list_some(LOG_DIR).await, Ok(log) if log.is_empty()) {
         return error;
     }
-    let (folder, metadata) = join(storage.list_from("", ""), storage.list_from("metadata", "")).await;
+    let (folder, metadata) = join(storage.list_some(""), storage.list_some("metadata")).await;
     // A store that fails now answered a moment ago; the first error stands.
     let (Ok(folder), Ok(metadata)) = (folder, metadata) else { return error };
     let reason = reason(storage.location(), &folder, &metadata);
@@ -43,15 +46,17 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
     if files > 0 {
         let partition =
             if last.contains('=') { "; if it is a partition of a table, open the table and filter" } else { "" };
+        // No more than a page was listed.
+        let number = if folder.len() < MANY { files.to_string() } else { "many".to_owned() };
         return format!(
-            "the folder has no Delta log (`_delta_log`), only files, {files} of them Parquet; read them with a Parquet \
+            "the folder has no Delta log (`_delta_log`), only files, {number} of them Parquet; read them with a Parquet \
              reader, and write their rows to another location with `deltic.write`{partition}"
         );
     }
     if !folder.is_empty() {
         return format!(
             "the folder has no Delta log (`_delta_log`), only {} other files; check the location",
-            folder.len()
+            if folder.len() < MANY { folder.len().to_string() } else { "many".to_owned() }
         );
     }
     if last.contains(['*', '?', '[']) {

@@ -21,7 +21,7 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
-use parquet::basic::{self, GzipLevel, ZstdLevel};
+use parquet::basic::{self, BrotliLevel, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
@@ -58,6 +58,7 @@ impl FileFormat {
             Compression::Snappy => basic::Compression::SNAPPY,
             Compression::Gzip => basic::Compression::GZIP(GzipLevel::default()),
             Compression::Lz4 => basic::Compression::LZ4_RAW,
+            Compression::Brotli => basic::Compression::BROTLI(BrotliLevel::default()),
             Compression::Uncompressed => basic::Compression::UNCOMPRESSED,
         };
         let version = match spec.page_version {

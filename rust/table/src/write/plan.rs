@@ -27,6 +27,8 @@ pub enum Compression {
     Gzip,
     /// LZ4 blocks without a frame.
     Lz4,
+    /// Brotli, at its fastest level.
+    Brotli,
     /// None.
     Uncompressed,
 }
@@ -39,9 +41,10 @@ impl Compression {
             "snappy" => Ok(Self::Snappy),
             "gzip" => Ok(Self::Gzip),
             "lz4" | "lz4_raw" | "lz4raw" => Ok(Self::Lz4),
+            "brotli" => Ok(Self::Brotli),
             "uncompressed" | "none" => Ok(Self::Uncompressed),
             _ => Err(Error::invalid(format!(
-                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4 or uncompressed"
+                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4, brotli or uncompressed"
             ))),
         }
     }
@@ -53,6 +56,7 @@ impl Compression {
             Self::Snappy => "snappy",
             Self::Gzip => "gz",
             Self::Lz4 => "lz4raw",
+            Self::Brotli => "br",
             Self::Uncompressed => "",
         }
     }
@@ -65,6 +69,7 @@ impl fmt::Display for Compression {
             Self::Snappy => "snappy",
             Self::Gzip => "gzip",
             Self::Lz4 => "lz4",
+            Self::Brotli => "brotli",
             Self::Uncompressed => "uncompressed",
         })
     }

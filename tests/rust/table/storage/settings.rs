@@ -173,6 +173,34 @@ async fn a_profile_signs() {
     assert!(head.contains("credential=workid/") && head.contains("/eu-west-7/s3/"), "{head}");
     assert!(head.contains("x-amz-security-token: token"), "{head}");
 
+    // Keys that are given, as the environment gives them, go with the region of the default profile.
+    let head = asked(async |address| {
+        let endpoint = format!("http://{address}");
+        let given = options([
+            ("aws_shared_credentials_file", &file("credentials", "[default]\naws_access_key_id = HALF\n")),
+            ("aws_config_file", &file("config", "[default]\nregion = eu-west-8\nendpoint_url = http://nobody:1\n")),
+            ("aws_endpoint", &endpoint),
+            ("aws_allow_http", "true"),
+            KEYS[0],
+            KEYS[1],
+        ]);
+        Storage::open("s3://bucket/t", &given).unwrap().get("x").await.unwrap_err();
+    });
+    assert!(head.await.to_ascii_lowercase().contains("/us-east-1/s3/"), "a profile that is no profile is none");
+    let head = asked(async |address| {
+        let endpoint = format!("http://{address}");
+        let given = options([
+            ("aws_shared_credentials_file", &file("credentials", "")),
+            ("aws_config_file", &file("config", "[default]\nregion = eu-west-8\nendpoint_url = http://nobody:1\n")),
+            ("aws_endpoint", &endpoint),
+            ("aws_allow_http", "true"),
+            KEYS[0],
+            KEYS[1],
+        ]);
+        Storage::open("s3://bucket/t", &given).unwrap().get("x").await.unwrap_err();
+    });
+    assert!(head.await.to_ascii_lowercase().contains("/eu-west-8/s3/"));
+
     let config = file("config", "[profile work]\nregion = x\n");
     let error =
         rehearse("s3://bucket/t", &[("aws_profile", "home"), ("aws_config_file", config.as_str())]).await.unwrap_err();

@@ -273,6 +273,7 @@ fn dates_and_times() {
         TimestampSecondArray::from(vec![i64::MAX]).with_timezone("UTC"),
         "refused: in the range of 64 bits",
     );
+    check("timestamp_ntz", TimestampMillisecondArray::from(vec![i64::MIN]), "refused: of the years -290308 to 294247");
     let nanos = |v: Vec<Option<i64>>| TimestampNanosecondArray::from(v).with_timezone("UTC");
     check("timestamp", nanos(vec![Some(1000), None]), "1970-01-01T00:00:00.000001Z null");
     check("timestamp", nanos(vec![Some(-1)]), "refused: round it to microseconds");

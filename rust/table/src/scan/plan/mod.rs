@@ -95,7 +95,7 @@ impl ScanPlan {
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = match Self::plan(snapshot, columns, filter).await {
             // Perhaps for a checkpoint that the version can do without.
-            Err(error) if error.is_corrupt() => match snapshot.sound().await {
+            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.sound().await {
                 Ok(sound) => Self::plan(&sound, columns, filter).await,
                 Err(_) => Err(error),
             },
@@ -104,8 +104,9 @@ impl ScanPlan {
         let plan = planned.map_err(|e| e.in_table(snapshot.storage().location()))?;
         if log::log_enabled!(target: TARGET, log::Level::Debug) {
             let (kept, version, location) = (plan.files_kept, snapshot.version(), snapshot.storage().location());
-            let all = snapshot.num_files().await?;
-            log::debug!(target: TARGET, "a scan of version {version} of {location} keeps {kept} of {all} files");
+            // Counting them all may cost more than the plan did.
+            let all = snapshot.checksum().map_or_else(String::new, |checksum| format!(" of {}", checksum.num_files));
+            log::debug!(target: TARGET, "a scan of version {version} of {location} keeps {kept}{all} files");
         }
         Ok(plan)
     }

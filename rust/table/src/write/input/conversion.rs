@@ -76,16 +76,16 @@ pub(super) fn convert(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayR
         }
         (P::Timestamp, A::Timestamp(unit, Some(_))) => {
             let micros = times::micros(array, *unit).map(|micros| micros.with_timezone("UTC"));
-            at_first(array, micros, times::ONLY_MICROS)
+            at_first(array, micros, times::not_micros(*unit))
         }
-        (P::TimestampNtz, A::Timestamp(unit, None)) => at_first(array, times::micros(array, *unit), times::ONLY_MICROS),
+        (P::TimestampNtz, A::Timestamp(unit, None)) => {
+            at_first(array, times::micros(array, *unit), times::not_micros(*unit))
+        }
         (P::Timestamp, A::Timestamp(_, None)) => Err("give it the time zone in which it is meant".into()),
         (P::TimestampNtz, A::Timestamp(_, Some(_))) => {
             Err("the table's column has no time zone; convert to local times and drop the zone".into())
         }
-        (P::TimestampNtz, A::Date32 | A::Date64) => {
-            at_first(array, times::of_days(array), "it is out of the range of microseconds")
-        }
+        (P::TimestampNtz, A::Date32 | A::Date64) => at_first(array, times::of_days(array), times::OUT_OF_RANGE),
         (P::Timestamp, A::Date32 | A::Date64) => Err("cast it to a timestamp of the zone that is meant".into()),
         (P::Date, source) if is_string(source) => {
             at_first(array, times::parse_dates(array), "only strings like 2024-02-29 are dates")

@@ -12,10 +12,20 @@ use deltic_protocol::schema::PrimitiveType;
 use super::numbers::each;
 
 /// What refuses a time of day in a column of dates.
-pub(super) const ONLY_DAYS: &str = "only whole days can be stored; cast it to date if the times of day may go";
-/// What refuses an instant that microseconds cannot hold.
-pub(super) const ONLY_MICROS: &str =
-    "only whole microseconds in the range of 64 bits can be stored; round it to microseconds first";
+pub(super) const ONLY_DAYS: &str =
+    "only whole days in the range of 32 bits can be stored; cast it to date if the times of day may go";
+const ONLY_MICROS: &str = "only whole microseconds can be stored; round it to microseconds first";
+/// What refuses a time that microseconds cannot hold.
+pub(super) const OUT_OF_RANGE: &str =
+    "only whole microseconds in the range of 64 bits can be stored, which are those of the years -290308 to 294247";
+
+/// What refuses a time of this unit that microseconds cannot hold.
+pub(super) fn not_micros(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second | TimeUnit::Millisecond => OUT_OF_RANGE,
+        TimeUnit::Microsecond | TimeUnit::Nanosecond => ONLY_MICROS,
+    }
+}
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 const MICROS_PER_DAY: i64 = 86_400_000_000;

@@ -1,0 +1,104 @@
+//! A version without its checkpoint, where that is torn or one of its sidecars is missing.
+//!
+//! Older checkpoints and the commits after them lead to the same version, as far as they are there; a warning says that
+//! they were needed. Proved by `tests/python/test_other_writers.py`.
+
+use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment};
+
+use super::Snapshot;
+use crate::error::{Error, Result};
+use crate::events::TARGET;
+use crate::log::LogSource;
+use crate::storage::Storage;
+
+impl Snapshot {
+    /// The same version from what is older than the checkpoint, which cannot be read, as far as that is there.
+    ///
+    /// # Errors
+    /// The one that reading it had, if nothing leads to the version without it.
+    pub(super) async fn without_checkpoint(
+        storage: &Storage,
+        version: u64,
+        mut damaged: Option<Checkpoint>,
+        error: Error,
+    ) -> Result<Self> {
+        let Ok(mut listing) = LogSource::of(storage).list(0).await else { return Err(error) };
+        let (newest, location) = (damaged.as_ref().map(|checkpoint| checkpoint.version), storage.location());
+        let is_listed = |file: &LogFile| listing.iter().any(|there| there.file_name == file.file_name);
+        let error = match &damaged {
+            // Nobody cleaned the log: it is its sidecar that is not there.
+            Some(checkpoint) if !error.is_corrupt() && checkpoint.files.iter().all(is_listed) => {
+                Error::corrupt("a file that the checkpoint names is missing; restore it").caused_by(error)
+            }
+            _ => error,
+        };
+        while let Some(checkpoint) = damaged {
+            listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
+            let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
+            damaged = older.checkpoint.clone();
+            let opened = async {
+                let opened = Self::of_segment(storage, older).await?;
+                // With a checksum nothing was read of it yet.
+                if let Some(open) = opened.checkpoint().await? {
+                    open.load_footers().await.map_err(|e| match open.is_gone() {
+                        true => Error::corrupt("a file of the checkpoint is missing").caused_by(e),
+                        false => e,
+                    })?;
+                }
+                Ok::<_, Error>(opened)
+            };
+            match opened.await {
+                Ok(opened) => {
+                    let passed = newest.unwrap_or(checkpoint.version);
+                    log::warn!(
+                        target: TARGET,
+                        "passed over checkpoint {passed} of {location}, which cannot be read: version {version} is read \
+                         from older files of the log: {error}"
+                    );
+                    return Ok(opened);
+                }
+                Err(e) if e.is_corrupt() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(error)
+    }
+
+    /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
+    /// enough of is opened without a look at the checkpoint. Sidecars are looked at only once one was missing.
+    ///
+    /// # Errors
+    /// The one that reading the checkpoint had, if nothing leads to the version without it.
+    pub(crate) async fn sound(&self) -> Result<Self> {
+        let error = match self.checkpoint().await {
+            Ok(Some(open)) if open.is_gone() => match open.load_footers().await {
+                Ok(()) => return Ok(self.clone()),
+                Err(error) => error,
+            },
+            Ok(_) => return Ok(self.clone()),
+            Err(error) => error,
+        };
+        if !error.is_corrupt() && !self.is_gone() {
+            return Err(error);
+        }
+        let checkpoint = self.segment().checkpoint.clone();
+        Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await
+    }
+
+    /// As [`Snapshot::sound`], for who reads every file of the checkpoint: all its sidecars are there, too.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::sound`].
+    pub(crate) async fn whole(&self) -> Result<Self> {
+        let sound = self.sound().await?;
+        let loaded = match sound.checkpoint().await? {
+            Some(open) => open.load_footers().await,
+            None => Ok(()),
+        };
+        match loaded {
+            Ok(()) => Ok(sound),
+            Err(error) if error.is_corrupt() || sound.is_gone() => sound.sound().await,
+            Err(error) => Err(error),
+        }
+    }
+}
