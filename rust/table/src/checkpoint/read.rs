@@ -111,6 +111,12 @@ impl OpenCheckpoint {
                     state = state_of(&actions);
                     inline = Some(actions);
                 }
+                // A Parquet file that was cut cannot be opened; JSON that was cut at the end of a line can.
+                if state.protocol.is_none() || state.metadata.is_none() {
+                    return Err(Error::corrupt(
+                        "the checkpoint has no protocol or no metaData action, it was torn or never whole",
+                    ));
+                }
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
                 let footers = Footer::read_all(storage, paths).await?;
@@ -124,12 +130,6 @@ impl OpenCheckpoint {
                 };
                 files.extend(footers.into_iter().zip(parts).map(file));
             }
-        }
-        // What ends too early is no Parquet file, but may still be JSON.
-        if state.protocol.is_none() || state.metadata.is_none() {
-            return Err(Error::corrupt(
-                "the checkpoint has no protocol or no metaData action, it was torn or never whole",
-            ));
         }
         let sidecar = |s: &Sidecar| -> Result<(String, u64)> {
             let size = u64::try_from(s.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
