@@ -127,7 +127,7 @@ class Log:
     """The log of a table, as files."""
 
     def __init__(self, uri: str, commits: int | None = None) -> None:
-        """The log as it is. With a number of commits: append one row each, its version, and keep nothing but commits."""
+        """The log as it is. With a number of commits: append as many rows, and keep nothing but commits."""
         self.uri = uri
         self.folder = Path(uri, "_delta_log")
         if commits is None:
