@@ -170,7 +170,7 @@ def use_trees(tree: str) -> Iterator[list[str]]:
 
 
 class Crate:
-    """The files of a crate as modules, and the files that each of them imports: whole paths, `super::` and re-exports too."""
+    """The files of a crate as modules, and which files each imports: whole paths, `super::` and re-exports too."""
 
     def __init__(self, name: str) -> None:
         self.source = ROOT / "rust" / name / "src"
