@@ -136,34 +136,6 @@ impl Large {
         Ok(())
     }
 
-    /// Appends what is written to the front of so much room, which is as long as `write` says.
-    ///
-    /// # Errors
-    /// There is not so much memory.
-    pub(crate) fn extend_with<T, E>(
-        &mut self,
-        room: usize,
-        write: impl FnOnce(&mut [u8]) -> Result<(usize, T), E>,
-    ) -> io::Result<Result<T, E>> {
-        let (start, end) = (self.len(), self.len().saturating_add(room));
-        if end > self.room() {
-            self.grow(end)?;
-        }
-        let written = match self {
-            Self::Few(few) => {
-                few.resize(end, 0);
-                write(few.get_mut(start..).unwrap_or_default())
-            }
-            Self::Mapped(mapped) => write(mapped.room(end)),
-        };
-        let length = written.as_ref().map_or(0, |(length, _)| *length);
-        match self {
-            Self::Few(few) => few.truncate(start.saturating_add(length)),
-            Self::Mapped(mapped) => mapped.length = end.min(start.saturating_add(length)),
-        }
-        Ok(written.map(|(_, made)| made))
-    }
-
     /// Makes room for so many bytes more.
     ///
     /// # Errors
@@ -283,36 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_that_were_written() {
-        for room in [0, 10, WORTH_ASKING - 1, MANY] {
-            let (mut large, mut expected) = (Large::with_room(room).unwrap(), Vec::new());
-            for length in [7, 0, MANY / 2, MANY, 3] {
-                let bytes = numbered(length);
-                let written = large.extend_with(length + 5, |to| {
-                    assert!(to.len() == length + 5);
-                    to[..length].copy_from_slice(&bytes);
-                    Ok::<_, ()>((length, "made"))
-                });
-                assert_eq!(written.unwrap(), Ok("made"));
-                expected.extend(bytes);
-                assert!(large.as_ref() == expected, "{length} more in {room}");
-                // What fails leaves nothing.
-                let failed = large.extend_with(9, |to| {
-                    to.fill(1);
-                    Err::<(usize, ()), _>("broken")
-                });
-                assert_eq!(failed.unwrap(), Err("broken"));
-                assert!(large.as_ref() == expected, "after {length} more in {room}");
-            }
-        }
-    }
-
-    #[test]
     fn room_that_is_not_written_to_is_hardly_asked_for() {
         let mut large = Large::with_room(100 * MANY).unwrap();
-        let little = |_: &mut [u8]| Ok::<_, ()>((10, ()));
-        large.extend_with(100 * MANY, little).unwrap().unwrap();
-        assert!(matches!(large, Large::Mapped(Mapped { asked: AHEAD, length: 10, .. })));
+        large.extend(&numbered(10)).unwrap();
+        assert!(matches!(large, Large::Mapped(Mapped { asked: STEP, length: 10, .. })));
         large.extend(&numbered(AHEAD)).unwrap();
         assert!(matches!(large, Large::Mapped(Mapped { asked, .. }) if asked == AHEAD + STEP));
     }

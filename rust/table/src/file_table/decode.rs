@@ -21,7 +21,7 @@ use deltic_protocol::schema::{DataType, PrimitiveType};
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
 
 use super::Column;
-use super::direct::{BESIDE, Direct, Failed};
+use super::direct::{Direct, Failed};
 use super::few::Few;
 use super::pieces::Before;
 use crate::checkpoint::leaf::Trimming;
@@ -293,8 +293,6 @@ impl ColumnPlan {
 
     /// The columns, those that are not known read straight from their pages.
     fn direct<'s>(&'s self, direct: Direct<'_>, known: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
-        let is_unknown =
-            |member| self.place(member).is_some_and(|place| known.get(place).is_some_and(|known| known.is_none()));
         let from_text = if self.needs_texts(known) { self.direct_text(direct)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
         let of_partition = |(source, column): (&Source, &'s Column)| match (source, column) {
@@ -303,21 +301,12 @@ impl ColumnPlan {
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
         let mut partitions = direct.partitions(&partitions)?.into_iter();
-        let [mut size, mut time] = match is_unknown("size") && is_unknown("modificationTime") {
-            true => direct.two_leaves([&BESIDE[0], &BESIDE[1]])?,
-            false => [None, None],
-        };
-        let mut member = |name: &'static str| match name {
-            "size" if size.is_some() => Ok(size.take()),
-            "modificationTime" if time.is_some() => Ok(time.take()),
-            _ => direct.leaf(&["add", name]),
-        };
         let mut column = |(source, column): (&Source, &Column)| match (source, column) {
             (Source::Member("deletionVector"), _) => match direct.vectors()? {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
                 None => Err(Failed::Rare),
             },
-            (Source::Member(name), _) => match member(name)? {
+            (Source::Member(name), _) => match direct.leaf(&["add", name])? {
                 Some(values) => Ok(Values::Array(conformed(name, &values)?)),
                 None if *name == "path" => Err(Failed::Rare),
                 None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),

@@ -13,7 +13,7 @@ use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
 use super::decode::{PATH, Values, broken, stats_path};
 use super::few::Few;
-use crate::checkpoint::leaf::{self, Chunk, Entries, Stop, Trimming};
+use crate::checkpoint::leaf::{self, Chunk, Coded, Entries, Stop, Trimming};
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
@@ -75,37 +75,26 @@ impl Direct<'_> {
         Ok(Some(leaf::array(self.part.chunk(self.fetched, leaf)?, found, self.rows)?))
     }
 
-    /// The same of two leaves, if both are in the file; together they are decoded in less time.
-    pub(super) fn two_leaves(&self, paths: [&[&str]; 2]) -> Result<[Option<ArrayRef>; 2], Failed> {
-        let [one, other] = paths;
-        let (Some(leaf), Some(other_leaf)) = (self.part.leaf(one), self.part.leaf(other)) else {
-            return Ok([self.leaf(one)?, self.leaf(other)?]);
-        };
-        let found = self.part.arrow_type(one).zip(self.part.arrow_type(other)).ok_or(Failed::Rare)?;
-        let chunks = [self.part.chunk(self.fetched, leaf)?, self.part.chunk(self.fetched, other_leaf)?];
-        Ok(leaf::two_arrays(chunks, found.into(), self.rows)?.map(Some))
-    }
-
     /// All paths in little memory, unless they were read already, and the numbers beside them likewise, if they are wanted
     /// and not of another type.
     pub(super) fn few(&self, read: Option<Trimming>, with_numbers: bool) -> Result<[Option<Values>; 3], Failed> {
-        let number = |path: [&str; 2]| self.of_type(&path, &ArrowType::Int64);
-        let numbers = match BESIDE {
-            [one, other] if with_numbers => number(one)?.zip(number(other)?).map(Into::into),
-            _ => None,
+        let number = |path: [&str; 2]| match self.of_type(&path, &ArrowType::Int64)?.map(Coded::read) {
+            Some(Ok(numbers)) => Ok(Some(Values::Few(Few::Numbers(Arc::new(numbers))))),
+            Some(Err(Stop::Rare)) | None => Ok(None),
+            Some(Err(stop)) => Err(Failed::from(stop)),
         };
         let paths = match read {
             Some(read) => read,
             None => {
                 let paths = self.of_type(&PATH, &ArrowType::Utf8)?.ok_or(Failed::Rare)?;
-                let mut trimming = numbers.map_or_else(|| Trimming::new(0), leaf::trimming_with);
+                let mut trimming = Trimming::new();
                 trimming.read(paths, true)?;
                 trimming
             }
         };
-        let (paths, numbers) = leaf::few(paths, numbers)?;
-        let [one, other] = numbers.map(|leaf| leaf.map(|numbers| Values::Few(Few::Numbers(Arc::new(numbers)))));
-        Ok([Some(Values::Few(Few::Texts(Arc::new(paths)))), one, other])
+        let paths = Values::Few(Few::Texts(Arc::new(paths.finish())));
+        let [size, time] = BESIDE.map(|path| if with_numbers { number(path) } else { Ok(None) });
+        Ok([Some(paths), size?, time?])
     }
 
     /// A leaf, if it is of this type.
@@ -150,7 +139,7 @@ impl Direct<'_> {
     pub(super) fn typed(&self, leaf: &Leaf, counted: bool) -> Result<(LeafBounds, arrow_array::Int64Array), Failed> {
         let bounds = ["minValues", "maxValues", "nullCount"];
         let [min, max, nulls] = bounds.map(|bound| stats_path(bound, leaf));
-        let [min, max] = self.two_leaves([&min, &max])?;
+        let [min, max] = [self.leaf(&min)?, self.leaf(&max)?];
         let nulls = if counted { self.leaf(&nulls)? } else { None };
         let there = bounds.into_iter().zip([min, max, nulls]);
         let mut members: Vec<(&str, ArrayRef)> =

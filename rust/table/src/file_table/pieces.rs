@@ -10,8 +10,8 @@ use arrow_buffer::BooleanBuffer;
 use bytes::Bytes;
 
 use super::decode::{ColumnPlan, PATH, Values};
-use super::direct::{BESIDE, Failed};
-use crate::checkpoint::leaf::{Chunk, TextPages, Trimming, trimming_with};
+use super::direct::Failed;
+use crate::checkpoint::leaf::{Chunk, TextPages, Trimming};
 use crate::checkpoint::part::Part;
 use crate::error::Result;
 use crate::storage::{no_memory, pool};
@@ -74,12 +74,7 @@ async fn bounds(
 async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<Trimming>> {
     let is_worth_it = part.is_local() && plan.wants_few_paths(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
-    let beside = BESIDE.map(|path| part.leaf(&path));
-    let trimming = match beside {
-        [Some(one), Some(other)] => trimming_with([part.chunk_of(group, one, &[])?, part.chunk_of(group, other, &[])?]),
-        _ => Trimming::new(0),
-    };
-    in_pieces(part, (group, leaf), Way::of(part), trimming, |trimming, chunk, is_last| {
+    in_pieces(part, (group, leaf), Way::of(part), Trimming::new(), |trimming, chunk, is_last| {
         Ok(trimming.read(chunk, is_last)?)
     })
     .await

@@ -7,15 +7,12 @@
 
 use arrow_array::Int64Array;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
-use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
 use super::hybrid::Runs;
-use super::numbers::OfLeaf;
 use super::page::{Encoding, Pages, Step};
 use super::values::{CUT_OFF, nulls, spread, there_in};
-use super::{Chunk, Decoded, FEW, NO_SUCH_CODE, Scratch, Stop, with_scratch};
-use crate::large::Large;
+use super::{Chunk, Decoded, FEW, NO_SUCH_CODE, Scratch, Stop, with_room, with_scratch};
 
 /// Bytes of a number, and of a difference.
 const WHOLE: usize = size_of::<i64>();
@@ -24,19 +21,11 @@ const APART: usize = size_of::<u32>();
 /// 64-bit integers, most of them by their codes.
 #[derive(Debug)]
 pub(crate) struct Coded {
-    leaf: Leaf,
-    memory: Bytes,
-}
-
-/// Where the numbers of a leaf are in some memory.
-#[derive(Debug)]
-pub(super) struct Leaf {
     rows: usize,
     nulls: Option<NullBuffer>,
     dictionary: Option<Numbers>,
     pages: Vec<Values>,
-    /// Bytes in the memory.
-    length: usize,
+    memory: Vec<u8>,
 }
 
 /// Numbers one behind the other.
@@ -70,67 +59,15 @@ enum Kind {
 const FREE_RUNS: usize = 64;
 const RUN_OF_VALUE: usize = 5;
 
-/// Two leaves, appended to `memory`.
-pub(super) fn two(chunks: [Chunk<'_>; 2], memory: &mut Large) -> Decoded<[Leaf; 2]> {
-    if chunks.iter().any(|chunk| chunk.physical != PhysicalType::INT64) {
-        return Err(Stop::Rare);
-    }
-    with_scratch(|scratch| {
-        let Scratch { pages: [page, second], dictionary: first, .. } = scratch;
-        let [one, other] = Pages::of_two(chunks, None, [first, second])?;
-        Ok([Leaf::of(chunks[0], one, page, memory)?, Leaf::of(chunks[1], other, page, memory)?])
-    })
-}
-
 /// Bytes that a leaf takes if its numbers are narrow; those that take so much are hardly ever the same.
-pub(super) fn likely_room(chunk: Chunk<'_>) -> usize {
+fn likely_room(chunk: Chunk<'_>) -> usize {
     let are_distinct = chunk.size >= chunk.rows.saturating_mul(WHOLE);
     chunk.likely().saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
 }
 
-impl Leaf {
-    fn of(chunk: Chunk<'_>, leaf: OfLeaf<'_, '_>, buffer: &mut Vec<u8>, memory: &mut Large) -> Decoded<Self> {
-        let (mut pages, known) = leaf;
-        // What nobody refers to is not kept.
-        if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
-            return Err(Stop::Rare);
-        }
-        let from = memory.len();
-        let dictionary = known.map(|page| Numbers::append(page.data, page.values, memory)).transpose()?;
-        let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
-        while let Some(Step::Wanted(packed)) = pages.step()? {
-            let page = packed.open(chunk, buffer)?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            let count = there.count_set_bits();
-            valid.append_buffer(&there);
-            let kind = match page.encoding {
-                Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, memory)?),
-                Encoding::Dictionary if dictionary.is_some() => {
-                    let (width, runs) = page.data.split_first().unwrap_or((&0, &[]));
-                    if runs.len() > FREE_RUNS.saturating_add(count.saturating_mul(RUN_OF_VALUE)) {
-                        return Err(Stop::Rare);
-                    }
-                    let start = memory.len();
-                    memory.extend(runs).map_err(|_| Stop::Rare)?;
-                    Kind::Coded { width: u32::from(*width), start, end: memory.len() }
-                }
-                Encoding::Dictionary | Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
-            };
-            found.push(Values { count, kind });
-        }
-        let rows = valid.len();
-        Ok(Self { rows, nulls: nulls(valid), dictionary, pages: found, length: memory.len() - from })
-    }
-
-    /// With the memory that it was appended to.
-    pub(super) fn in_memory(self, memory: &Bytes) -> Coded {
-        Coded { leaf: self, memory: memory.clone() }
-    }
-}
-
 impl Numbers {
     /// Appends `count` numbers that stand at the front of `data`.
-    fn append(data: &[u8], count: usize, memory: &mut Large) -> Decoded<Self> {
+    fn append(data: &[u8], count: usize, memory: &mut Vec<u8>) -> Decoded<Self> {
         let (numbers, _) = data.as_chunks::<WHOLE>();
         let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
         let start = memory.len();
@@ -140,16 +77,11 @@ impl Numbers {
         });
         let is_narrow = most.checked_sub(least).is_some_and(|spread| spread <= i64::from(u32::MAX));
         if !is_narrow {
-            memory.extend(numbers.as_flattened()).map_err(|_| Stop::Rare)?;
+            memory.extend_from_slice(numbers.as_flattened());
             return Ok(Self { start, count, least: None });
         }
-        let appended = memory.extend_with(count * APART, |room| {
-            for (to, bytes) in room.as_chunks_mut::<APART>().0.iter_mut().zip(numbers) {
-                *to = (i64::from_le_bytes(*bytes).wrapping_sub(least) as u32).to_le_bytes();
-            }
-            Ok::<_, Stop>((count * APART, ()))
-        });
-        appended.map_err(|_| Stop::Rare)??;
+        let difference = |bytes: &[u8; WHOLE]| (i64::from_le_bytes(*bytes).wrapping_sub(least) as u32).to_le_bytes();
+        memory.extend(numbers.iter().flat_map(difference));
         Ok(Self { start, count, least: Some(least) })
     }
 
@@ -166,28 +98,67 @@ impl Numbers {
 }
 
 impl Coded {
+    /// The numbers of a leaf, unless they are of a rare kind.
+    pub(crate) fn read(chunk: Chunk<'_>) -> Decoded<Self> {
+        if chunk.physical != PhysicalType::INT64 {
+            return Err(Stop::Rare);
+        }
+        with_scratch(|scratch| {
+            let Scratch { page: buffer, dictionary, .. } = scratch;
+            let (mut pages, known) = Pages::new(chunk, None, dictionary)?;
+            // What nobody refers to is not kept.
+            if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
+                return Err(Stop::Rare);
+            }
+            let mut memory = with_room(likely_room(chunk))?;
+            let dictionary = known.map(|page| Numbers::append(page.data, page.values, &mut memory)).transpose()?;
+            let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
+            while let Some(Step::Wanted(packed)) = pages.step()? {
+                let page = packed.open(chunk, buffer)?;
+                let there = page.defined(chunk, chunk.max_definition)?;
+                let count = there.count_set_bits();
+                valid.append_buffer(&there);
+                let kind = match page.encoding {
+                    Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, &mut memory)?),
+                    Encoding::Dictionary if dictionary.is_some() => {
+                        let (width, runs) = page.data.split_first().unwrap_or((&0, &[]));
+                        if runs.len() > FREE_RUNS.saturating_add(count.saturating_mul(RUN_OF_VALUE)) {
+                            return Err(Stop::Rare);
+                        }
+                        let start = memory.len();
+                        memory.extend_from_slice(runs);
+                        Kind::Coded { width: u32::from(*width), start, end: memory.len() }
+                    }
+                    Encoding::Dictionary | Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
+                };
+                found.push(Values { count, kind });
+            }
+            memory.shrink_to_fit();
+            Ok(Self { rows: valid.len(), nulls: nulls(valid), dictionary, pages: found, memory })
+        })
+    }
+
     /// How many rows there are.
     pub(crate) fn len(&self) -> usize {
-        self.leaf.rows
+        self.rows
     }
 
     /// Memory held.
     pub(crate) fn bytes(&self) -> usize {
-        let nulls = self.leaf.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
-        self.leaf.length + nulls + size_of::<Values>() * self.leaf.pages.capacity()
+        let nulls = self.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
+        self.memory.capacity() + nulls + size_of::<Values>() * self.pages.capacity()
     }
 
     /// The numbers of so many `rows`, which ascend.
     pub(crate) fn numbers(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<Int64Array> {
-        let leaf = &self.leaf;
         let mut places = Vec::with_capacity(count);
         let mut valid = BooleanBufferBuilder::new(count);
         // How many values stand before a row.
         let (mut before, mut counted) = (0, 0);
         for row in rows {
-            before += there_in(leaf.nulls.as_ref(), counted, row);
+            before += there_in(self.nulls.as_ref(), counted, row);
             counted = row;
-            let is_there = there_in(leaf.nulls.as_ref(), row, row + 1) > 0;
+            let is_there = there_in(self.nulls.as_ref(), row, row + 1) > 0;
             valid.append(is_there);
             if is_there {
                 places.push(before);
@@ -203,7 +174,7 @@ impl Coded {
     /// The values at these places, which ascend.
     fn at(&self, mut places: &[usize]) -> Decoded<Vec<i64>> {
         let (mut numbers, mut first) = (Vec::with_capacity(places.len()), 0);
-        for page in &self.leaf.pages {
+        for page in &self.pages {
             let end = first + page.count;
             let (here, rest) = places.split_at(places.partition_point(|place| *place < end));
             let of_page: Vec<usize> = here.iter().map(|place| place - first).collect();
@@ -222,7 +193,7 @@ impl Coded {
             Kind::Plain(numbers) => (numbers, None, CUT_OFF),
             Kind::Coded { width, start, end } => {
                 let runs = Runs::new(self.memory.get(*start..*end).ok_or(CUT_OFF)?, *width, page.count)?;
-                let dictionary = self.leaf.dictionary.as_ref().ok_or(NO_SUCH_CODE)?;
+                let dictionary = self.dictionary.as_ref().ok_or(NO_SUCH_CODE)?;
                 (dictionary, Some(some(runs, page.count, places)?), NO_SUCH_CODE)
             }
         };
@@ -265,16 +236,15 @@ mod tests {
             let inside = |place: u64| least.wrapping_add_unsigned(apart.checked_add(1).map_or(place, |all| place % all));
             let numbers: Vec<i64> = [greatest, least].into_iter().chain(places.into_iter().map(inside)).collect();
             let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-            let mut memory = Large::with_room(0).unwrap();
-            memory.extend(&vec![1; before]).unwrap();
+            let mut memory = vec![1; before];
             prop_assert_eq!(Numbers::append(&data, numbers.len() + 1, &mut memory).err(), Some(CUT_OFF));
             let appended = Numbers::append(&data, numbers.len(), &mut memory).unwrap();
             let width = if apart <= u64::from(u32::MAX) { APART } else { WHOLE };
             prop_assert_eq!(memory.len(), before + numbers.len() * width);
             for (at, number) in numbers.iter().enumerate() {
-                prop_assert_eq!(appended.number(at, memory.as_ref()), Some(*number));
+                prop_assert_eq!(appended.number(at, &memory), Some(*number));
             }
-            prop_assert_eq!(appended.number(numbers.len(), memory.as_ref()), None);
+            prop_assert_eq!(appended.number(numbers.len(), &memory), None);
         }
     }
 }

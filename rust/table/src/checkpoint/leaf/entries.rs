@@ -80,7 +80,7 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
             if slots > keys.rows {
                 return Ok(None);
             }
-            let page = packed.open(keys, &mut scratch.pages[0])?;
+            let page = packed.open(keys, &mut scratch.page)?;
             if page.encoding != Encoding::Dictionary || page.repeated(keys)?.count_set_bits() > 0 {
                 return Ok(None);
             }
@@ -240,7 +240,7 @@ fn each_page(
     mut show: impl FnMut(&Page<'_>, &BooleanBuffer, &BooleanBuffer, Texts<'_>) -> Decoded<()>,
 ) -> Decoded<()> {
     with_scratch(|scratch| {
-        let Scratch { pages: [buffer, _], dictionary: dictionary_buffer, codes } = scratch;
+        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
         let mut rest = chunk.bytes;
         let dictionary = opened(&mut rest, chunk, dictionary_buffer)?;
         let texts = dictionary.as_ref().map(TextDictionary::of).transpose()?;

@@ -12,14 +12,12 @@
 mod coded;
 mod digits;
 mod entries;
-mod few;
 mod header;
 mod hybrid;
 pub(crate) mod lengths;
 mod numbers;
 mod page;
 mod short;
-mod snappy;
 mod text_pages;
 mod texts;
 mod trimmed;
@@ -35,8 +33,6 @@ use parquet::basic::{Compression, Type as PhysicalType};
 
 pub(crate) use self::coded::Coded;
 pub(crate) use self::entries::{Entries, NONE, entries};
-pub(crate) use self::few::{few, trimming_with};
-use self::numbers::{Working, holds_numbers};
 use self::page::{Pages, Step};
 pub(crate) use self::text_pages::TextPages;
 pub(crate) use self::trimmed::{Trimmed, Trimming};
@@ -85,6 +81,13 @@ impl Chunk<'_> {
     }
 }
 
+/// Nothing, with room for so many bytes.
+fn with_room(bytes: usize) -> Decoded<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).map_err(|_| Stop::Rare)?;
+    Ok(memory)
+}
+
 /// So many numbers of `width` bits, as they are read; `None` if they are not there.
 #[cfg(test)]
 pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {
@@ -96,7 +99,7 @@ pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<
 /// Memory that is used for one chunk after another.
 #[derive(Default)]
 struct Scratch {
-    pages: [Vec<u8>; 2],
+    page: Vec<u8>,
     dictionary: Vec<u8>,
     codes: Vec<u32>,
 }
@@ -126,7 +129,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let mut scratch = std::mem::take(&mut self.0);
-        for buffer in scratch.pages.iter_mut().chain([&mut scratch.dictionary]) {
+        for buffer in [&mut scratch.page, &mut scratch.dictionary] {
             if buffer.capacity() > KEPT_BUFFER {
                 *buffer = Vec::new();
             }
@@ -153,7 +156,7 @@ pub(crate) fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
         let (mut pages, _) = Pages::new(chunk, None, &mut scratch.dictionary)?;
         while let Some(step) = pages.step()? {
             if let Step::Wanted(packed) = step {
-                there.append_buffer(&packed.open(chunk, &mut scratch.pages[0])?.defined(chunk, least)?);
+                there.append_buffer(&packed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
             }
         }
         Ok(there.finish())
@@ -165,37 +168,7 @@ pub(crate) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanB
     if chunk.physical == PhysicalType::BYTE_ARRAY && target == &ArrowType::Utf8 {
         return Ok(Arc::new(texts::texts(chunk, rows)?));
     }
-    if !holds_numbers(chunk, target) {
-        return Err(Stop::Rare);
-    }
-    with_scratch(|scratch| {
-        let Scratch { pages: [page, _], dictionary, codes } = scratch;
-        let pages = Pages::new(chunk, rows, dictionary)?;
-        let mut working = Working::new(&[chunk], page, codes)?;
-        let numbers = working.read(chunk, rows, pages)?;
-        numbers.array(chunk.physical, target, &working.into_memory())
-    })
-}
-
-/// The same of two leaves of numbers, whose dictionaries are decompressed at once: they are most of what such leaves are
-/// made of. The memory of one may be that of the other, too.
-pub(crate) fn two_arrays(
-    chunks: [Chunk<'_>; 2],
-    targets: [&ArrowType; 2],
-    rows: Option<&BooleanBuffer>,
-) -> Decoded<[ArrayRef; 2]> {
-    let ([one, other], [target, other_target]) = (chunks, targets);
-    if !holds_numbers(one, target) || !holds_numbers(other, other_target) {
-        return Ok([array(one, target, rows)?, array(other, other_target, rows)?]);
-    }
-    with_scratch(|scratch| {
-        let Scratch { pages: [page, second], dictionary: first, codes } = scratch;
-        let [pages, other_pages] = Pages::of_two(chunks, rows, [first, second])?;
-        let mut working = Working::new(&chunks, page, codes)?;
-        let (numbers, others) = (working.read(one, rows, pages)?, working.read(other, rows, other_pages)?);
-        let memory = working.into_memory();
-        Ok([numbers.array(one.physical, target, &memory)?, others.array(other.physical, other_target, &memory)?])
-    })
+    numbers::array(chunk, target, rows)
 }
 
 /// Shows `read` the texts of a leaf, page by page, as they stand in the page; of `rows` alone if given, where others may

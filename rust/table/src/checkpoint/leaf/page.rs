@@ -11,7 +11,7 @@ use parquet::basic::Compression;
 pub(super) use super::header::Encoding;
 use super::header::{DATA_PAGE, DATA_PAGE_OF_SECOND_KIND, DICTIONARY_PAGE, Header};
 use super::hybrid::Runs;
-use super::{Chunk, Decoded, Stop, snappy};
+use super::{Chunk, Decoded, Stop};
 use crate::footer::thrift::Thrift;
 
 pub(super) const BROKEN_HEADER: Stop = Stop::Broken("a page header cannot be read");
@@ -92,34 +92,6 @@ impl<'c> Pages<'c> {
         Ok((pages, dictionary))
     }
 
-    /// The same of two leaves.
-    pub(super) fn of_two<'p>(
-        chunks: [Chunk<'c>; 2],
-        rows: Option<&'c BooleanBuffer>,
-        buffers: [&'p mut Vec<u8>; 2],
-    ) -> Decoded<[(Self, Option<Page<'p>>); 2]>
-    where
-        'c: 'p,
-    {
-        let ([one, other], [buffer, other_buffer]) = (chunks, buffers);
-        let (mut pages, mut other_pages) = (Self::resumed(one, 0, true, rows)?, Self::resumed(other, 0, true, rows)?);
-        let (page, other_page) = match (dictionary(&mut pages.rest)?, dictionary(&mut other_pages.rest)?) {
-            (Some(first), Some(second)) => {
-                let (page, other_page) = Packed::open_two([(&first, one), (&second, other)], (buffer, other_buffer))?;
-                (Some(page), Some(other_page))
-            }
-            (first, second) => (
-                first.map(|packed| packed.open(one, buffer)).transpose()?,
-                second.map(|packed| packed.open(other, other_buffer)).transpose()?,
-            ),
-        };
-        let is_plain = |page: &Option<Page<'_>>| page.as_ref().is_none_or(|page| page.encoding == Encoding::Plain);
-        if !is_plain(&page) || !is_plain(&other_page) {
-            return Err(Stop::Rare);
-        }
-        Ok([(pages, page), (other_pages, other_page)])
-    }
-
     /// The data pages after so many rows, of a chunk of which no more than a piece may be there; of `rows` alone if given.
     /// A dictionary may stand before them.
     pub(super) fn resumed(
@@ -160,39 +132,6 @@ pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
         Err(CUT_OFF | BROKEN_HEADER) if !is_last => Ok(None),
         read => read.map(Some),
     }
-}
-
-/// A page that was opened, or rows that are not wanted.
-pub(super) enum Opened<'p> {
-    Page(Page<'p>),
-    Unwanted(usize),
-}
-
-/// Opens what `next` gives, two pages at once where two follow each other, and shows it in the same order.
-pub(super) fn each_opened<'c>(
-    chunk: Chunk<'c>,
-    [buffer, second_buffer]: [&mut Vec<u8>; 2],
-    mut next: impl FnMut() -> Decoded<Option<Step<'c>>>,
-    mut show: impl FnMut(Opened<'_>) -> Decoded<()>,
-) -> Decoded<()> {
-    let mut following = next()?;
-    while let Some(step) = following.take() {
-        following = next()?;
-        match (step, &following) {
-            (Step::Unwanted(count), _) => show(Opened::Unwanted(count))?,
-            (Step::Wanted(packed), Some(Step::Wanted(second))) => {
-                let both = [(&packed, chunk), (second, chunk)];
-                let (page, second) = Packed::open_two(both, (&mut *buffer, &mut *second_buffer))?;
-                show(Opened::Page(page))?;
-                show(Opened::Page(second))?;
-                following = next()?;
-            }
-            (Step::Wanted(packed), _) => {
-                show(Opened::Page(packed.open(chunk, &mut *buffer)?))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The dictionary at the front of `rest`, if there is one, taken off it and opened.
@@ -329,25 +268,6 @@ impl<'c> Packed<'c> {
     {
         let (codec, bytes, size) = self.body(chunk.codec)?;
         self.page(chunk, decompress(codec, bytes, size, buffer)?)
-    }
-
-    /// The same with two pages at once, each of its chunk.
-    pub(super) fn open_two<'p, 'q>(
-        pages: [(&Self, Chunk<'_>); 2],
-        (buffer, other_buffer): (&'p mut Vec<u8>, &'q mut Vec<u8>),
-    ) -> Decoded<(Page<'p>, Page<'q>)>
-    where
-        'c: 'p + 'q,
-    {
-        let [(first, chunk), (second, other_chunk)] = pages;
-        let (codec, bytes, size) = first.body(chunk.codec)?;
-        let (other_codec, other_bytes, other_size) = second.body(other_chunk.codec)?;
-        if codec != Compression::SNAPPY || other_codec != Compression::SNAPPY {
-            return Ok((first.open(chunk, buffer)?, second.open(other_chunk, other_buffer)?));
-        }
-        let (out, other_out) = (snappy_room(bytes, size, buffer)?, snappy_room(other_bytes, other_size, other_buffer)?);
-        snappy::decompress([bytes, other_bytes], [out, other_out]).ok_or(NO_SNAPPY)?;
-        Ok((first.page(chunk, out)?, second.page(other_chunk, other_out)?))
     }
 
     /// What is compressed, how, and how long it becomes.

@@ -26,8 +26,7 @@ use proptest::prelude::*;
 
 use super::lengths::{self, TextLeaf};
 use super::views::TextViews;
-use super::{Chunk, Stop, TextPages, Trimmed, Trimming, array, defined, entries, few, texts_by_page};
-use super::{trimming_with, two_arrays};
+use super::{Chunk, Coded, Stop, TextPages, Trimmed, Trimming, array, defined, entries, texts_by_page};
 use crate::checkpoint::memory::Pool;
 use crate::footer::pages;
 
@@ -244,19 +243,11 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
             .unwrap(),
         )])
         .collect();
-    // Each alone, and with the one after it.
-    for ((path, expected), (other_path, other_expected)) in leaves.iter().zip(leaves.iter().cycle().skip(1)) {
-        let ((chunk, is_rare), (other, is_other_rare)) = (chunk(path), chunk(other_path));
+    for (path, expected) in &leaves {
+        let (chunk, is_rare) = chunk(path);
         match array(chunk, expected.data_type(), wanted) {
             Ok(found) => assert_eq!(&chosen(&found), &chosen(expected), "{path:?}"),
             Err(stop) => assert!(stop == Stop::Rare && is_rare, "{path:?}: {stop:?}"),
-        }
-        match two_arrays([chunk, other], [expected.data_type(), other_expected.data_type()], wanted) {
-            Ok(found) => {
-                let found = found.map(|values| chosen(&values));
-                assert_eq!(found, [chosen(expected), chosen(other_expected)], "{path:?}, {other_path:?}");
-            }
-            Err(stop) => assert!(stop == Stop::Rare && (is_rare || is_other_rare), "{path:?}: {stop:?}"),
         }
     }
     let (text, is_rare) = chunk(&["add", "text"]);
@@ -274,12 +265,9 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
     }
     let numbers = [vec!["add", "long"], vec!["add", "nested", "n"]];
     let expected = numbers.clone().map(|path| &leaves.iter().find(|(leaf, _)| *leaf == path).unwrap().1);
-    let numbers = numbers.map(|path| chunk(&path).0);
-    match trimming_by_pieces(text, numbers, 1 << 20).and_then(|trimming| few(trimming, Some(numbers))) {
-        Ok((found, numbers)) => {
-            check_texts(&found);
-            assert!(numbers.iter().all(Option::is_some) || layout.delta, "numbers are of a rare kind");
-            for (found, expected) in numbers.iter().flatten().zip(expected) {
+    for (path, expected) in numbers.iter().zip(expected) {
+        match Coded::read(chunk(path).0) {
+            Ok(found) => {
                 let expected = expected.as_primitive::<Int64Type>();
                 assert_eq!(&found.numbers(0..found.len(), found.len()).unwrap(), expected);
                 for at_most in [1, 3, rows.len()] {
@@ -290,15 +278,15 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
                     assert_eq!(found, some.iter().map(value).collect::<Int64Array>());
                 }
             }
+            Err(stop) => assert!(stop == Stop::Rare && layout.delta, "numbers are of a rare kind: {stop:?}"),
         }
-        Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
     }
-    for size in [1, 100, 1000] {
+    for size in [1, 100, 1000, 1 << 20] {
         match texts_by_pieces(text, wanted, size) {
             Ok(found) => assert_eq!(&chosen(&found), &chosen(add.column_by_name("text").unwrap())),
             Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
         }
-        match trimming_by_pieces(text, numbers, size).map(Trimming::finish) {
+        match trimming_by_pieces(text, size).map(Trimming::finish) {
             Ok(found) => check_texts(&found),
             Err(stop) => assert!(stop == Stop::Rare && is_rare, "{stop:?}"),
         }
@@ -393,14 +381,14 @@ fn texts_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize
 }
 
 fn trimmed(chunk: Chunk<'_>) -> Result<Trimmed, Stop> {
-    let mut trimming = Trimming::new(0);
+    let mut trimming = Trimming::new();
     trimming.read(chunk, true)?;
     Ok(trimming.finish())
 }
 
-/// The texts of a leaf, whose bytes come in pieces of this size, with room for numbers.
-fn trimming_by_pieces(chunk: Chunk<'_>, numbers: [Chunk<'_>; 2], size: usize) -> Result<Trimming, Stop> {
-    let (mut trimming, mut rest) = (trimming_with(numbers), Vec::new());
+/// The texts of a leaf, whose bytes come in pieces of this size.
+fn trimming_by_pieces(chunk: Chunk<'_>, size: usize) -> Result<Trimming, Stop> {
+    let (mut trimming, mut rest) = (Trimming::new(), Vec::new());
     let mut pieces = chunk.bytes.chunks(size).peekable();
     while let Some(piece) = pieces.next() {
         rest.extend_from_slice(piece);
@@ -471,7 +459,6 @@ proptest! {
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
             bytes[start..start + column.compressed_size() as usize].to_vec()
         };
-        let whole_text = columns.iter().find(|c| c.column_path().string() == "add.text").map(bytes_of).unwrap();
         for column in columns {
             let mut broken = bytes_of(column);
             let at = at.index(broken.len());
@@ -486,7 +473,6 @@ proptest! {
                 compressed: broken.len(),
                 size: usize::MAX,
             };
-            let text = Chunk { bytes: &whole_text, physical: PhysicalType::BYTE_ARRAY, max_definition: 2, ..chunk };
             let target = match chunk.physical {
                 PhysicalType::INT32 => arrow_schema::DataType::Int32,
                 PhysicalType::INT64 => arrow_schema::DataType::Int64,
@@ -496,24 +482,18 @@ proptest! {
             if let Ok(found) = array(chunk, &target, None) {
                 prop_assert_eq!(found.len(), rows.len());
             }
-            if let Ok(found) = two_arrays([chunk; 2], [&target; 2], None) {
-                prop_assert_eq!(found.map(|found| found.len()), [rows.len(); 2]);
-            }
             if let Ok(found) = trimmed(chunk) {
                 let whole = found.whole(0..found.len(), found.len());
                 // Only who asks for the texts is told that they are none.
                 prop_assert_eq!(found.len(), whole.map_or(rows.len(), |texts| texts.len()));
                 prop_assert_eq!(found.len(), rows.len());
             }
-            let trimming = trimming_by_pieces(text, [chunk; 2], 1 << 20);
-            if let Ok((_, numbers)) = trimming.and_then(|trimming| few(trimming, Some([chunk; 2]))) {
-                for found in numbers.into_iter().flatten() {
-                    prop_assert_eq!(found.len(), rows.len());
-                    // Only who asks for a number is told that there is none.
-                    let all = found.numbers(0..rows.len(), rows.len());
-                    prop_assert_eq!(all.map_or(rows.len(), |numbers| numbers.len()), rows.len());
-                    let _ = found.numbers((0..rows.len()).step_by(20), rows.len().div_ceil(20));
-                }
+            if let Ok(found) = Coded::read(chunk) {
+                prop_assert_eq!(found.len(), rows.len());
+                // Only who asks for a number is told that there is none.
+                let all = found.numbers(0..rows.len(), rows.len());
+                prop_assert_eq!(all.map_or(rows.len(), |numbers| numbers.len()), rows.len());
+                let _ = found.numbers((0..rows.len()).step_by(20), rows.len().div_ceil(20));
             }
             if let Ok(found) = defined(chunk, 1) {
                 prop_assert_eq!(found.len(), rows.len());

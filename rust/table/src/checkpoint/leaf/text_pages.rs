@@ -4,7 +4,7 @@ use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 use simdutf8::basic::from_utf8;
 
-use super::page::{Encoding, Opened, Packed, Pages, Step, dictionary as packed_dictionary, each_opened, whole};
+use super::page::{Encoding, Packed, Pages, Step, dictionary as packed_dictionary, whole};
 use super::values::{TextDictionary, Texts};
 use super::{Chunk, Decoded, Lent, NO_UTF8, Scratch, Stop};
 
@@ -43,7 +43,7 @@ pub(crate) struct TextPages {
 enum Dictionary {
     /// Nothing was read yet.
     Unread,
-    /// There is none, or its memory is that of other pages by now.
+    /// There is none.
     None,
     /// Its texts, and how long their page is, which stands in the scratch.
     Known(TextDictionary, usize),
@@ -122,23 +122,22 @@ impl TextPages {
             return Err(Stop::Rare);
         }
         let Self { scratch: Lent(scratch), dictionary, at, read, .. } = self;
-        let Scratch { pages: buffers, dictionary: buffer, codes } = scratch;
+        let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
         let mut pages = Pages::resumed(chunk, *at, is_last, rows)?;
         let mut pass = Pass { chunk, read, codes, show };
         if let Dictionary::Unread = dictionary {
             let Some(packed) = whole(packed_dictionary(&mut pages.rest), is_last)? else { return Ok(0) };
             *dictionary = match packed {
-                Some(packed) => pass.front(&packed, &mut pages, buffer, buffers)?,
+                Some(packed) => pass.dictionary(&packed, dictionary_buffer)?,
                 None => Dictionary::None,
             };
         }
-        let [first, second] = buffers;
-        match dictionary {
-            Dictionary::Known(texts, length) => {
-                let known = buffer.get(..*length).map(|page| (&*texts, page));
-                each_opened(chunk, [first, second], || pages.step(), |page| pass.on(page, known))?;
-            }
-            _ => each_opened(chunk, [buffer, second], || pages.step(), |page| pass.on(page, None))?,
+        let known = match dictionary {
+            Dictionary::Known(texts, length) => dictionary_buffer.get(..*length).map(|page| (&*texts, page)),
+            Dictionary::Unread | Dictionary::None => None,
+        };
+        while let Some(step) = pages.step()? {
+            pass.on(step, buffer, known)?;
         }
         *at = pages.at;
         Ok(chunk.bytes.len() - pages.rest.len())
@@ -154,56 +153,25 @@ struct Pass<'s, 'c, S> {
 }
 
 impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
-    /// Opens the dictionary, which is `packed`, and passes on the first two of the `pages` behind it, as far as they are
-    /// there. Of a dictionary that grew too large, the first has codes, which are few bytes, and the second is as large as
-    /// it.
-    fn front(
-        &mut self,
-        packed: &Packed<'_>,
-        pages: &mut Pages<'_>,
-        buffer: &mut Vec<u8>,
-        [first, second]: &mut [Vec<u8>; 2],
-    ) -> Decoded<Dictionary> {
-        let chunk = self.chunk;
-        let steps = [pages.step()?, pages.step()?];
-        let (dictionary, second) = match &steps[1] {
-            Some(Step::Wanted(page)) => {
-                let (dictionary, page) = Packed::open_two([(packed, chunk), (page, chunk)], (&mut *buffer, second))?;
-                (dictionary, Some(page))
-            }
-            _ => (packed.open(chunk, &mut *buffer)?, None),
-        };
-        if dictionary.encoding != Encoding::Plain {
+    /// Opens the dictionary, which is `packed`, into `buffer`.
+    fn dictionary(&mut self, packed: &Packed<'_>, buffer: &mut Vec<u8>) -> Decoded<Dictionary> {
+        let page = packed.open(self.chunk, &mut *buffer)?;
+        if page.encoding != Encoding::Plain {
             return Err(Stop::Rare);
         }
-        let texts = TextDictionary::of(&dictionary)?;
-        let known = Some((&texts, dictionary.data));
-        *self.read += dictionary.data.len();
-        // Who gave a dictionary up does not come back to it, so that its memory may be that of other pages.
-        let is_given_up = second.as_ref().is_some_and(|page| page.encoding == Encoding::Plain);
-        for (step, opened) in steps.into_iter().zip([None, second]) {
-            match (step, opened) {
-                (_, Some(page)) => self.on(Opened::Page(page), known)?,
-                (Some(Step::Wanted(page)), None) => self.on(Opened::Page(page.open(chunk, &mut *first)?), known)?,
-                (Some(Step::Unwanted(count)), None) => self.on(Opened::Unwanted(count), known)?,
-                (None, None) => {}
-            }
-        }
-        if is_given_up {
-            return Ok(Dictionary::None);
-        }
-        let length = dictionary.data.len();
+        let (texts, length) = (TextDictionary::of(&page)?, page.data.len());
+        *self.read += length;
         // What is not compressed stands in the piece, which goes.
-        if packed.unpacked(chunk.codec).is_none() {
-            *buffer = dictionary.data.to_vec();
+        if packed.unpacked(self.chunk.codec).is_none() {
+            *buffer = page.data.to_vec();
         }
         Ok(Dictionary::Known(texts, length))
     }
 
-    fn on(&mut self, opened: Opened<'_>, known: Option<(&TextDictionary, &[u8])>) -> Decoded<()> {
-        let page = match opened {
-            Opened::Page(page) => page,
-            Opened::Unwanted(count) => return (self.show)(Shown::Unwanted(count)),
+    fn on(&mut self, step: Step<'_>, buffer: &mut Vec<u8>, known: Option<(&TextDictionary, &[u8])>) -> Decoded<()> {
+        let page = match step {
+            Step::Wanted(packed) => packed.open(self.chunk, buffer)?,
+            Step::Unwanted(count) => return (self.show)(Shown::Unwanted(count)),
         };
         let there = page.defined(self.chunk, self.chunk.max_definition)?;
         *self.read += page.data.len();

@@ -5,13 +5,12 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, OffsetBuffer};
 
 use super::text_pages::{Shown, TOO_MUCH_TEXT, TextPage, TextPages};
 use super::values::nulls;
-use super::{Chunk, Decoded, NO_UTF8, Stop};
-use crate::large::Large;
+use super::{Chunk, Decoded, NO_UTF8, Stop, with_room};
 
 /// The texts of a leaf; of `rows` alone if given, where others may be null.
 pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
     // Room for all at once.
-    let mut bytes = Large::with_room(if rows.is_none() { chunk.likely() } else { 0 }).map_err(|_| Stop::Rare)?;
+    let mut bytes = with_room(if rows.is_none() { chunk.likely() } else { 0 })?;
     let mut offsets = Vec::with_capacity(chunk.rows + 1);
     let (mut valid, mut end) = (BooleanBufferBuilder::new(chunk.rows), 0);
     offsets.push(end);
@@ -29,7 +28,7 @@ pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<S
             if there.value(slot) {
                 let text = texts.text()?;
                 if rows.is_none_or(|rows| rows.value(first + slot)) {
-                    bytes.extend(text).map_err(|_| Stop::Rare)?;
+                    bytes.extend_from_slice(text);
                     if bytes.len() > most {
                         return Err(TOO_MUCH_TEXT);
                     }
@@ -42,5 +41,5 @@ pub(super) fn texts(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<S
         Ok(())
     })?;
     let offsets = OffsetBuffer::new(offsets.into());
-    StringArray::try_new(offsets, bytes.into_bytes().into(), nulls(valid)).map_err(|_| NO_UTF8)
+    StringArray::try_new(offsets, bytes.into(), nulls(valid)).map_err(|_| NO_UTF8)
 }

@@ -8,14 +8,12 @@
 
 use arrow_array::StringArray;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, OffsetBuffer};
-use bytes::Bytes;
 
 use super::digits::{self, Digits};
 use super::short;
 use super::text_pages::{Shown, TOO_MUCH_TEXT, TextPage, TextPages};
 use super::values::{Texts, nulls, there_in};
-use super::{Chunk, Decoded, NO_UTF8, Stop};
-use crate::large::Large;
+use super::{Chunk, Decoded, NO_UTF8, Stop, with_room};
 
 /// Of so many texts, one is looked at for what all may share.
 const SAMPLE: usize = 16;
@@ -25,7 +23,7 @@ const SAMPLE: usize = 16;
 pub(crate) struct Trimmed {
     rows: usize,
     /// What is left of each text, one behind the other.
-    rest: Bytes,
+    rest: Vec<u8>,
     /// Which are there, if not all.
     nulls: Option<NullBuffer>,
     /// In order; what the texts of a page share may be shared by those of the pages after it.
@@ -56,7 +54,7 @@ struct Shared {
     length: Option<usize>,
 }
 
-/// Texts that are being trimmed, in memory that others may use, too.
+/// Texts that are being trimmed.
 pub(crate) struct Trimming {
     pages: TextPages,
     runs: Runs,
@@ -64,9 +62,7 @@ pub(crate) struct Trimming {
 
 /// Those of some pages.
 struct Runs {
-    memory: Large,
-    /// Room to have beside the texts.
-    beside: usize,
+    memory: Vec<u8>,
     valid: BooleanBufferBuilder,
     runs: Vec<Run>,
     /// How long the texts are whole.
@@ -74,10 +70,9 @@ struct Runs {
 }
 
 impl Trimming {
-    /// With room for so many bytes beside the texts.
-    pub(crate) fn new(beside: usize) -> Self {
-        let memory = Large::default();
-        let runs = Runs { memory, beside, valid: BooleanBufferBuilder::new(0), runs: Vec::new(), whole: 0 };
+    /// Of no text yet.
+    pub(crate) fn new() -> Self {
+        let runs = Runs { memory: Vec::new(), valid: BooleanBufferBuilder::new(0), runs: Vec::new(), whole: 0 };
         Self { pages: TextPages::new(), runs }
     }
 
@@ -90,21 +85,10 @@ impl Trimming {
         })
     }
 
-    /// The texts, when all were read, and the memory that they are in, with what `beside` appends to it.
-    pub(super) fn finish_with<T>(self, beside: impl FnOnce(&mut Large) -> T) -> (Trimmed, Bytes, T) {
-        let Runs { mut memory, valid, runs, whole, .. } = self.runs;
-        drop(self.pages);
-        let length = memory.len();
-        let made = beside(&mut memory);
-        let memory = memory.into_bytes();
-        let trimmed = Trimmed { rows: valid.len(), rest: memory.slice(..length), nulls: nulls(valid), runs, whole };
-        (trimmed, memory, made)
-    }
-
     /// The texts, when all were read.
-    pub(super) fn finish(self) -> Trimmed {
-        let (trimmed, ..) = self.finish_with(|_| ());
-        trimmed
+    pub(crate) fn finish(self) -> Trimmed {
+        let Runs { memory, valid, runs, whole } = self.runs;
+        Trimmed { rows: valid.len(), rest: memory, nulls: nulls(valid), runs, whole }
     }
 }
 
@@ -143,8 +127,7 @@ impl Runs {
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
                 let room = chunk.likely().saturating_sub(chunk.rows.saturating_mul(of_each));
-                let room = (room + room / 64).saturating_add(self.beside);
-                self.memory = Large::with_room(room).map_err(|_| Stop::Rare)?;
+                self.memory = with_room(room + room / 64)?;
             }
             let mut run = Run { row, start, shared, ends: Vec::new() };
             if let Some(length) = run.add(page, most, &mut self.memory)? {
@@ -159,7 +142,7 @@ impl Runs {
 impl Run {
     /// Appends what is left of the texts of a page. Gives how long they are whole, `most` at most; nothing, and nothing is
     /// appended, if one of them does not share what others do.
-    fn add(&mut self, page: &TextPage<'_>, most: usize, rest: &mut Large) -> Decoded<Option<usize>> {
+    fn add(&mut self, page: &TextPage<'_>, most: usize, rest: &mut Vec<u8>) -> Decoded<Option<usize>> {
         let Self { start, shared, ends, .. } = self;
         let (there, mut texts) = (&page.there, page.texts.clone());
         let room = texts.most_bytes(there.count_set_bits(), shared.saved()).min(most);
@@ -168,30 +151,33 @@ impl Run {
         if shared.length.is_none() {
             ends.reserve(there.len());
         }
-        let added = rest.extend_with(room, |mut room| {
-            let (free, mut whole) = (room.len(), 0);
-            for slot in 0..there.len() {
-                if there.value(slot) {
-                    let text = texts.text()?;
-                    whole += text.len();
-                    if whole > most {
-                        return Err(TOO_MUCH_TEXT);
-                    }
-                    // There is room for all, unless one of those that follow is shorter than what is shared.
-                    let Some(after) = shared.put(text, room) else { return Ok((0, None)) };
-                    room = after;
+        let before = rest.len();
+        rest.try_reserve(room).map_err(|_| Stop::Rare)?;
+        rest.resize(before + room, 0);
+        let mut room = rest.get_mut(before..).unwrap_or_default();
+        let (free, mut whole) = (room.len(), 0);
+        for slot in 0..there.len() {
+            if there.value(slot) {
+                let text = texts.text()?;
+                whole += text.len();
+                if whole > most {
+                    return Err(TOO_MUCH_TEXT);
                 }
-                if shared.length.is_none() {
-                    ends.push((from + free - room.len()) as u32);
-                }
+                // There is room for all, unless one of those that follow is shorter than what is shared.
+                let Some(after) = shared.put(text, room) else {
+                    rest.truncate(before);
+                    ends.truncate(known);
+                    return Ok(None);
+                };
+                room = after;
             }
-            Ok((free - room.len(), Some(whole)))
-        });
-        let added = added.map_err(|_| Stop::Rare)??;
-        if added.is_none() {
-            ends.truncate(known);
+            if shared.length.is_none() {
+                ends.push((from + free - room.len()) as u32);
+            }
         }
-        Ok(added)
+        let written = free - room.len();
+        rest.truncate(before + written);
+        Ok(Some(whole))
     }
 
     /// Rows without a text.
@@ -311,7 +297,7 @@ impl Trimmed {
     pub(crate) fn bytes(&self) -> usize {
         let run = |run: &Run| run.shared.bytes() + size_of::<u32>() * run.ends.capacity();
         let nulls = self.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
-        self.rest.len() + nulls + self.runs.iter().map(run).sum::<usize>()
+        self.rest.capacity() + nulls + self.runs.iter().map(run).sum::<usize>()
     }
 
     /// The whole texts of so many `rows`, which ascend.

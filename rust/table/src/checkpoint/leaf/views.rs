@@ -1,7 +1,6 @@
 //! Texts of a leaf, so many rows at a time, as views into the pages that they stand in.
 //!
-//! Long texts are not copied, and the memory of their pages is used again once nobody has a view any more. Two pages are
-//! opened at once, which takes less time than one after the other.
+//! Long texts are not copied, and the memory of their pages is used again once nobody has a view any more.
 
 use std::sync::Arc;
 
@@ -26,8 +25,6 @@ pub(crate) struct TextViews {
     rows: usize,
     dictionary: Option<(TextDictionary, Buffer)>,
     page: Option<Opened>,
-    /// The page behind it.
-    following: Option<Opened>,
     pool: Arc<Pool>,
 }
 
@@ -68,7 +65,6 @@ impl TextViews {
             rows: chunk.rows,
             dictionary: None,
             page: None,
-            following: None,
             pool: pool.clone(),
         };
         let mut rest: &[u8] = bytes;
@@ -133,35 +129,18 @@ impl TextViews {
     }
 
     fn next_page(&mut self) -> Decoded<Opened> {
-        if let Some(following) = self.following.take() {
-            return Ok(following);
-        }
         let bytes = self.bytes.clone();
         let mut rest: &[u8] = &bytes;
-        let first = self.split(&mut rest)?;
-        let second = if self.rows > 0 { Some(self.split(&mut rest)?) } else { None };
-        self.bytes = bytes.slice_ref(rest);
-        let Some(second) = second else {
-            let ((there, codes), data) = self.open(&first, &bytes, |page| self.levels(page))?;
-            return Opened::new(&first, there, codes, data);
-        };
-        let mut memory = [self.memory(&first), self.memory(&second)];
-        let [one, other] = &mut memory;
-        let (page, other_page) = Packed::open_two([(&first, self.chunk), (&second, self.chunk)], (one, other))?;
-        let ((there, codes), (other_there, other_codes)) = (self.levels(&page)?, self.levels(&other_page)?);
-        let places =
-            [Place::of(&page, &first, &bytes, self.chunk), Place::of(&other_page, &second, &bytes, self.chunk)];
-        let ([one, other], [place, other_place]) = (memory, places);
-        let (data, other_data) = (place.values(one, &self.pool)?, other_place.values(other, &self.pool)?);
-        self.following = Some(Opened::new(&second, other_there, other_codes, other_data)?);
-        Opened::new(&first, there, codes, data)
-    }
-
-    /// The page at the front.
-    fn split<'c>(&mut self, rest: &mut &'c [u8]) -> Decoded<Packed<'c>> {
-        let packed = page::split(rest)?.ok_or(page::OTHER_ROWS)?;
+        let packed = page::split(&mut rest)?.ok_or(page::OTHER_ROWS)?;
         self.rows = self.rows.checked_sub(packed.values).ok_or(page::OTHER_ROWS)?;
-        Ok(packed)
+        self.bytes = bytes.slice_ref(rest);
+        let ((there, codes), data) = self.open(&packed, &bytes, |page| self.levels(page))?;
+        let values = match packed.encoding {
+            Encoding::Plain => Values::Plain(data, 0),
+            Encoding::Dictionary => Values::Coded(codes.into_iter()),
+            Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
+        };
+        Ok(Opened { there, at: 0, values })
     }
 
     /// Which rows of a page have a text, and the codes of texts that are in the dictionary.
@@ -181,60 +160,19 @@ impl TextViews {
         bytes: &Bytes,
         read: impl FnOnce(&page::Page<'_>) -> Decoded<T>,
     ) -> Decoded<(T, Buffer)> {
-        let mut memory = self.memory(packed);
-        let page = packed.open(self.chunk, &mut memory)?;
-        let (made, place) = (read(&page)?, Place::of(&page, packed, bytes, self.chunk));
-        Ok((made, place.values(memory, &self.pool)?))
-    }
-
-    /// Where a page is decompressed to.
-    fn memory(&self, packed: &Packed<'_>) -> Vec<u8> {
-        match packed.room(self.chunk.codec) {
+        let mut memory = match packed.room(self.chunk.codec) {
             0 => Vec::new(),
             room => self.pool.take(room),
-        }
-    }
-}
-
-impl Opened {
-    fn new(packed: &Packed<'_>, there: BooleanBuffer, codes: Vec<u32>, data: Buffer) -> Decoded<Self> {
-        let values = match packed.encoding {
-            Encoding::Plain => Values::Plain(data, 0),
-            Encoding::Dictionary => Values::Coded(codes.into_iter()),
-            Encoding::Runs | Encoding::Other => return Err(Stop::Rare),
         };
-        Ok(Self { there, at: 0, values })
-    }
-}
-
-/// Where the values of a page stand.
-enum Place {
-    /// As they came.
-    Chunk(Bytes),
-    /// In the memory that the page was decompressed to: how long they are, and the whole page.
-    Memory(usize, usize),
-}
-
-impl Place {
-    fn of(page: &page::Page<'_>, packed: &Packed<'_>, bytes: &Bytes, chunk: Chunk<'_>) -> Self {
-        match packed.unpacked(chunk.codec) {
-            None => Self::Chunk(bytes.slice_ref(page.data)),
-            Some(unpacked) => Self::Memory(page.data.len(), unpacked),
-        }
-    }
-
-    /// The values, whose memory comes back to the pool.
-    fn values(self, memory: Vec<u8>, pool: &Arc<Pool>) -> Decoded<Buffer> {
-        match self {
-            Self::Chunk(bytes) => {
-                pool.give(memory);
-                Ok(bytes.into())
-            }
-            Self::Memory(length, unpacked) => {
-                let shared = Buffer::from(pool.share(memory));
-                let start = unpacked.checked_sub(length).filter(|_| unpacked <= shared.len()).ok_or(CUT_OFF)?;
-                Ok(shared.slice_with_length(start, length))
-            }
-        }
+        let page = packed.open(self.chunk, &mut memory)?;
+        let (made, length) = (read(&page)?, page.data.len());
+        let Some(unpacked) = packed.unpacked(self.chunk.codec) else {
+            let values = bytes.slice_ref(page.data);
+            self.pool.give(memory);
+            return Ok((made, values.into()));
+        };
+        let shared = Buffer::from(self.pool.share(memory));
+        let start = unpacked.checked_sub(length).filter(|_| unpacked <= shared.len()).ok_or(CUT_OFF)?;
+        Ok((made, shared.slice_with_length(start, length)))
     }
 }
