@@ -135,7 +135,7 @@ impl Table {
     }
 
     fn checkpoint(&self, py: Python<'_>) -> Result<u64> {
-        run(py, deltic_table::checkpoint::write::checkpoint(&self.storage, Clock::now()))
+        run(py, deltic_table::checkpoint_writer::checkpoint(&self.storage, Clock::now()))
     }
 
     fn write_checksum(&self, py: Python<'_>) -> Result<u64> {

@@ -18,7 +18,7 @@ use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
-use crate::checkpoint::write::{Written, is_due, of_snapshot};
+use crate::checkpoint_writer::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
 use crate::commit::{CommitFile, Committer};
 use crate::error::{Error, Kind, Result};

@@ -10,7 +10,7 @@ mod corpora;
 mod corpus;
 mod count;
 mod draft;
-mod file_table;
+mod file_index;
 mod history;
 mod incoming;
 mod job;

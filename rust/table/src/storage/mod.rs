@@ -21,7 +21,6 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Kind, Result};
-use crate::large::Large;
 
 mod answers;
 mod azure_blocks;
@@ -36,7 +35,6 @@ mod location;
 mod names;
 mod options;
 mod pin;
-pub(crate) mod pool;
 mod profile;
 mod ranges;
 mod remote;
@@ -311,16 +309,19 @@ impl Storage {
         &self,
         path: &str,
         range: Range<u64>,
-        mut memory: Large,
+        mut memory: Vec<u8>,
         pin: Option<&Pin>,
-    ) -> Result<Large> {
+    ) -> Result<Vec<u8>> {
         match self.resolve_file(path)? {
             (Backend::Local(disk), key) if !range.is_empty() => {
                 disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
             }
             _ => {
                 let read = self.get_pinned(path, &[range], pin).await?;
-                read.iter().try_for_each(|bytes| memory.extend(bytes)).map_err(no_memory)?;
+                for bytes in read {
+                    memory.try_reserve(bytes.len()).map_err(no_memory)?;
+                    memory.extend_from_slice(&bytes);
+                }
                 Ok(memory)
             }
         }
@@ -541,7 +542,7 @@ impl FileWriter {
 }
 
 /// The system has no memory to read into.
-pub(crate) fn no_memory(error: std::io::Error) -> Error {
+pub(crate) fn no_memory(error: std::collections::TryReserveError) -> Error {
     Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 
