@@ -32,7 +32,7 @@ use tokio::task::spawn_blocking;
 use super::assembly::{Assembly, Chunks};
 use crate::checkpoint::part::CREATED_BY;
 use crate::error::{Error, Result};
-use crate::parallel::working;
+use crate::parallel::worker_count;
 use crate::storage::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
@@ -313,7 +313,7 @@ pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
             let encoded = encode(group);
             async move { Ok::<_, Error>((number, encoded.await?)) }
         };
-        let mut encoded = std::pin::pin!(waiting.enumerate().map(encode).buffer_unordered(working()));
+        let mut encoded = std::pin::pin!(waiting.enumerate().map(encode).buffer_unordered(worker_count()));
         let (mut early, mut next) = (BTreeMap::new(), 0);
         while let Some((number, group)) = encoded.try_next().await? {
             early.insert(number, group);

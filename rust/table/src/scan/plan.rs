@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::file_index::{Column as TableColumn, FileIndex, Keys, Pruning, scatter};
 use crate::once::Once;
-use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, working};
+use crate::parallel::{all_of, blocking, in_parallel, parallelism, worker_count};
 use crate::snapshot::Snapshot;
 use crate::tail::Tail;
 
@@ -334,10 +334,8 @@ where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    match snapshot.storage().is_local() {
-        true => on_lanes(groups, working()).await,
-        false => all_of(groups.map(in_parallel), parallelism()).await,
-    }
+    let at_once = if snapshot.storage().is_local() { worker_count() } else { parallelism() };
+    all_of(groups.map(in_parallel), at_once).await
 }
 
 pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
