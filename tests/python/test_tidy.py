@@ -59,7 +59,7 @@ BINDING: list[set[str]] = [
     {"write"},
 ]
 PYTHON: list[set[str]] = [
-    {"allocator", "errors", "display", "hints", "_deltic"},
+    {"errors", "display", "hints", "_deltic"},
     {"arguments"},
     {"scan", "check"},
     {"snapshot", "data"},
