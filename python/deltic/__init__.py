@@ -20,7 +20,6 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import NoReturn as _NoReturn
 
-import deltic.allocator  # noqa: F401  # Before anything else loads the core.
 from deltic.check import Check, Finding
 from deltic.errors import (
     CommitConflictError,

@@ -16,6 +16,8 @@ from log_files import Log, add, field, metadata, protocol, struct
 import deltic
 from deltic import Table
 
+pytestmark = pytest.mark.slow
+
 # A million, and with `pytest -s`, gives the figures of docs/commit-protocol.md.
 ASKED = int(os.environ.get("DELTIC_FILES_IN_A_COMMIT", "0"))
 FILES = ASKED or 40_000
@@ -32,8 +34,6 @@ PEAK = """
 import json, sys, time
 import deltic
 from deltic import _deltic
-
-pytestmark = pytest.mark.slow
 
 def peak(begin=False):
     if begin:

@@ -227,7 +227,7 @@ def test_importing_deltic_does_not_import_pyspark_or_pandas() -> None:
 
 @pytest.mark.parametrize("given", [None, "5"])
 def test_the_environment_is_as_it_was(given: str | None) -> None:
-    """The core's allocator is given its setting as it is loaded, and nobody else sees it."""
+    """Importing deltic changes no setting of the allocator that its core brings along."""
     setting = {} if given is None else {"MIMALLOC_PURGE_DELAY": given}
     environment = {key: value for key, value in os.environ.items() if key != "MIMALLOC_PURGE_DELAY"} | setting
     show = (

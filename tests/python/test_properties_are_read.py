@@ -7,9 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "rust/protocol/src/property/table.rs"
-ACCESSORS = ROOT / "rust/protocol/src/property.rs"
+ACCESSORS = ROOT / "rust/protocol/src/property/properties.rs"
 # Says what a winner may change, which is no use of it.
-CONFLICTS = ROOT / "rust/protocol/src/conflict/metadata.rs"
+CONFLICTS = ROOT / "rust/protocol/src/commit/conflict/metadata.rs"
 
 NOT_USED = ("hint for other engines", "not used by deltic")
 

@@ -102,7 +102,7 @@ impl Table {
     }
 
     fn checkpoint(&self, py: Python<'_>) -> Result<u64> {
-        run(py, deltic_table::checkpoint::write::checkpoint(self.0.storage(), Clock::now()))
+        run(py, deltic_table::checkpoint_writer::checkpoint(self.0.storage(), Clock::now()))
     }
 
     fn write_checksum(&self, py: Python<'_>) -> Result<u64> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Error;
 
 /// The system has no memory to read into.
-pub fn no_memory(error: std::io::Error) -> Error {
+pub fn no_memory(error: std::collections::TryReserveError) -> Error {
     Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 

@@ -15,7 +15,6 @@ use crate::dynamodb::{self, LockTable, TablePaths};
 use crate::error::{Error, Kind, Result};
 use crate::failures::no_memory;
 use crate::file_writer::{FileWriter, Sink};
-use crate::large::Large;
 use crate::listing::FileMeta;
 use crate::local::LocalDisk;
 use crate::location::{Location, Scheme, Target};
@@ -252,14 +251,23 @@ impl Storage {
     }
 
     /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
-    pub async fn append(&self, path: &str, range: Range<u64>, mut memory: Large, pin: Option<&Pin>) -> Result<Large> {
+    pub async fn append(
+        &self,
+        path: &str,
+        range: Range<u64>,
+        mut memory: Vec<u8>,
+        pin: Option<&Pin>,
+    ) -> Result<Vec<u8>> {
         match self.resolve_file(path)? {
             (Backend::Local(disk), key) if !range.is_empty() => {
                 disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
             }
             _ => {
                 let read = self.get_pinned(path, &[range], pin).await?;
-                read.iter().try_for_each(|bytes| memory.extend(bytes)).map_err(no_memory)?;
+                for bytes in read {
+                    memory.try_reserve(bytes.len()).map_err(no_memory)?;
+                    memory.extend_from_slice(&bytes);
+                }
                 Ok(memory)
             }
         }

@@ -19,7 +19,7 @@ use futures::TryStreamExt;
 
 use crate::cached_log_tail::CachedLogTail;
 use crate::checkpoint::read::AddColumns;
-use crate::checkpoint::write::{Written, is_due, of_snapshot};
+use crate::checkpoint_writer::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
 use crate::committers::{CommitFile, Committer, put_hint_file};
 use crate::error::{Error, Kind, Result};

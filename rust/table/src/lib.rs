@@ -4,9 +4,9 @@
 //! to `deltic-protocol`.
 //!
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, then `log` and
-//! `checkpoint::read`, then `file_table`, then `snapshot`, then `history`, `check`, `scan`, `write` and
-//! `checkpoint::{write, sidecars}`, then `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`,
-//! `after_commit`, `transaction::builder`, `backfill`, `table`. A test reads the imports.
+//! `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
+//! `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`, `after_commit`,
+//! `transaction::builder`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -14,13 +14,14 @@ pub mod cached_log_tail;
 pub mod changes;
 pub mod check;
 pub mod checkpoint;
+pub mod checkpoint_writer;
 pub mod cleanup;
 pub mod committers;
 pub mod compaction;
 pub mod envelope;
 pub mod error;
 pub mod events;
-pub mod file_table;
+pub mod file_index;
 pub mod footer;
 pub mod history;
 pub mod log;
@@ -32,4 +33,4 @@ pub mod transaction;
 pub mod write;
 
 pub use deltic_store as storage;
-use deltic_store::{large, parallel};
+use deltic_store::parallel;

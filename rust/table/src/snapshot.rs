@@ -29,7 +29,7 @@ use tokio::time::sleep;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Gone, Result, vanished};
-use crate::file_table::FileTable;
+use crate::file_index::FileIndex;
 use crate::log::tail::Tail;
 use crate::log::{Loaded, LogSource};
 use crate::once::Once;
@@ -43,7 +43,7 @@ const CONCURRENT_PARSES: usize = 4;
 pub struct Snapshot(Arc<Inner>);
 
 /// The checkpoint's files, once somebody asked for them.
-type Files = Arc<Once<Option<FileTable>>>;
+type Files = Arc<Once<Option<FileIndex>>>;
 
 #[derive(Debug)]
 struct Inner {
@@ -150,7 +150,7 @@ impl Snapshot {
         }
         let is_missing = protocol.is_none() || metadata.is_none();
         let files = match opened {
-            Some(Ok(open)) => Arc::new(Once::from(Some(FileTable::new(open)))),
+            Some(Ok(open)) => Arc::new(Once::from(Some(FileIndex::new(open)))),
             Some(Err(error)) if is_missing => return Err(error),
             // Whoever needs it asks again.
             Some(Err(_)) | None => shared.unwrap_or_default(),
@@ -393,15 +393,15 @@ impl Snapshot {
 
     /// The checkpoint, its footers read on first use.
     pub async fn checkpoint(&self) -> Result<Option<&OpenCheckpoint>> {
-        Ok(self.files().await?.map(FileTable::checkpoint))
+        Ok(self.files().await?.map(FileIndex::checkpoint))
     }
 
     /// The checkpoint's files in columns, none of them decoded before it is asked for.
-    pub async fn files(&self) -> Result<Option<&FileTable>> {
+    pub async fn files(&self) -> Result<Option<&FileIndex>> {
         let open = async || {
             let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
             let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.0.gone.note(e))?;
-            let files = FileTable::new(open);
+            let files = FileIndex::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 DEFAULT_CACHE => {}
                 bytes => files.limit_cache(bytes),

@@ -67,6 +67,7 @@ pub async fn try_commit(
 ) -> Result<Committed, Failed> {
     let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::Certainly)?;
     retry.start();
+    let (mut tried, mut attempts) = (None, 0_u32);
     loop {
         if retry.is_cancelled() {
             commit_loop.cancel();
@@ -76,7 +77,8 @@ pub async fn try_commit(
                 commit_loop.base_checked(is_passed(committer, &[base, version], version).await);
             }
             Step::Put { version, lines } => {
-                log::debug!(target: TARGET, "version {version} is tried");
+                log_another(tried.replace(version), version, attempts);
+                attempts = attempts.saturating_add(1);
                 commit_loop.put_answered(answer(committer.commit(version, lines).await));
             }
             Step::Wait { attempts } => {
@@ -127,6 +129,19 @@ async fn is_passed(committer: &dyn Committer, needed: &[u64], version: u64) -> R
 pub(crate) fn log_committed(committed: &Committed, location: &str) {
     let (version, attempts, files) = (committed.version, committed.attempts, committed.num_added);
     log::info!(target: TARGET, "committed version {version} of {location} (attempts: {attempts}, files added: {files})");
+}
+
+/// Logs why there is another attempt, if one was before.
+fn log_another(tried: Option<u64>, version: u64, attempts: u32) {
+    match tried {
+        Some(tried) if tried == version => {
+            log::debug!(target: TARGET, "attempt {attempts}: version {version} is tried again");
+        }
+        Some(tried) => {
+            log::debug!(target: TARGET, "attempt {attempts}: others have version {tried}, {version} is tried next");
+        }
+        None => {}
+    }
 }
 
 /// Logs that another writer is in the way of a commit, if that is what the error is.

@@ -15,7 +15,7 @@ use deltic_protocol::property::Properties;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::stats::typed::StatsLayout;
 use deltic_table::checkpoint::read::AddColumns;
-use deltic_table::checkpoint::write::{Written, checkpoint, is_due, of_snapshot};
+use deltic_table::checkpoint_writer::{Written, checkpoint, is_due, of_snapshot};
 use deltic_table::error::Result;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;

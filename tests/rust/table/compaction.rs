@@ -167,7 +167,7 @@ async fn the_commits_after_the_checkpoint_by_default() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap().as_object().unwrap().keys().next().unwrap().clone())
         .collect();
     assert_eq!(kinds, ["protocol", "metaData", "add"]);
-    deltic_table::checkpoint::write::checkpoint(&sample.storage, 10).await.unwrap();
+    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 10).await.unwrap();
     sample.commit(6, &[add_with("g", json!({}))]);
     let one = compact_log(&sample.storage, None, None).await.unwrap_err();
     assert_eq!(one.kind(), &Kind::Invalid, "{one}");
@@ -191,7 +191,7 @@ async fn only_commits_that_are_there() {
         assert_eq!(error.kind(), &Kind::Invalid, "{error}");
     }
     assert!(compact_log(&sample.storage, Some(3), Some(9)).await.unwrap_err().is_version_not_found());
-    deltic_table::checkpoint::write::checkpoint(&sample.storage, 10).await.unwrap();
+    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 10).await.unwrap();
     sample.delete(&commit_name(2));
     let error = compact_log(&sample.storage, Some(1), Some(4)).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Invalid);

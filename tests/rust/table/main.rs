@@ -10,7 +10,7 @@ mod compaction;
 mod corpora;
 mod corpus;
 mod count;
-mod file_table;
+mod file_index;
 mod history;
 mod incoming;
 mod nested;

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use deltic_pages::limits::{PageLimits, check};
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
 use deltic_protocol::schema::TableSchema;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
-use deltic_table::checkpoint::write::checkpoint;
-use deltic_table::footer::pages::{Claims, check};
+use deltic_table::checkpoint_writer::checkpoint;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec};
 use deltic_table::storage::Storage;
@@ -368,7 +368,7 @@ fn what_writers_write_is_within_bounds() {
             let (start, length) = column.byte_range();
             let chunk = bytes.slice(start as usize..(start + length) as usize);
             let texts: usize = values.iter().map(|text| text.len()).sum();
-            let Claims { values, bytes, dictionary, coded, prefixes, .. } =
+            let PageLimits { values, bytes, dictionary, coded, prefixes, .. } =
                 check(&chunk, column).unwrap_or_else(|e| panic!("{codec:?} {encoding:?}: {e}"));
             assert_eq!(values, 6000);
             assert_eq!((dictionary > 0, coded > 0), (encoding.is_none(), encoding.is_none()), "{codec:?}");

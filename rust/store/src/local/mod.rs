@@ -1,7 +1,7 @@
 //! The local disk.
 //!
 //! Own code instead of the store crate's: a commit must be complete, exclusive and on the disk before it counts, and a
-//! listing of a long log must not ask for the size of every old file. What blocks runs on a lane or tokio's pool for it,
+//! listing of a long log must not ask for the size of every old file. What blocks runs on tokio's pool for it,
 //! and what belongs together in one go. The way there and back costs more than making a small file that nobody waits to have synced,
 //! so that is done where it is asked for. Syncs that need not wait for each other run at once, for the disk then does them
 //! as one.
@@ -17,7 +17,7 @@ mod naming;
 mod tree;
 
 use std::fs::{self, File, FileType};
-use std::io::{Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -32,11 +32,9 @@ use self::naming::{TEMPORARY, Temporary, delete_unfinished, give_name, prepare};
 use crate::counts::Tally;
 use crate::error::{Error, Result};
 use crate::failures::{no_memory, short_read};
-use crate::large::Large;
 use crate::listing::Entry;
 use crate::parallel;
 use crate::pin::{Identity, Pin};
-use crate::pool;
 use crate::put::{Body, Put};
 use crate::ranges::merge;
 use crate::syncing::Syncing;
@@ -114,9 +112,9 @@ impl LocalDisk {
         &self,
         path: String,
         range: Range<u64>,
-        mut memory: Large,
+        mut memory: Vec<u8>,
         pin: Option<&Pin>,
-    ) -> Result<Large> {
+    ) -> Result<Vec<u8>> {
         let (pin, tally) = (pin.cloned(), self.tally.clone());
         blocking(move || {
             let path = Path::new(&path);
@@ -306,17 +304,18 @@ fn open_pinned(path: &Path, pin: Option<&Pin>) -> Result<(File, u64)> {
 fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
-    let mut buffer = pool::buffer(capacity).map_err(no_memory)?;
-    append(&mut buffer, file, range, path)?;
-    Ok(pool::lend(buffer))
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(capacity).map_err(no_memory)?;
+    append(&mut bytes, file, range, path)?;
+    Ok(bytes.into())
 }
 
 /// Appends a range of a file to memory.
-fn append(memory: &mut Large, file: &mut File, range: Range<u64>, path: &Path) -> Result<()> {
+fn append(memory: &mut Vec<u8>, file: &mut File, range: Range<u64>, path: &Path) -> Result<()> {
     let (before, length) = (memory.len(), usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX));
-    memory.reserve(length).map_err(no_memory)?;
+    memory.try_reserve(length).map_err(no_memory)?;
     file.seek(SeekFrom::Start(range.start)).map_err(|e| failed("read", path, e))?;
-    memory.read_from(file, length).map_err(|e| failed("read", path, e))?;
+    Read::take(file, length as u64).read_to_end(memory).map_err(|e| failed("read", path, e))?;
     let read = memory.len() - before;
     if read == length { Ok(()) } else { Err(short_read(&range, range.start.saturating_add(read as u64))) }
 }
@@ -340,14 +339,15 @@ fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Byt
         };
         return files.map(one).collect();
     }
-    let mut memory = Large::to_keep(length as usize).map_err(|e| (0, no_memory(e)))?;
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(length as usize).map_err(|e| (0, no_memory(e)))?;
     let mut ends = Vec::with_capacity(paths.len());
     for (at, (path, mut file, size)) in files {
         append(&mut memory, &mut file, 0..size, path).map_err(|e| (at, e))?;
         tally.received(size as usize);
         ends.push(memory.len());
     }
-    let (all, mut start) = (memory.into_bytes(), 0);
+    let (all, mut start) = (Bytes::from(memory), 0);
     Ok(ends.into_iter().map(|end| all.slice(std::mem::replace(&mut start, end)..end)).collect())
 }
 

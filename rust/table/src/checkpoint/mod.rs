@@ -1,19 +1,7 @@
-//! Checkpoints: reading and writing them.
+//! Reading checkpoints.
 
-mod assembly;
-mod chunk;
-mod columns;
-mod encode;
-mod gather;
-pub(crate) mod leaf;
-pub(crate) mod memory;
-mod numbers;
-mod order;
+pub(crate) mod actions;
+mod leaves;
 pub(crate) mod part;
-mod pieces;
-mod ranges;
 pub mod read;
-mod rows;
-mod runs;
-mod sidecars;
-pub mod write;
+pub(crate) mod rows;

@@ -1,16 +1,18 @@
 //! One Parquet file of a checkpoint: its footer, and row groups decoded on demand.
 //!
-//! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on a lane
-//! or the blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
+//! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on
+//! the blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
+use deltic_pages::decode::string_lengths::{self, StringLeaf};
+use deltic_pages::decode::{Chunk, Failure};
+use deltic_pages::limits::{self, Chunks};
+use deltic_pages::narrow::{Leaf, narrowed};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -20,17 +22,9 @@ use parquet::basic::{Repetition, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::encode::CREATED_BY;
-use super::leaf::lengths::{self, TextLeaf};
-use super::leaf::{self, Chunk, Stop};
-use super::memory::Pool;
-use super::read::{leaf_names, may_hold};
-use super::rows::PartRows;
+use super::leaves::{Leaves, may_hold};
 use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
-use crate::footer::narrow::{Leaf, narrowed};
-use crate::footer::pages::{self, Chunks};
-use crate::large::Large;
 use crate::parallel::blocking;
 use crate::storage::{Pin, Storage};
 
@@ -54,6 +48,8 @@ const EXPANSION: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
 const FREE_ELEMENTS: u64 = 1 << 20;
 const ELEMENTS_PER_ROW: u64 = 256;
+/// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
+pub(crate) const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 /// Neither yes nor no.
 const UNKNOWN: u8 = 2;
 
@@ -66,7 +62,7 @@ pub(crate) struct Part {
     metadata: ArrowReaderMetadata,
     /// The same with the long texts of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
-    leaves: Vec<Vec<String>>,
+    leaves: Leaves,
     /// All of it is read of one file.
     pin: Pin,
     /// Whether bounds of a leaf are in the order of its values, as [`UNKNOWN`] or a truth value.
@@ -147,7 +143,8 @@ impl Fetched {
 
     /// The bytes of a leaf.
     pub(super) fn bytes(&self, leaf: usize) -> Result<&Bytes> {
-        let at = self.leaves.iter().position(|fetched| *fetched == leaf);
+        // They ascend.
+        let at = self.leaves.binary_search(&leaf).ok();
         let bytes = at.and_then(|at| self.chunks.chunks.get(at)).map(|(_, bytes)| bytes);
         bytes.ok_or_else(|| Error::internal("a leaf was not fetched"))
     }
@@ -183,8 +180,8 @@ impl Part {
         // What writers still put into INT96 are instants.
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let views = with_views(&metadata).map_err(parquet)?;
-        let leaves = leaf_names(metadata.metadata().file_metadata());
-        let ordered = leaves.iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
+        let leaves = Leaves::of(metadata.metadata().file_metadata(), metadata.schema().fields());
+        let ordered = leaves.names().iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
         let (storage, gone) = (storage.clone(), Gone::default());
         Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, gone })
     }
@@ -204,25 +201,23 @@ impl Part {
     }
 
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &[String]> {
-        self.leaves.iter().map(Vec::as_slice)
+        self.leaves.names().iter().map(Vec::as_slice)
     }
 
     pub(crate) fn has_leaf(&self, path: &[String]) -> bool {
-        self.leaves.iter().any(|leaf| leaf == path)
+        self.leaves.position(path).is_some()
     }
 
     /// Whether a leaf is null in every row, by the statistics.
     pub(crate) fn is_empty_leaf(&self, path: &[String]) -> bool {
-        let leaf = self.leaves.iter().position(|leaf| leaf == path);
-        leaf.is_none_or(|leaf| !self.metadata.metadata().row_groups().iter().any(|group| may_hold(group, leaf)))
+        self.leaves
+            .position(path)
+            .is_none_or(|leaf| !self.metadata.metadata().row_groups().iter().any(|group| may_hold(group, leaf)))
     }
 
     /// Row groups in which `root.key` may be there.
     pub(crate) fn groups_with(&self, root: &str, key: &str) -> Vec<usize> {
-        let Some(leaf) = self.leaves.iter().position(|leaf| leaf.len() == 2 && leaf[0] == root && leaf[1] == key)
-        else {
-            return Vec::new();
-        };
+        let Some(leaf) = self.leaf(&[root, key]) else { return Vec::new() };
         let groups = self.metadata.metadata().row_groups().iter().enumerate();
         groups.filter(|(_, group)| group.num_rows() > 0 && may_hold(group, leaf)).map(|(index, _)| index).collect()
     }
@@ -249,12 +244,12 @@ impl Part {
 
     /// Whether a leaf stands below `root`.
     pub(super) fn is_below(&self, leaf: usize, root: &str) -> bool {
-        self.leaves.get(leaf).and_then(|path| path.first()).is_some_and(|name| name == root)
+        self.leaves.names().get(leaf).and_then(|path| path.first()).is_some_and(|name| name == root)
     }
 
     /// The name of a leaf that is a long text of `add`.
     pub(super) fn long_text(&self, leaf: usize) -> Option<&str> {
-        match self.leaves.get(leaf)?.as_slice() {
+        match self.leaves.names().get(leaf)?.as_slice() {
             [root, member] if root == "add" && matches!(member.as_str(), "path" | "stats") => Some(member),
             _ => None,
         }
@@ -262,11 +257,14 @@ impl Part {
 
     /// The position of a leaf.
     pub(crate) fn leaf(&self, path: &[&str]) -> Option<usize> {
-        self.leaves.iter().position(|leaf| leaf.iter().map(String::as_str).eq(path.iter().copied()))
+        self.leaves.position(path)
     }
 
-    /// The Arrow type of a leaf inside structs.
+    /// The Arrow type of a leaf, or of a struct, inside structs.
     pub(crate) fn arrow_type(&self, path: &[&str]) -> Option<&DataType> {
+        if let Some(known) = self.leaf(path).and_then(|leaf| self.leaves.arrow_type(leaf)) {
+            return Some(known);
+        }
         let (root, rest) = path.split_first()?;
         let root = self.metadata.schema().field_with_name(root).ok()?;
         rest.iter().try_fold(root.data_type(), |level, name| match level {
@@ -287,70 +285,9 @@ impl Part {
         bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or_default()
     }
 
-    /// Decodes the wanted leaves of a row group.
-    pub(crate) async fn read(
-        self: &Arc<Self>,
-        group: usize,
-        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
-    ) -> Result<Vec<RecordBatch>> {
-        self.read_rows(group, None, wanted).await
-    }
-
-    /// Decodes the wanted leaves of a row group, in the rows at least that have one of `keys`, which are wanted leaves.
-    pub(crate) async fn read_defined(
-        self: &Arc<Self>,
-        group: usize,
-        keys: Vec<usize>,
-        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
-    ) -> Result<Vec<RecordBatch>> {
-        self.read_rows(group, Some(keys), wanted).await
-    }
-
-    async fn read_rows(
-        self: &Arc<Self>,
-        group: usize,
-        keys: Option<Vec<usize>>,
-        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
-    ) -> Result<Vec<RecordBatch>> {
-        let fetched = self.fetch(group, wanted).await?;
-        self.blocking(move |part| {
-            let rows = match keys {
-                Some(keys) => part.rows_with(&fetched, &keys)?,
-                None => None,
-            };
-            let rows = rows.map(|rows| RowSelection::from_filters(&[BooleanArray::new(rows, None)]));
-            PartRows::new(part, fetched, Decode { rows, ..Decode::default() }, None)?.collect()
-        })
-        .await
-    }
-
-    /// The wanted leaves of a row group, decoded so many rows at a time, and so many bytes, long texts of `add` as views.
-    pub(crate) async fn read_views(
-        self: &Arc<Self>,
-        group: usize,
-        batch_rows: usize,
-        batch_bytes: usize,
-        pool: &Arc<Pool>,
-        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
-    ) -> Result<PartRows> {
-        let fetched = self.fetch(group, wanted).await?;
-        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows), batch_bytes: Some(batch_bytes) };
-        let pool = pool.clone();
-        self.blocking(move |part| PartRows::new(part, fetched, how, Some(&pool))).await
-    }
-
-    /// The rows that have one of the leaves, if that is cheap to tell.
-    fn rows_with(&self, fetched: &Fetched, keys: &[usize]) -> Result<Option<BooleanBuffer>> {
-        let mut rows = BooleanBuffer::new_unset(self.rows(fetched.group));
-        for key in keys {
-            let chunk = self.chunk(fetched, *key)?;
-            match leaf::defined(chunk, chunk.max_definition) {
-                Ok(there) => rows = &rows | &there,
-                Err(Stop::Rare) => return Ok(None),
-                Err(stop) => return Err(unreadable(stop, &self.path)),
-            }
-        }
-        Ok(Some(rows))
+    /// The positions of the wanted leaves.
+    fn wanted(&self, wanted: &dyn Fn(&[String]) -> bool) -> Vec<usize> {
+        self.leaves().enumerate().filter(|(_, leaf)| wanted(leaf)).map(|(position, _)| position).collect()
     }
 
     /// Fetches the wanted leaves of a row group.
@@ -359,7 +296,7 @@ impl Part {
         group: usize,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
     ) -> Result<Fetched> {
-        let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
+        let leaves: Vec<usize> = self.wanted(wanted);
         let chunks = self.chunks(group, &leaves)?;
         let bytes = self.storage.get_pinned(&self.path, &chunks, Some(&self.pin)).await;
         let bytes = bytes.map_err(|e| self.gone.note(e))?;
@@ -369,7 +306,7 @@ impl Part {
 
     /// How much the wanted leaves of a row group are.
     pub(crate) fn wanted_bytes(&self, group: usize, wanted: &(dyn Fn(&[String]) -> bool + Send + Sync)) -> Result<u64> {
-        let leaves: Vec<usize> = (0..self.leaves.len()).filter(|i| wanted(&self.leaves[*i])).collect();
+        let leaves: Vec<usize> = self.wanted(wanted);
         Ok(self.chunks(group, &leaves)?.into_iter().map(|chunk| chunk.end - chunk.start).sum())
     }
 
@@ -385,7 +322,7 @@ impl Part {
     }
 
     /// Reads bytes of the file behind what is in `memory`.
-    pub(crate) async fn append(&self, range: Range<u64>, memory: Large) -> Result<Large> {
+    pub(crate) async fn append(&self, range: Range<u64>, memory: Vec<u8>) -> Result<Vec<u8>> {
         self.storage.append(&self.path, range, memory, Some(&self.pin)).await.map_err(|e| self.gone.note(e))
     }
 
@@ -422,7 +359,7 @@ impl Part {
         let schema = self.metadata.metadata().file_metadata().schema_descr();
         let mut node = schema.root_schema();
         let mut level = 0;
-        for name in self.leaves.get(leaf).into_iter().flatten().take(depth) {
+        for name in self.leaves.names().get(leaf).into_iter().flatten().take(depth) {
             // Of two nodes with one name the first may be a leaf.
             if !node.is_group() {
                 break;
@@ -436,10 +373,8 @@ impl Part {
 
     /// The keys and the values of a map inside a struct.
     pub(crate) fn map_leaves(&self, path: [&str; 2]) -> Option<[usize; 2]> {
-        let below =
-            |leaf: &usize| self.leaves[*leaf].len() == 4 && self.leaves[*leaf].iter().zip(path).all(|(a, b)| a == b);
-        let found: Vec<usize> = (0..self.leaves.len()).filter(below).collect();
-        found.try_into().ok()
+        let below = |leaf: &[String]| leaf.len() == 4 && leaf.iter().zip(path).all(|(a, b)| a == b);
+        self.wanted(&below).try_into().ok()
     }
 
     /// The leaf below `root` that takes the fewest bytes in a row group and does not repeat: what tells soonest where
@@ -500,26 +435,27 @@ impl Part {
         let mut texts = Vec::new();
         for (leaf, (_, chunk)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
             let Some(column) = columns.get(*leaf) else { continue };
-            let claims = pages::check(chunk, column)?;
+            let page_limits = limits::check(chunk, column)?;
             let justified =
                 most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(chunk.len() as u64));
             // Nulls of a fixed length take that length when they are decoded.
-            let width = pages::fixed_width(column.column_descr()).unwrap_or_default();
-            let bytes_of_all = claims.bytes.saturating_add(claims.prefixes).max(claims.values.saturating_mul(width));
-            if bytes_of_all > justified || claims.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
+            let width = limits::fixed_width(column.column_descr()).unwrap_or_default();
+            let bytes_of_all =
+                page_limits.bytes.saturating_add(page_limits.prefixes).max(page_limits.values.saturating_mul(width));
+            if bytes_of_all > justified || page_limits.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
                     "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
                     column.column_path(),
                     chunk.len(),
-                    claims.values,
+                    page_limits.values,
                     bytes_of_all
                 )));
             }
             if column.column_type() == PhysicalType::BYTE_ARRAY {
-                texts.push(TextLeaf { chunk, column, claims });
+                texts.push(StringLeaf { chunk, column, limits: page_limits });
             }
         }
-        lengths::check(&texts, rows, enough)
+        string_lengths::check(&texts, rows, enough)
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {
@@ -544,10 +480,10 @@ impl Part {
 }
 
 /// What became of a file whose pages were decoded directly.
-pub(super) fn unreadable(stop: Stop, path: &str) -> Error {
-    let what = match stop {
-        Stop::Rare => "its pages are of a kind that their headers do not say",
-        Stop::Broken(what) => what,
+pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
+    let what = match failure {
+        Failure::Unsupported => "its pages are of a kind that their headers do not say",
+        Failure::Corrupt(what) => what,
     };
     Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Schema};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use deltic_pages::decode::{self, Failure, StringViews};
+use deltic_pages::pool::Pool;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 
-use super::leaf::Stop;
-use super::leaf::views::TextViews;
-use super::memory::Pool;
 use super::part::{Decode, Fetched, Part, unreadable};
 use crate::error::{Error, Result, corrupt_parquet};
 
@@ -18,11 +18,79 @@ use crate::error::{Error, Result, corrupt_parquet};
 pub(crate) struct PartRows {
     reader: ParquetRecordBatchReader,
     /// Members of `add` that are decoded directly.
-    texts: Vec<(String, TextViews)>,
+    texts: Vec<(String, StringViews)>,
     /// Whether all rows were asked for.
     is_whole: bool,
     left: usize,
     path: String,
+}
+
+impl Part {
+    /// Decodes the wanted leaves of a row group.
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        group: usize,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<Vec<RecordBatch>> {
+        self.read_rows(group, None, wanted).await
+    }
+
+    /// Decodes the wanted leaves of a row group, in the rows at least that have one of `keys`, which are wanted leaves.
+    pub(crate) async fn read_defined(
+        self: &Arc<Self>,
+        group: usize,
+        keys: Vec<usize>,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<Vec<RecordBatch>> {
+        self.read_rows(group, Some(keys), wanted).await
+    }
+
+    async fn read_rows(
+        self: &Arc<Self>,
+        group: usize,
+        keys: Option<Vec<usize>>,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<Vec<RecordBatch>> {
+        let fetched = self.fetch(group, wanted).await?;
+        self.blocking(move |part| {
+            let rows = match keys {
+                Some(keys) => part.rows_with(&fetched, &keys)?,
+                None => None,
+            };
+            let rows = rows.map(|rows| RowSelection::from_filters(&[BooleanArray::new(rows, None)]));
+            PartRows::new(part, fetched, Decode { rows, ..Decode::default() }, None)?.collect()
+        })
+        .await
+    }
+
+    /// The wanted leaves of a row group, decoded so many rows at a time, and so many bytes, long texts of `add` as views.
+    pub(crate) async fn read_views(
+        self: &Arc<Self>,
+        group: usize,
+        batch_rows: usize,
+        batch_bytes: usize,
+        pool: &Arc<Pool>,
+        wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
+    ) -> Result<PartRows> {
+        let fetched = self.fetch(group, wanted).await?;
+        let how = Decode { views: true, rows: None, batch_rows: Some(batch_rows), batch_bytes: Some(batch_bytes) };
+        let pool = pool.clone();
+        self.blocking(move |part| PartRows::new(part, fetched, how, Some(&pool))).await
+    }
+
+    /// The rows that have one of the leaves, if that is cheap to tell.
+    fn rows_with(&self, fetched: &Fetched, keys: &[usize]) -> Result<Option<BooleanBuffer>> {
+        let mut rows = BooleanBuffer::new_unset(self.rows(fetched.group()));
+        for key in keys {
+            let chunk = self.chunk(fetched, *key)?;
+            match decode::defined(chunk, chunk.max_definition) {
+                Ok(there) => rows = &rows | &there,
+                Err(Failure::Unsupported) => return Ok(None),
+                Err(stop) => return Err(unreadable(stop, self.path())),
+            }
+        }
+        Ok(Some(rows))
+    }
 }
 
 impl PartRows {
@@ -38,12 +106,12 @@ impl PartRows {
                 continue;
             }
             let (chunk, bytes) = (part.chunk(&fetched, *leaf)?, fetched.bytes(*leaf)?);
-            match TextViews::new(chunk, bytes, pool) {
+            match StringViews::new(chunk, bytes, pool) {
                 Ok(views) => {
                     texts.push((member.to_owned(), views));
                     others.retain(|other| other != leaf);
                 }
-                Err(Stop::Rare) => {}
+                Err(Failure::Unsupported) => {}
                 Err(stop) => return Err(unreadable(stop, &path)),
             }
         }

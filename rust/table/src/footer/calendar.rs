@@ -7,7 +7,7 @@
 //!
 //! Invariant: a value becomes what Spark reads, or it is refused: that is a timestamp before 1900 in a time zone that
 //! the footer does not name or that `hybrid_zones.txt` does not know. Later ones are the same in both calendars.
-//! Proved by `tests/rust/table/read/calendars.rs` and `file_table::typed_columns_of_the_hybrid_calendar_are_not_used`.
+//! Proved by `tests/rust/table/read/calendars.rs` and `file_index::typed_columns_of_the_hybrid_calendar_are_not_used`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use futures::stream::{self, Stream, StreamExt};
 
 use super::log_path;
 use crate::error::{Error, Result};
-use crate::parallel::{in_parallel, on_one_thread, parallelism};
+use crate::parallel::{in_parallel, parallelism};
 use crate::storage::Storage;
 
 /// How many log files are fetched at once.
@@ -100,13 +100,7 @@ fn in_groups<T: Send + 'static>(
             });
             Ok(parse(commits.collect::<Result<_>>()?))
         };
-        async move {
-            match (is_little, is_local) {
-                (true, _) => work.await,
-                (false, true) => on_one_thread(work).await,
-                (false, false) => in_parallel(work).await,
-            }
-        }
+        async move { if is_little { work.await } else { in_parallel(work).await } }
     };
     let mut files = files.into_iter();
     let groups = std::iter::from_fn(move || {

@@ -3,7 +3,7 @@
 //! A tail grows at its newer end by laying commits over it: what was parsed and remembered before is shared, not replayed
 //! again.
 //!
-//! Invariant: a tail that was extended equals one that was replayed at once (`file_table::what_is_cached_changes_nothing`).
+//! Invariant: a tail that was extended equals one that was replayed at once (`file_index::what_is_cached_changes_nothing`).
 //!
 //! PROTOCOL.md: "Action Reconciliation".
 

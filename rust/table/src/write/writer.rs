@@ -35,7 +35,7 @@ use super::pieces::{memory, pieces};
 use super::plan::physical_indexed;
 pub use super::plan::{Compression, DataFile, WriteSpec};
 use super::unclaimed::Unclaimed;
-use crate::parallel::working;
+use crate::parallel::worker_count;
 use crate::storage::{FileWriter, Storage, Syncing};
 
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
@@ -319,7 +319,7 @@ impl DataWriter {
 
     /// Encodes what is pending in these partitions, all at once, and ends files that have their size.
     async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
-        let threads = working() / keys.len().max(1);
+        let threads = worker_count() / keys.len().max(1);
         let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
         for key in keys {
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
@@ -531,7 +531,7 @@ async fn end_upload(
     let (format, begun) = (Arc::clone(shared), encoder);
     let encode = move || {
         let mut encoder = begun.map_or_else(|| Encoder::new(&format.format), Ok)?;
-        let threads = if alone { working() } else { 1 };
+        let threads = if alone { worker_count() } else { 1 };
         pending.iter().try_for_each(|batch| encoder.write(batch, threads))?;
         let bytes = encoder.take();
         Ok((bytes, encoder.finish()?))

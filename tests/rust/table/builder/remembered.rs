@@ -137,7 +137,7 @@ async fn a_log_that_was_cleaned_is_still_the_tables() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let last = append(&sample, Some(base.clone()), "c2").await.state.version;
-    deltic_table::checkpoint::write::checkpoint(&sample.storage, 1).await.unwrap();
+    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 1).await.unwrap();
     (0..last).for_each(|version| sample.delete(&commit_name(version)));
     let committed = add_one(&sample, base, "c3").await.unwrap();
     assert_eq!((committed.version, committed.attempts), (3, 2));

@@ -337,7 +337,7 @@ async fn a_job_that_is_committed_again_after_cleaning_keeps_its_commit() {
         }
         let job = plan(&sample, Mode::Append).await.unwrap();
         assert_eq!(commit(&job, &sample, &["c"]).await.unwrap().version, 2);
-        deltic_table::checkpoint::write::checkpoint(&sample.storage, World::default().now_ms()).await.unwrap();
+        deltic_table::checkpoint_writer::checkpoint(&sample.storage, World::default().now_ms()).await.unwrap();
         if followed {
             write(&sample, Mode::Append, &["d"]).await.unwrap();
         }

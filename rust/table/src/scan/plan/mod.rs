@@ -28,10 +28,10 @@ use deltic_protocol::schema::StructType;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_table::{Column as TableColumn, FileTable, Keys, Pruning, scatter};
+use crate::file_index::{Column as TableColumn, FileIndex, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::parallel::{all_of, blocking, in_parallel, on_lanes, parallelism, working};
+use crate::parallel::{all_of, blocking, in_parallel, parallelism, worker_count};
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::check_types;
 use crate::scan::row_tracking;
@@ -293,7 +293,7 @@ async fn loose_files(
     snapshot: &Snapshot,
     pruning: &Arc<Pruning>,
     tail: &Tail,
-    files: Option<&FileTable>,
+    files: Option<&FileIndex>,
 ) -> Result<Vec<(Totals, AddBatch)>> {
     let inline = files.and_then(|files| files.checkpoint().inline_adds());
     let unseen = |adds: &AddBatch| adds.filter(tail.unseen(&adds.keys()?));
@@ -340,19 +340,17 @@ where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    match snapshot.storage().is_local() {
-        true => on_lanes(groups, working()).await,
-        false => all_of(groups.map(in_parallel), parallelism()).await,
-    }
+    let at_once = if snapshot.storage().is_local() { worker_count() } else { parallelism() };
+    all_of(groups.map(in_parallel), at_once).await
 }
 
-pub(super) async fn file_table(snapshot: &Snapshot) -> Result<&FileTable> {
+pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
     snapshot.files().await?.ok_or_else(|| Error::internal("there is no checkpoint"))
 }
 
 /// The live files of a row group that the predicate keeps.
 async fn keep_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
-    let files = file_table(&snapshot).await?;
+    let files = file_index(&snapshot).await?;
     let kept = files.keep(group, &pruning).await?;
     if kept.count_set_bits() == 0 {
         return Ok(KeptGroup { group, rows: kept, paths: StringArray::new_null(0) });
@@ -364,7 +362,7 @@ async fn keep_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> 
 /// The rows that the tail does not supersede, and what identifies them.
 async fn live(
     snapshot: &Snapshot,
-    files: &FileTable,
+    files: &FileIndex,
     group: usize,
     rows: BooleanBuffer,
 ) -> Result<(BooleanBuffer, Keys)> {
@@ -383,7 +381,7 @@ async fn live(
 
 /// What a row group holds, and what the partition values leave of it.
 async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usize) -> Result<Totals> {
-    let files = file_table(&snapshot).await?;
+    let files = file_index(&snapshot).await?;
     let (rows, _) = live(&snapshot, files, group, files.presence(group).await?).await?;
     if rows.count_set_bits() == 0 {
         return Ok(Totals::default());
@@ -400,7 +398,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let sizes = file_table(&snapshot).await?.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
+    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
@@ -408,7 +406,7 @@ async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize)
 async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let wanted = AddColumns { members: TASK_MEMBERS.to_vec(), ..AddColumns::default() };
-    file_table(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+    file_index(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
 }
 
 /// The same, with the statistics of the filter's columns.
@@ -421,7 +419,7 @@ async fn group_counted(
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let members = TASK_MEMBERS.to_vec();
     let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
-    file_table(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+    file_index(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
 }
 
 /// The files to read of a row group, as columns.
@@ -431,7 +429,7 @@ async fn group_batch(
     at: usize,
     schema: SchemaRef,
 ) -> Result<RecordBatch> {
-    let (files, shape) = (file_table(&snapshot).await?, snapshot.shape());
+    let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let mut wanted = vec![TableColumn::Size, TableColumn::ModificationTime];
     let partitions = partition_fields(shape);

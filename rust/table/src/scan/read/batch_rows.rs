@@ -8,12 +8,12 @@
 //! Proved by the tests in `tests/rust/table/read/long_values.rs` and by
 //! `pages::wide_columns_take_what_the_file_justifies`.
 
+use deltic_pages::limits::{PageLimits, fixed_width};
 use deltic_protocol::error::{Error, Result};
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::unit::Unit;
-use crate::footer::pages::{Claims, fixed_width};
 
 /// Bytes that a batch aims at.
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -59,7 +59,7 @@ impl ByPages {
         &mut self,
         (group, rows): (usize, u64),
         column: &ColumnChunkMetaData,
-        claims: &Claims,
+        claims: &PageLimits,
         most: usize,
     ) -> usize {
         if group != self.group {
@@ -75,7 +75,7 @@ impl ByPages {
 }
 
 /// Rows of which the texts of a column cannot be too long for one batch, as far as its pages tell.
-pub(super) fn safe(column: &ColumnChunkMetaData, rows: u64, claims: &Claims) -> usize {
+pub(super) fn safe(column: &ColumnChunkMetaData, rows: u64, claims: &PageLimits) -> usize {
     if column.column_type() != PhysicalType::BYTE_ARRAY
         || claims.values.saturating_mul(claims.largest_page) <= MOST_TEXT
     {

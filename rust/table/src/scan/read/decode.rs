@@ -18,6 +18,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
+use deltic_pages::limits;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::predicate;
 use parquet::DecodeResult;
@@ -31,7 +32,6 @@ use super::adapt::Adapter;
 use super::batch_rows::{self, ByPages};
 use super::unit::{Filter, OpenFile, Unit};
 use crate::error::corrupt_parquet;
-use crate::footer::pages;
 
 /// Runs `work` on a blocking thread. A panic in there is the file's fault.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -222,7 +222,7 @@ impl Decoding {
             for (index, leaf) in columns {
                 let group = self.file.metadata.metadata().row_group(*index);
                 let (column, rows) = (group.column(*leaf), u64::try_from(group.num_rows()).unwrap_or_default());
-                let claims = pages::check(bytes, column).map_err(|e| corrupt_parquet(&self.file.path, e))?;
+                let claims = limits::check(bytes, column).map_err(|e| corrupt_parquet(&self.file.path, e))?;
                 self.safe.fetch_min(batch_rows::safe(column, rows, &claims), Ordering::Relaxed);
                 fit = fit.min(self.by_pages.add((*index, rows), column, &claims, self.batch_rows));
             }

@@ -1,0 +1,250 @@
+//! Integers of a leaf of which few are wanted, much as they stand in the file: codes stay packed, and are looked up one
+//! by one when they are.
+//!
+//! Invariant: who asks for a row gets what the general decoder gives
+//! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`). What nobody asks for is not looked at: a code that is in
+//! no dictionary is refused when it is wanted.
+
+use arrow_array::Int64Array;
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use parquet::basic::Type as PhysicalType;
+
+use super::hybrid::Runs;
+use super::page::{Encoding, PageReader, Step};
+use super::values::{CUT_OFF, nulls, spread, there_in};
+use super::{Chunk, Decoded, FEW, Failure, NO_SUCH_ENTRY, Scratch, with_room, with_scratch};
+
+/// Bytes of a number, and of a difference.
+const WHOLE: usize = size_of::<i64>();
+const APART: usize = size_of::<u32>();
+
+/// 64-bit integers, most of them by their codes.
+#[derive(Debug)]
+pub struct DictionaryEncoded {
+    rows: usize,
+    nulls: Option<NullBuffer>,
+    dictionary: Option<Numbers>,
+    pages: Vec<Values>,
+    memory: Vec<u8>,
+}
+
+/// Numbers one behind the other.
+#[derive(Debug)]
+struct Numbers {
+    start: usize,
+    count: usize,
+    /// The least, if the others stand as what they are above it.
+    least: Option<i64>,
+}
+
+/// Values of a page.
+#[derive(Debug)]
+struct Values {
+    count: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Plain(Numbers),
+    /// Codes of so many bits, and where their runs are.
+    Coded {
+        width: u32,
+        start: usize,
+        end: usize,
+    },
+}
+
+/// Bytes that runs of codes may take, and how many more for each value: whatever else stands behind them is not kept.
+const FREE_RUNS: usize = 64;
+const RUN_OF_VALUE: usize = 5;
+
+/// Bytes that a leaf takes if its numbers are narrow; those that take so much are hardly ever the same.
+fn likely_room(chunk: Chunk<'_>) -> usize {
+    let are_distinct = chunk.size >= chunk.rows.saturating_mul(WHOLE);
+    chunk.likely().saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
+}
+
+impl Numbers {
+    /// Appends `count` numbers that stand at the front of `data`.
+    fn append(data: &[u8], count: usize, memory: &mut Vec<u8>) -> Decoded<Self> {
+        let (numbers, _) = data.as_chunks::<WHOLE>();
+        let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
+        let start = memory.len();
+        let (least, most) = numbers.iter().fold((i64::MAX, i64::MIN), |(least, most), bytes| {
+            let number = i64::from_le_bytes(*bytes);
+            (least.min(number), most.max(number))
+        });
+        let is_narrow = most.checked_sub(least).is_some_and(|spread| spread <= i64::from(u32::MAX));
+        if !is_narrow {
+            memory.extend_from_slice(numbers.as_flattened());
+            return Ok(Self { start, count, least: None });
+        }
+        let difference = |bytes: &[u8; WHOLE]| (i64::from_le_bytes(*bytes).wrapping_sub(least) as u32).to_le_bytes();
+        memory.extend(numbers.iter().flat_map(difference));
+        Ok(Self { start, count, least: Some(least) })
+    }
+
+    fn number(&self, at: usize, memory: &[u8]) -> Option<i64> {
+        if at >= self.count {
+            return None;
+        }
+        let front = |width: usize| memory.get(self.start + at * width..);
+        match self.least {
+            Some(least) => Some(least.wrapping_add(u32::from_le_bytes(*front(APART)?.first_chunk()?).into())),
+            None => Some(i64::from_le_bytes(*front(WHOLE)?.first_chunk()?)),
+        }
+    }
+}
+
+impl DictionaryEncoded {
+    /// The numbers of a leaf, unless they are of a rare kind.
+    pub fn read(chunk: Chunk<'_>) -> Decoded<Self> {
+        if chunk.physical != PhysicalType::INT64 {
+            return Err(Failure::Unsupported);
+        }
+        with_scratch(|scratch| {
+            let Scratch { page: buffer, dictionary, .. } = scratch;
+            let (mut pages, known) = PageReader::new(chunk, None, dictionary)?;
+            // What nobody refers to is not kept.
+            if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
+                return Err(Failure::Unsupported);
+            }
+            let mut memory = with_room(likely_room(chunk))?;
+            let dictionary = known.map(|page| Numbers::append(page.data, page.values, &mut memory)).transpose()?;
+            let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
+            while let Some(Step::Wanted(packed)) = pages.step()? {
+                let page = packed.open(chunk, buffer)?;
+                let there = page.defined(chunk, chunk.max_definition)?;
+                let count = there.count_set_bits();
+                valid.append_buffer(&there);
+                let kind = match page.encoding {
+                    Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, &mut memory)?),
+                    Encoding::Dictionary if dictionary.is_some() => {
+                        let (width, runs) = page.data.split_first().unwrap_or((&0, &[]));
+                        if runs.len() > FREE_RUNS.saturating_add(count.saturating_mul(RUN_OF_VALUE)) {
+                            return Err(Failure::Unsupported);
+                        }
+                        let start = memory.len();
+                        memory.extend_from_slice(runs);
+                        Kind::Coded { width: u32::from(*width), start, end: memory.len() }
+                    }
+                    Encoding::Dictionary | Encoding::Runs | Encoding::Other => return Err(Failure::Unsupported),
+                };
+                found.push(Values { count, kind });
+            }
+            memory.shrink_to_fit();
+            Ok(Self { rows: valid.len(), nulls: nulls(valid), dictionary, pages: found, memory })
+        })
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Memory held.
+    pub fn bytes(&self) -> usize {
+        let nulls = self.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
+        self.memory.capacity() + nulls + size_of::<Values>() * self.pages.capacity()
+    }
+
+    /// The numbers of so many `rows`, which ascend.
+    pub fn numbers(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<Int64Array> {
+        let mut places = Vec::with_capacity(count);
+        let mut valid = BooleanBufferBuilder::new(count);
+        // How many values stand before a row.
+        let (mut before, mut counted) = (0, 0);
+        for row in rows {
+            before += there_in(self.nulls.as_ref(), counted, row);
+            counted = row;
+            let is_there = there_in(self.nulls.as_ref(), row, row + 1) > 0;
+            valid.append(is_there);
+            if is_there {
+                places.push(before);
+            }
+        }
+        let mut numbers = self.at(&places)?;
+        let valid = valid.finish();
+        spread(&mut numbers, 0, &valid, 0);
+        let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
+        Ok(Int64Array::new(numbers.into(), nulls))
+    }
+
+    /// The values at these places, which ascend.
+    fn at(&self, mut places: &[usize]) -> Decoded<Vec<i64>> {
+        let (mut numbers, mut first) = (Vec::with_capacity(places.len()), 0);
+        for page in &self.pages {
+            let end = first + page.count;
+            let (here, rest) = places.split_at(places.partition_point(|place| *place < end));
+            let of_page: Vec<usize> = here.iter().map(|place| place - first).collect();
+            self.of_page(page, &of_page, &mut numbers)?;
+            (places, first) = (rest, end);
+        }
+        if places.is_empty() { Ok(numbers) } else { Err(CUT_OFF) }
+    }
+
+    /// Appends the values at these places of a page.
+    fn of_page(&self, page: &Values, places: &[usize], out: &mut Vec<i64>) -> Decoded<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let (numbers, codes, beyond) = match &page.kind {
+            Kind::Plain(numbers) => (numbers, None, CUT_OFF),
+            Kind::Coded { width, start, end } => {
+                let runs = Runs::new(self.memory.get(*start..*end).ok_or(CUT_OFF)?, *width, page.count)?;
+                let dictionary = self.dictionary.as_ref().ok_or(NO_SUCH_ENTRY)?;
+                (dictionary, Some(some(runs, page.count, places)?), NO_SUCH_ENTRY)
+            }
+        };
+        for place in codes.as_deref().unwrap_or(places) {
+            out.push(numbers.number(*place, &self.memory).ok_or(beyond)?);
+        }
+        Ok(())
+    }
+}
+
+/// The codes at these places, of so many.
+fn some(runs: Runs<'_>, count: usize, places: &[usize]) -> Decoded<Vec<usize>> {
+    let mut codes = Vec::with_capacity(places.len());
+    if places.len() < count / FEW {
+        runs.some(places.iter().copied(), &mut codes)?;
+        return Ok(codes.into_iter().map(|code| code as usize).collect());
+    }
+    runs.numbers(&mut codes)?;
+    places.iter().map(|place| codes.get(*place).map(|code| *code as usize).ok_or(CUT_OFF)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Numbers are what they were, and narrow ones take half the room.
+        #[test]
+        fn numbers_that_are_appended_come_back(
+            least in any::<i64>(),
+            spread in prop_oneof![Just(0), Just(u64::from(u32::MAX)), Just(1 << 32), any::<u64>()],
+            places in prop::collection::vec(any::<u64>(), 1..50),
+            before in 0..9_usize,
+        ) {
+            let greatest = least.saturating_add_unsigned(spread);
+            let apart = greatest.abs_diff(least);
+            let inside = |place: u64| least.wrapping_add_unsigned(apart.checked_add(1).map_or(place, |all| place % all));
+            let numbers: Vec<i64> = [greatest, least].into_iter().chain(places.into_iter().map(inside)).collect();
+            let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let mut memory = vec![1; before];
+            prop_assert_eq!(Numbers::append(&data, numbers.len() + 1, &mut memory).err(), Some(CUT_OFF));
+            let appended = Numbers::append(&data, numbers.len(), &mut memory).unwrap();
+            let width = if apart <= u64::from(u32::MAX) { APART } else { WHOLE };
+            prop_assert_eq!(memory.len(), before + numbers.len() * width);
+            for (at, number) in numbers.iter().enumerate() {
+                prop_assert_eq!(appended.number(at, &memory), Some(*number));
+            }
+            prop_assert_eq!(appended.number(numbers.len(), &memory), None);
+        }
+    }
+}

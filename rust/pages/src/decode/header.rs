@@ -1,0 +1,122 @@
+//! Headers of pages.
+//!
+//! Parquet format: "PageHeader".
+
+use crate::thrift::{FALSE, I32, STRUCT, Thrift};
+
+pub(super) const DATA_PAGE: i32 = 0;
+pub(super) const DICTIONARY_PAGE: i32 = 2;
+pub(super) const DATA_PAGE_OF_SECOND_KIND: i32 = 3;
+/// Statistics, the deepest there is, are structs of plain values.
+const MAX_DEPTH: usize = 8;
+
+/// How values, or levels, are encoded, as far as it is known here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Plain,
+    Dictionary,
+    Runs,
+    #[default]
+    Other,
+}
+
+impl Encoding {
+    fn of(number: i32) -> Self {
+        match number {
+            0 => Self::Plain,
+            2 | 8 => Self::Dictionary,
+            3 => Self::Runs,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What a header says that is of use here.
+#[derive(Default)]
+pub(super) struct Header {
+    pub(super) kind: i32,
+    pub(super) uncompressed: Option<usize>,
+    pub(super) compressed: Option<usize>,
+    /// Members of the page's own kind were there.
+    pub(super) is_whole: bool,
+    pub(super) values: usize,
+    pub(super) encoding: Encoding,
+    /// Repetition and definition levels.
+    pub(super) are_runs: [bool; 2],
+    pub(super) repetition: usize,
+    pub(super) definition: usize,
+    pub(super) is_stored: bool,
+}
+
+impl Header {
+    /// Reads a `PageHeader`; `None` if it is none.
+    pub(super) fn read(thrift: &mut Thrift<'_>) -> Option<Self> {
+        let (mut header, mut id) = (Self::default(), 0);
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => header.kind = thrift.int()?,
+                (2, I32) => header.uncompressed = Some(length(thrift)?),
+                (3, I32) => header.compressed = Some(length(thrift)?),
+                (5, STRUCT) => header.data_page(thrift)?,
+                (7, STRUCT) => header.dictionary_page(thrift)?,
+                (8, STRUCT) => header.data_page_of_second_kind(thrift)?,
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Some(header)
+    }
+
+    fn data_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let mut id = 0;
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => self.values = length(thrift)?,
+                (2, I32) => self.encoding = Encoding::of(thrift.int()?),
+                (3, I32) => self.are_runs[1] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                (4, I32) => self.are_runs[0] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        self.is_whole |= self.kind == DATA_PAGE;
+        Some(())
+    }
+
+    fn dictionary_page(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let mut id = 0;
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => self.values = length(thrift)?,
+                // Writers of old call the plain values of a dictionary dictionary-encoded.
+                (2, I32) => {
+                    self.encoding = match Encoding::of(thrift.int()?) {
+                        Encoding::Plain | Encoding::Dictionary => Encoding::Plain,
+                        other => other,
+                    }
+                }
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        self.is_whole |= self.kind == DICTIONARY_PAGE;
+        Some(())
+    }
+
+    fn data_page_of_second_kind(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let mut id = 0;
+        while let Some(kind) = thrift.field(&mut id)? {
+            match (id, kind) {
+                (1, I32) => self.values = length(thrift)?,
+                (4, I32) => self.encoding = Encoding::of(thrift.int()?),
+                (5, I32) => self.definition = length(thrift)?,
+                (6, I32) => self.repetition = length(thrift)?,
+                (7, FALSE) => self.is_stored = true,
+                _ => thrift.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        self.is_whole |= self.kind == DATA_PAGE_OF_SECOND_KIND;
+        Some(())
+    }
+}
+
+fn length(thrift: &mut Thrift<'_>) -> Option<usize> {
+    usize::try_from(thrift.int()?).ok()
+}

@@ -1,0 +1,205 @@
+//! The ends of strings that have hexadecimal digits at the same places, in half the room.
+//!
+//! Names of files are mostly numbers and UUIDs, with the same letters between them. What is looked at has a fixed length,
+//! so that a processor does it for many characters at once.
+
+use super::short;
+
+/// How many characters at the end of a string are looked at at most, and how many bytes they become.
+const MOST: usize = 64;
+const PACKED: usize = MOST / 2;
+/// Fewer characters are not worth it.
+const FEWEST: usize = 8;
+
+type Window = [u8; MOST];
+
+/// What the last characters of some strings are, from the first of them on.
+#[derive(Debug)]
+pub(super) struct HexPacked {
+    length: usize,
+    /// All bits where the characters are digits in lowercase, and none elsewhere.
+    digits: Window,
+    /// The other characters, which are the same in all strings; zeros elsewhere.
+    literal: Window,
+    /// All bits of all characters, and none behind them.
+    all: Window,
+}
+
+/// Looks for what the last characters of some strings are.
+pub(super) struct Search {
+    /// The shortest string, or `MOST`.
+    length: usize,
+    first: Option<Window>,
+    /// Which bits of a character differ from those of the first string.
+    other: Window,
+    /// Where not all are digits.
+    no_digits: Window,
+}
+
+#[inline]
+fn nibble(character: u8) -> u8 {
+    (character & 0xf).wrapping_add(if character < b'a' { 0 } else { 9 }) & 0xf
+}
+
+#[inline]
+fn digit(nibble: u8) -> u8 {
+    nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
+}
+
+/// What a string begins with; zeros follow it if it is short.
+#[inline]
+fn window(string: &[u8]) -> Window {
+    string.first_chunk().copied().unwrap_or_else(|| {
+        let mut window = [0; MOST];
+        let (to, _) = window.split_at_mut(string.len());
+        short::copy(to, string);
+        window
+    })
+}
+
+impl Search {
+    pub(super) fn new() -> Self {
+        Self { length: MOST, first: None, other: [0; MOST], no_digits: [0; MOST] }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, string: &[u8]) {
+        self.length = self.length.min(string.len());
+        let mut window = [0; MOST];
+        match string.last_chunk() {
+            Some(end) => window = *end,
+            None => short::copy(window.split_at_mut(MOST - string.len()).1, string),
+        }
+        let first = self.first.get_or_insert(window);
+        for at in 0..MOST {
+            self.other[at] |= window[at] ^ first[at];
+            self.no_digits[at] |= digit(nibble(window[at])) ^ window[at];
+        }
+    }
+
+    /// What was found, which may be nothing.
+    pub(super) fn found(self) -> HexPacked {
+        let Self { length, first, other, no_digits } = self;
+        let is_any = |at: &usize| no_digits[*at] == 0 || other[*at] == 0;
+        let length = (MOST - length..MOST).rev().take_while(is_any).count();
+        let first = first.filter(|_| length >= FEWEST);
+        let length = if first.is_some() { length } else { 0 };
+        let mut found = HexPacked { length, digits: [0; MOST], literal: [0; MOST], all: [0; MOST] };
+        for (to, at) in (MOST - length..MOST).enumerate() {
+            found.all[to] = u8::MAX;
+            match first {
+                Some(first) if no_digits[at] != 0 => found.literal[to] = first[at],
+                _ => found.digits[to] = u8::MAX,
+            }
+        }
+        found
+    }
+}
+
+impl HexPacked {
+    /// How many characters of each string they are.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// How many bytes these become.
+    pub(super) fn packed(&self) -> usize {
+        self.length.div_ceil(2)
+    }
+
+    /// Packs the characters that a string begins with to the front of `room`, and gives the room after them; nothing if
+    /// they are others than those looked at, or if there is no room.
+    #[inline]
+    pub(super) fn pack<'r>(&self, string: &[u8], room: &'r mut [u8]) -> Option<&'r mut [u8]> {
+        if self.length == 0 {
+            return Some(room);
+        }
+        let window = window(string);
+        let (mut nibbles, mut other) = ([0; MOST], [0; MOST]);
+        for at in 0..MOST {
+            nibbles[at] = nibble(window[at]);
+            other[at] = (digit(nibbles[at]) & self.digits[at] | self.literal[at]) ^ window[at] & self.all[at];
+        }
+        let mut packed = [0; PACKED];
+        for (byte, pair) in packed.iter_mut().zip(nibbles.as_chunks::<2>().0) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        if other.iter().fold(0, |any, other| any | other) != 0 {
+            return None;
+        }
+        match room.first_chunk_mut() {
+            // What is too much is written over by the next one.
+            Some(to) => *to = packed,
+            None => room.get_mut(..self.packed())?.copy_from_slice(packed.split_at(self.packed()).0),
+        }
+        room.get_mut(self.packed()..)
+    }
+
+    /// Appends the characters that were packed to the front of these bytes.
+    pub(super) fn unpack(&self, packed: &[u8], out: &mut Vec<u8>) {
+        let mut window = [0; MOST];
+        for (pair, byte) in window.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
+            *pair = [digit(byte >> 4), digit(byte & 0xf)];
+        }
+        for (character, (digit, literal)) in window.iter_mut().zip(self.digits.iter().zip(self.literal)) {
+            *character = *character & digit | literal;
+        }
+        out.extend_from_slice(window.split_at(self.length).0);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Strings of which so many characters at the end are packed, and every one of `others`, which is refused or whole again.
+    fn check(strings: &[String], others: &[String], length: usize) -> Result<(), TestCaseError> {
+        let mut search = Search::new();
+        strings.iter().for_each(|string| search.add(string.as_bytes()));
+        let found = search.found();
+        prop_assert_eq!(found.len(), length);
+        for (string, must) in
+            strings.iter().map(|string| (string, true)).chain(others.iter().map(|string| (string, false)))
+        {
+            let Some((_, end)) = string.as_bytes().split_at_checked(string.len().wrapping_sub(length)) else {
+                continue;
+            };
+            let mut less = vec![0; found.packed() - 1];
+            prop_assert_eq!(found.pack(end, &mut less), None);
+            for (room, after) in [
+                (found.packed(), ""),
+                (found.packed(), " and more string than is looked at at once: this and that"),
+                (90, ""),
+            ] {
+                let (string, mut room) = ([end, after.as_bytes()].concat(), vec![0xee; room]);
+                let left = found.pack(&string, &mut room).map(|after| after.len());
+                prop_assert!(left.is_some() || !must);
+                if let Some(left) = left {
+                    prop_assert_eq!(left, room.len() - found.packed());
+                    let mut out = b"before".to_vec();
+                    found.unpack(&room[..found.packed()], &mut out);
+                    prop_assert_eq!(&out, &[b"before", end].concat());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_is_whole_again(
+            strings in prop::collection::vec("[g-z]{0,3}/p-[0-9]{5}-[0-9a-f]{8}-[0-9a-f]{4}", 30..60),
+            others in prop::collection::vec("[g-z]{0,3}[.-0]p[,-.][/-:]{5}-[0-9a-g]{8}-[0-9A-Fa-f]{4}", 0..60),
+        ) {
+            check(&strings, &others, 22)?;
+        }
+
+        #[test]
+        fn no_more_than_is_looked_at_is_packed(strings in prop::collection::vec("[0-9a-f]{64,90}", 30..60)) {
+            check(&strings, &[], MOST)?;
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! PageReader of a column chunk: decompression, and where levels end and values begin.
+//!
+//! PageReader are decompressed into the same buffers, again and again, so that a chunk costs no memory but what is kept of it. A
+//! header's claims are held against the bytes that are there before anything is allocated.
+//!
+//! Parquet format: "Data PageReader".
+
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use parquet::basic::Compression;
+
+pub(super) use super::header::Encoding;
+use super::header::{DATA_PAGE, DATA_PAGE_OF_SECOND_KIND, DICTIONARY_PAGE, Header};
+use super::hybrid::Runs;
+use super::{Chunk, Decoded, Failure};
+use crate::thrift::Thrift;
+
+pub(super) const BROKEN_HEADER: Failure = Failure::Corrupt("a page header cannot be read");
+pub(super) const CUT_OFF: Failure = Failure::Corrupt("a page is cut off");
+pub(super) const OTHER_ROWS: Failure = Failure::Corrupt("a column chunk has another number of rows than its row group");
+const NO_SNAPPY: Failure = Failure::Corrupt("a page is no Snappy");
+const WRONG_LENGTH: Failure = Failure::Corrupt("a page has another length than its header says");
+
+/// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.
+const SNAPPY_RATIO: usize = 24;
+/// Memory for pages comes in multiples of this, if they are not smaller, with room for one that is a little larger.
+const STEP: usize = 256 * 1024;
+const PART_MORE: usize = 8;
+/// PageReader that grow further than by this, and beyond this, are left to the general decoder.
+const USUAL_RATIO: usize = 1024;
+const USUAL_PAGE: usize = 16 * 1024 * 1024;
+
+/// A page as its header describes it, not decompressed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CompressedPage<'c> {
+    pub(super) is_dictionary: bool,
+    pub(super) values: usize,
+    pub(super) encoding: Encoding,
+    levels: Levels,
+    size: usize,
+    bytes: &'c [u8],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Levels {
+    /// Inside what is compressed, each with its length before it; whether repetition and definition levels are runs.
+    Inside([bool; 2]),
+    /// Before what may be compressed: lengths of repetition and definition levels, and whether the rest is compressed.
+    Before(usize, usize, bool),
+}
+
+/// A page that can be read.
+#[derive(Debug)]
+pub(super) struct Page<'p> {
+    pub(super) values: usize,
+    pub(super) encoding: Encoding,
+    repetition: &'p [u8],
+    definition: &'p [u8],
+    pub(super) data: &'p [u8],
+}
+
+/// The pages of a leaf that does not repeat, in which a row is a value.
+pub(super) struct PageReader<'c> {
+    pub(super) rest: &'c [u8],
+    rows: Option<&'c BooleanBuffer>,
+    /// Rows so far.
+    pub(super) at: usize,
+    end: usize,
+    /// Whether nothing follows what is left.
+    is_last: bool,
+}
+
+/// What comes next.
+pub(super) enum Step<'c> {
+    /// A page with rows that are wanted.
+    Wanted(CompressedPage<'c>),
+    /// So many rows that are not.
+    Unwanted(usize),
+}
+
+impl<'c> PageReader<'c> {
+    /// The data pages, those without any of `rows` to be left out, and the dictionary, opened into `buffer`.
+    pub(super) fn new<'p>(
+        chunk: Chunk<'c>,
+        rows: Option<&'c BooleanBuffer>,
+        buffer: &'p mut Vec<u8>,
+    ) -> Decoded<(Self, Option<Page<'p>>)>
+    where
+        'c: 'p,
+    {
+        let mut pages = Self::resumed(chunk, 0, true, rows)?;
+        let dictionary = opened(&mut pages.rest, chunk, buffer)?;
+        Ok((pages, dictionary))
+    }
+
+    /// The data pages after so many rows, of a chunk of which no more than a piece may be there; of `rows` alone if given.
+    /// A dictionary may stand before them.
+    pub(super) fn resumed(
+        chunk: Chunk<'c>,
+        at: usize,
+        is_last: bool,
+        rows: Option<&'c BooleanBuffer>,
+    ) -> Decoded<Self> {
+        // Every value is a row, and the rows that are wanted are among them.
+        if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
+            return Err(Failure::Unsupported);
+        }
+        Ok(Self { rest: chunk.bytes, rows, at, end: chunk.rows, is_last })
+    }
+
+    /// The page that follows; `None` when all rows are there, or when the next page is not whole in the piece.
+    pub(super) fn step(&mut self) -> Decoded<Option<Step<'c>>> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        let mut after = self.rest;
+        let packed = match whole(split(&mut after), self.is_last)? {
+            Some(Some(packed)) => packed,
+            Some(None) if self.is_last => return Err(OTHER_ROWS),
+            _ => return Ok(None),
+        };
+        self.rest = after;
+        let start = self.at;
+        self.at = Some(start + packed.values).filter(|at| *at <= self.end).ok_or(OTHER_ROWS)?;
+        let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
+        Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
+    }
+}
+
+/// What was read of the front of a piece; `None` if it may be cut off only because the piece ends.
+pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
+    match read {
+        Err(CUT_OFF | BROKEN_HEADER) if !is_last => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// The dictionary at the front of `rest`, if there is one, taken off it and opened.
+pub(super) fn opened<'c: 'p, 'p>(
+    rest: &mut &'c [u8],
+    chunk: Chunk<'c>,
+    buffer: &'p mut Vec<u8>,
+) -> Decoded<Option<Page<'p>>> {
+    let Some(packed) = dictionary(rest)? else { return Ok(None) };
+    let page = packed.open(chunk, buffer)?;
+    if page.encoding == Encoding::Plain { Ok(Some(page)) } else { Err(Failure::Unsupported) }
+}
+
+/// The same as it is, not opened.
+pub(super) fn dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
+    let mut after = *rest;
+    let page = page_of(&mut after)?.filter(|packed| packed.is_dictionary);
+    if page.is_some() {
+        *rest = after;
+    }
+    Ok(page)
+}
+
+/// Takes the data page at the front of `rest` off it; `None` at the end.
+pub(super) fn split<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
+    match page_of(rest)? {
+        Some(packed) if packed.is_dictionary => Err(Failure::Corrupt("a dictionary stands behind values")),
+        page => Ok(page),
+    }
+}
+
+impl<'p> Page<'p> {
+    /// A bit for each value: whether it has at least the definition level `least`.
+    pub(super) fn defined(&self, chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
+        self.levels(self.definition, chunk.max_definition, least)
+    }
+
+    /// A bit for each value: whether it belongs to the row of the one before it.
+    pub(super) fn repeated(&self, chunk: Chunk<'_>) -> Decoded<BooleanBuffer> {
+        self.levels(self.repetition, chunk.max_repetition, 1)
+    }
+
+    fn levels(&self, bytes: &[u8], most: u32, least: u32) -> Decoded<BooleanBuffer> {
+        if least == 0 || least > most {
+            return Ok(BooleanBuffer::collect_bool(self.values, |_| least == 0));
+        }
+        let mut there = BooleanBufferBuilder::new(self.values);
+        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, &mut there)?;
+        Ok(there.finish())
+    }
+
+    /// The codes of `count` values.
+    pub(super) fn codes(&self, count: usize, out: &mut Vec<u32>) -> Decoded<()> {
+        out.clear();
+        let Some((width, runs)) = self.data.split_first() else {
+            return if count == 0 { Ok(()) } else { Err(CUT_OFF) };
+        };
+        Runs::new(runs, u32::from(*width), count)?.numbers(out)
+    }
+}
+
+fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
+    if !crate::is_enabled() {
+        return Err(Failure::Unsupported);
+    }
+    loop {
+        if chunk.is_empty() {
+            return Ok(None);
+        }
+        let mut thrift = Thrift { bytes: chunk };
+        let header = Header::read(&mut thrift).ok_or(BROKEN_HEADER)?;
+        let compressed = header.compressed.ok_or(BROKEN_HEADER)?;
+        let (bytes, rest) = thrift.bytes.split_at_checked(compressed).ok_or(CUT_OFF)?;
+        *chunk = rest;
+        let levels = match header.kind {
+            DATA_PAGE => Levels::Inside(header.are_runs),
+            DICTIONARY_PAGE => Levels::Inside([true; 2]),
+            DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_stored),
+            // Index pages, and what was invented since, may be left out.
+            _ => continue,
+        };
+        let size = header.uncompressed.filter(|_| header.is_whole).ok_or(BROKEN_HEADER)?;
+        let Header { kind, values, encoding, .. } = header;
+        return Ok(Some(CompressedPage {
+            is_dictionary: kind == DICTIONARY_PAGE,
+            values,
+            encoding,
+            levels,
+            size,
+            bytes,
+        }));
+    }
+}
+
+/// Whether all pages of a chunk are of a kind that can be opened, and have values of a kind that can be read, as far as
+/// their headers say.
+pub(super) fn are_usual(chunk: Chunk<'_>) -> Decoded<bool> {
+    let mut rest = chunk.bytes;
+    while let Some(packed) = page_of(&mut rest)? {
+        let is_known = matches!(packed.encoding, Encoding::Plain | Encoding::Dictionary);
+        let has_runs = !matches!(packed.levels, Levels::Inside([_, false]) if chunk.max_definition > 0);
+        let is_small = match chunk.codec {
+            Compression::UNCOMPRESSED | Compression::SNAPPY => true,
+            Compression::ZSTD(_) => packed.size <= zstd_limit(packed.bytes),
+            _ => false,
+        };
+        if !(is_known && has_runs && is_small) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn zstd_limit(bytes: &[u8]) -> usize {
+    bytes.len().saturating_mul(USUAL_RATIO).max(USUAL_PAGE)
+}
+
+impl<'c> CompressedPage<'c> {
+    /// How many bytes opening decompresses, of which the values are the last; `None` if they are read where they stand.
+    pub(super) fn unpacked(&self, codec: Compression) -> Option<usize> {
+        match self.levels {
+            _ if codec == Compression::UNCOMPRESSED => None,
+            Levels::Inside(_) => Some(self.size),
+            Levels::Before(repetition, definition, is_compressed) => {
+                let levels = repetition.saturating_add(definition);
+                (is_compressed && self.bytes.len() > levels).then(|| self.size.saturating_sub(levels))
+            }
+        }
+    }
+
+    /// Bytes to have ready for opening, as far as its own bytes justify what it claims.
+    pub(super) fn room(&self, codec: Compression) -> usize {
+        let limit = match codec {
+            Compression::SNAPPY => self.bytes.len().saturating_mul(SNAPPY_RATIO),
+            _ => zstd_limit(self.bytes),
+        };
+        self.unpacked(codec).unwrap_or_default().min(limit)
+    }
+
+    /// Decompresses into `buffer` and finds levels and values.
+    pub(super) fn open<'p>(&self, chunk: Chunk<'_>, buffer: &'p mut Vec<u8>) -> Decoded<Page<'p>>
+    where
+        'c: 'p,
+    {
+        let (codec, bytes, size) = self.body(chunk.codec)?;
+        self.page(chunk, decompress(codec, bytes, size, buffer)?)
+    }
+
+    /// What is compressed, how, and how long it becomes.
+    fn body(&self, codec: Compression) -> Decoded<(Compression, &'c [u8], usize)> {
+        match self.levels {
+            Levels::Inside(_) => Ok((codec, self.bytes, self.size)),
+            Levels::Before(repetition, definition, is_compressed) => {
+                let levels = repetition.checked_add(definition).ok_or(CUT_OFF)?;
+                let (_, rest) = self.bytes.split_at_checked(levels).ok_or(CUT_OFF)?;
+                let size = self.size.checked_sub(levels).ok_or(WRONG_LENGTH)?;
+                // Of nulls alone nothing is left to compress.
+                let codec = if is_compressed && !rest.is_empty() { codec } else { Compression::UNCOMPRESSED };
+                Ok((codec, rest, size))
+            }
+        }
+    }
+
+    /// Finds levels and values, once the body is decompressed.
+    fn page<'p>(&self, chunk: Chunk<'_>, mut data: &'p [u8]) -> Decoded<Page<'p>>
+    where
+        'c: 'p,
+    {
+        let Self { values, encoding, .. } = *self;
+        let (nests, is_optional) = (chunk.max_repetition > 0, chunk.max_definition > 0);
+        let (mut repetition, mut definition) = (&[][..], &[][..]);
+        match self.levels {
+            Levels::Inside(_) if self.is_dictionary => {}
+            Levels::Inside(are_runs) => {
+                // Spark's writer gives levels that are not there another encoding.
+                if (nests && !are_runs[0]) || (is_optional && !are_runs[1]) {
+                    return Err(Failure::Unsupported);
+                }
+                repetition = if nests { counted(&mut data)? } else { repetition };
+                definition = if is_optional { counted(&mut data)? } else { definition };
+            }
+            Levels::Before(of_repetition, of_definition, _) => {
+                let (levels, rest) = self.bytes.split_at_checked(of_repetition).ok_or(CUT_OFF)?;
+                repetition = levels;
+                definition = rest.get(..of_definition).ok_or(CUT_OFF)?;
+            }
+        }
+        Ok(Page { values, encoding, repetition, definition, data })
+    }
+}
+
+/// Bytes whose number stands before them.
+fn counted<'p>(data: &mut &'p [u8]) -> Decoded<&'p [u8]> {
+    let (length, rest) = data.split_first_chunk::<4>().ok_or(CUT_OFF)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| CUT_OFF)?;
+    let (bytes, rest) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
+    *data = rest;
+    Ok(bytes)
+}
+
+fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p [u8]> {
+    match codec {
+        Compression::UNCOMPRESSED if bytes.len() == size => Ok(bytes),
+        Compression::UNCOMPRESSED => Err(WRONG_LENGTH),
+        Compression::SNAPPY => {
+            let out = snappy_room(bytes, size, buffer)?;
+            snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| NO_SNAPPY)?;
+            Ok(out)
+        }
+        Compression::ZSTD(_) => {
+            let out = room(size, zstd_limit(bytes), Failure::Unsupported, buffer)?;
+            let broken = |_| Failure::Corrupt("a page is no Zstandard");
+            let length = zstd::bulk::decompress_to_buffer(bytes, out).map_err(broken)?;
+            if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
+        }
+        Compression::GZIP(_) | Compression::LZO | Compression::BROTLI(_) | Compression::LZ4 | Compression::LZ4_RAW => {
+            Err(Failure::Unsupported)
+        }
+    }
+}
+
+/// Where so many bytes are decompressed to, `limit` at most.
+fn room(size: usize, limit: usize, beyond: Failure, buffer: &mut Vec<u8>) -> Decoded<&mut [u8]> {
+    if size > limit {
+        return Err(beyond);
+    }
+    if buffer.capacity() < size {
+        // Nobody needs what was there, and the next page is about as large. Memory that is zero and not written to costs
+        // nothing.
+        *buffer = Vec::new();
+        let room = size + size / PART_MORE;
+        *buffer = vec![0; room.next_multiple_of(STEP.min(room.next_power_of_two()))];
+    } else if buffer.len() < size {
+        buffer.resize(size, 0);
+    }
+    buffer.get_mut(..size).ok_or(WRONG_LENGTH)
+}
+
+fn snappy_room<'p>(bytes: &[u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p mut [u8]> {
+    let out = room(size, bytes.len().saturating_mul(SNAPPY_RATIO), WRONG_LENGTH, buffer)?;
+    let length = snap::raw::decompress_len(bytes).map_err(|_| CUT_OFF)?;
+    if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
+}

@@ -1,0 +1,178 @@
+//! Strings of a leaf, so many rows at a time, as views into the pages that they stand in.
+//!
+//! Long strings are not copied, and the memory of their pages is used again once nobody has a view any more.
+
+use std::sync::Arc;
+
+use arrow_array::StringViewArray;
+use arrow_array::builder::StringViewBuilder;
+use arrow_buffer::{BooleanBuffer, Buffer};
+use bytes::Bytes;
+use parquet::basic::Type as PhysicalType;
+
+use super::page::{self, CompressedPage, Encoding};
+use super::values::{CUT_OFF, StringDictionary};
+use super::{Chunk, Decoded, Failure, NO_SUCH_ENTRY, NOT_UTF8};
+use crate::pool::Pool;
+
+/// The strings of a leaf that does not repeat, from some row on.
+pub struct StringViews {
+    /// What is left of the chunk.
+    bytes: Bytes,
+    /// What the footer says of it.
+    chunk: Chunk<'static>,
+    /// Rows of the pages that are left.
+    rows: usize,
+    dictionary: Option<(StringDictionary, Buffer)>,
+    page: Option<Opened>,
+    pool: Arc<Pool>,
+}
+
+/// A page whose first strings were given.
+struct Opened {
+    there: BooleanBuffer,
+    /// Rows given.
+    at: usize,
+    values: Values,
+}
+
+enum Values {
+    /// One behind the other, those given included, and where the next one stands.
+    Plain(Buffer, usize),
+    /// The codes that are left.
+    Coded(std::vec::IntoIter<u32>),
+}
+
+impl StringViews {
+    /// Of a chunk with these bytes. `Unsupported` if it is one that only the general decoder can read.
+    pub fn new(chunk: Chunk<'_>, bytes: &Bytes, pool: &Arc<Pool>) -> Decoded<Self> {
+        if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || !page::are_usual(chunk)? {
+            return Err(Failure::Unsupported);
+        }
+        let of_footer = Chunk {
+            bytes: &[],
+            codec: chunk.codec,
+            physical: chunk.physical,
+            max_definition: chunk.max_definition,
+            max_repetition: chunk.max_repetition,
+            rows: chunk.rows,
+            compressed: chunk.compressed,
+            size: chunk.size,
+        };
+        let mut views = Self {
+            bytes: bytes.clone(),
+            chunk: of_footer,
+            rows: chunk.rows,
+            dictionary: None,
+            page: None,
+            pool: pool.clone(),
+        };
+        let mut rest: &[u8] = bytes;
+        if let Some(packed) = page::dictionary(&mut rest)? {
+            let strings = views.open(&packed, bytes, StringDictionary::of)?;
+            views.bytes = bytes.slice_ref(rest);
+            views.dictionary = Some(strings);
+        }
+        Ok(views)
+    }
+
+    /// The next strings.
+    pub fn take(&mut self, rows: usize) -> Decoded<StringViewArray> {
+        let mut views = StringViewBuilder::with_capacity(rows);
+        let mut dictionary = None;
+        let mut left = rows;
+        while left > 0 {
+            let mut opened = match self.page.take() {
+                Some(opened) => opened,
+                None => self.next_page()?,
+            };
+            let some = left.min(opened.there.len() - opened.at);
+            let there = opened.there.slice(opened.at, some);
+            match &mut opened.values {
+                Values::Plain(page, at) => {
+                    let block = views.append_block(page.clone());
+                    for is_there in &there {
+                        if !is_there {
+                            views.append_null();
+                            continue;
+                        }
+                        let length = page.get(*at..).and_then(<[u8]>::first_chunk).ok_or(CUT_OFF)?;
+                        let (length, start) = (u32::from_le_bytes(*length), *at + 4);
+                        *at = start.saturating_add(length as usize);
+                        if *at > page.len() {
+                            return Err(CUT_OFF);
+                        }
+                        let start = u32::try_from(start).map_err(|_| CUT_OFF)?;
+                        views.try_append_view(block, start, length).map_err(|_| NOT_UTF8)?;
+                    }
+                }
+                Values::Coded(codes) => {
+                    let (strings, page) = self.dictionary.as_ref().ok_or(NO_SUCH_ENTRY)?;
+                    let block = *dictionary.get_or_insert_with(|| views.append_block(page.clone()));
+                    for is_there in &there {
+                        if !is_there {
+                            views.append_null();
+                            continue;
+                        }
+                        let (start, end) = strings.span(codes.next().ok_or(CUT_OFF)?)?;
+                        let [start, length] = [start, end - start].map(u32::try_from);
+                        let (start, length) = (start.map_err(|_| CUT_OFF)?, length.map_err(|_| CUT_OFF)?);
+                        views.try_append_view(block, start, length).map_err(|_| NOT_UTF8)?;
+                    }
+                }
+            }
+            opened.at += some;
+            left -= some;
+            self.page = Some(opened).filter(|opened| opened.at < opened.there.len());
+        }
+        Ok(views.finish())
+    }
+
+    fn next_page(&mut self) -> Decoded<Opened> {
+        let bytes = self.bytes.clone();
+        let mut rest: &[u8] = &bytes;
+        let packed = page::split(&mut rest)?.ok_or(page::OTHER_ROWS)?;
+        self.rows = self.rows.checked_sub(packed.values).ok_or(page::OTHER_ROWS)?;
+        self.bytes = bytes.slice_ref(rest);
+        let ((there, codes), data) = self.open(&packed, &bytes, |page| self.levels(page))?;
+        let values = match packed.encoding {
+            Encoding::Plain => Values::Plain(data, 0),
+            Encoding::Dictionary => Values::Coded(codes.into_iter()),
+            Encoding::Runs | Encoding::Other => return Err(Failure::Unsupported),
+        };
+        Ok(Opened { there, at: 0, values })
+    }
+
+    /// Which rows of a page have a string, and the codes of strings that are in the dictionary.
+    fn levels(&self, page: &page::Page<'_>) -> Decoded<(BooleanBuffer, Vec<u32>)> {
+        let there = page.defined(self.chunk, self.chunk.max_definition)?;
+        let mut codes = Vec::new();
+        if page.encoding == Encoding::Dictionary {
+            page.codes(there.count_set_bits(), &mut codes)?;
+        }
+        Ok((there, codes))
+    }
+
+    /// What `read` makes of a page that stands in `bytes`, and its values.
+    fn open<T>(
+        &self,
+        packed: &CompressedPage<'_>,
+        bytes: &Bytes,
+        read: impl FnOnce(&page::Page<'_>) -> Decoded<T>,
+    ) -> Decoded<(T, Buffer)> {
+        let mut memory = match packed.room(self.chunk.codec) {
+            0 => Vec::new(),
+            room => self.pool.take(room),
+        };
+        let page = packed.open(self.chunk, &mut memory)?;
+        let (made, length) = (read(&page)?, page.data.len());
+        let Some(unpacked) = packed.unpacked(self.chunk.codec) else {
+            let values = bytes.slice_ref(page.data);
+            self.pool.give(memory);
+            return Ok((made, values.into()));
+        };
+        let shared = Buffer::from(self.pool.share(memory));
+        let start = unpacked.checked_sub(length).filter(|_| unpacked <= shared.len()).ok_or(CUT_OFF)?;
+        Ok((made, shared.slice_with_length(start, length)))
+    }
+}

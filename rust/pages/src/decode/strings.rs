@@ -1,0 +1,45 @@
+//! The strings of a leaf in one array.
+
+use arrow_array::StringArray;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, OffsetBuffer};
+
+use super::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
+use super::values::nulls;
+use super::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
+
+/// The strings of a leaf; of `rows` alone if given, where others may be null.
+pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
+    // Room for all at once.
+    let mut bytes = with_room(if rows.is_none() { chunk.likely() } else { 0 })?;
+    let mut offsets = Vec::with_capacity(chunk.rows + 1);
+    let (mut valid, mut end) = (BooleanBufferBuilder::new(chunk.rows), 0);
+    offsets.push(end);
+    StringPages::new().show(chunk, true, rows, |shown| {
+        let StringPage { there, mut strings, most, .. } = match shown {
+            Shown::Unwanted(count) => {
+                offsets.resize(offsets.len() + count, end);
+                valid.append_n(count, false);
+                return Ok(());
+            }
+            Shown::Page(page) => page,
+        };
+        let first = valid.len();
+        for slot in 0..there.len() {
+            if there.value(slot) {
+                let string = strings.string()?;
+                if rows.is_none_or(|rows| rows.value(first + slot)) {
+                    bytes.extend_from_slice(string);
+                    if bytes.len() > most {
+                        return Err(TOO_MANY_BYTES);
+                    }
+                    end = i32::try_from(bytes.len()).map_err(|_| Failure::Unsupported)?;
+                }
+            }
+            offsets.push(end);
+        }
+        valid.append_buffer(&there);
+        Ok(())
+    })?;
+    let offsets = OffsetBuffer::new(offsets.into());
+    StringArray::try_new(offsets, bytes.into(), nulls(valid)).map_err(|_| NOT_UTF8)
+}

@@ -1,0 +1,305 @@
+//! NumberEncoder of a fixed width, by their codes in a dictionary as long as they repeat.
+//!
+//! A page keeps its numbers until it is written: those that turn out not to repeat are written as they are.
+//!
+//! Parquet format: "Plain", "Dictionary Encoding", "Statistics".
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Date32Type, Decimal128Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use parquet::basic::Encoding;
+use parquet::errors::ParquetError;
+use parquet::file::statistics::{Statistics, ValueStatistics};
+
+use super::hybrid::{Hybrid, width_of};
+use super::page::PageCompressor;
+use super::{ColumnEncoder, DICTIONARY_BYTES, PAGE_BYTES};
+
+/// After so many numbers it is asked whether every other one was there before.
+const SAMPLED: usize = 1024;
+
+/// A number as Parquet stores it.
+pub(super) trait Number: Copy + Send + Sync + 'static {
+    const WIDTH: usize;
+
+    /// Shows `take` the numbers at `rows` of an array; `None` if it has others.
+    fn of(array: &dyn Array, rows: Range<usize>, take: &mut dyn FnMut(&[Self])) -> Option<()>;
+
+    /// A number that is the same for the same one and no other.
+    fn bits(self) -> u64;
+
+    fn put(numbers: &[Self], out: &mut Vec<u8>);
+
+    fn order(&self, other: &Self) -> Ordering;
+
+    /// Whether it is one that bounds leave out.
+    fn is_nan(self) -> bool {
+        false
+    }
+
+    fn statistics(bounds: &Bounds<Self>, nulls: u64) -> Statistics;
+}
+
+/// Those of arrays that have the very numbers, and of decimals, which are wider there.
+macro_rules! numbers_of {
+    ($($arrow:ty),*; $($wider:ty)?) => {
+        const WIDTH: usize = size_of::<Self>();
+
+        fn of(array: &dyn Array, rows: Range<usize>, take: &mut dyn FnMut(&[Self])) -> Option<()> {
+            $(if let Some(array) = array.as_primitive_opt::<$arrow>() {
+                take(array.values().get(rows)?);
+                return Some(());
+            })*
+            $(if let Some(array) = array.as_primitive_opt::<$wider>() {
+                let numbers: Vec<Self> = array.values().get(rows)?.iter().map(|number| *number as Self).collect();
+                take(&numbers);
+                return Some(());
+            })?
+            None
+        }
+
+        fn put(numbers: &[Self], out: &mut Vec<u8>) {
+            let start = out.len();
+            out.resize(start + size_of_val(numbers), 0);
+            let (places, _) = out.get_mut(start..).unwrap_or_default().as_chunks_mut();
+            places.iter_mut().zip(numbers).for_each(|(place, number)| *place = number.to_le_bytes());
+        }
+    };
+}
+
+impl Number for i32 {
+    numbers_of!(Int32Type, Date32Type; Decimal128Type);
+
+    fn bits(self) -> u64 {
+        u64::from(self.cast_unsigned())
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+
+    fn statistics(Bounds { min, max, .. }: &Bounds<Self>, nulls: u64) -> Statistics {
+        let statistics = ValueStatistics::new(*min, *max, None, Some(nulls), false);
+        Statistics::Int32(statistics.with_backwards_compatible_min_max(true))
+    }
+}
+
+impl Number for i64 {
+    numbers_of!(Int64Type, TimestampMicrosecondType; Decimal128Type);
+
+    fn bits(self) -> u64 {
+        self.cast_unsigned()
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+
+    fn statistics(Bounds { min, max, .. }: &Bounds<Self>, nulls: u64) -> Statistics {
+        let statistics = ValueStatistics::new(*min, *max, None, Some(nulls), false);
+        Statistics::Int64(statistics.with_backwards_compatible_min_max(true))
+    }
+}
+
+impl Number for f64 {
+    numbers_of!(Float64Type;);
+
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.total_cmp(other)
+    }
+
+    fn is_nan(self) -> bool {
+        f64::is_nan(self)
+    }
+
+    fn statistics(Bounds { min, max, nans }: &Bounds<Self>, nulls: u64) -> Statistics {
+        let nans = (min.is_some() || *nans > 0).then_some(*nans);
+        Statistics::Double(ValueStatistics::new(*min, *max, None, Some(nulls), false).with_nan_count(nans))
+    }
+}
+
+/// The least and the greatest number, and how many are none.
+pub(super) struct Bounds<N> {
+    min: Option<N>,
+    max: Option<N>,
+    nans: u64,
+}
+
+impl<N: Number> Bounds<N> {
+    fn widen(&mut self, numbers: &[N]) {
+        let first = self.min.zip(self.max).or_else(|| numbers.iter().find(|n| !n.is_nan()).map(|n| (*n, *n)));
+        let Some((mut min, mut max)) = first else {
+            self.nans += numbers.len() as u64;
+            return;
+        };
+        for number in numbers {
+            if number.is_nan() {
+                self.nans += 1;
+                continue;
+            }
+            min = if number.order(&min).is_lt() { *number } else { min };
+            max = if number.order(&max).is_gt() { *number } else { max };
+        }
+        (self.min, self.max) = (Some(min), Some(max));
+    }
+}
+
+/// The numbers of a page, and what is known of all.
+pub(super) struct NumberEncoder<N> {
+    page: Vec<u8>,
+    /// Their codes, as long as there is a dictionary.
+    codes: Vec<u32>,
+    dictionary: Dictionary<N>,
+    is_coded: bool,
+    is_sampled: bool,
+    bounds: Bounds<N>,
+}
+
+impl<N: Number> NumberEncoder<N> {
+    pub(super) fn new() -> Self {
+        let bounds = Bounds { min: None, max: None, nans: 0 };
+        Self {
+            page: Vec::new(),
+            codes: Vec::new(),
+            dictionary: Dictionary::default(),
+            is_coded: true,
+            is_sampled: false,
+            bounds,
+        }
+    }
+
+    /// Codes of numbers, unless there is no room for one of them, or they do not repeat.
+    fn code(&mut self, numbers: &[N]) {
+        self.codes.reserve(numbers.len());
+        let mut last = None;
+        for number in numbers {
+            // Most numbers that repeat follow one another.
+            let code = match last {
+                Some((before, code)) if before == number.bits() => Some(code),
+                _ => self.dictionary.code(*number),
+            };
+            let Some(code) = code else {
+                self.is_coded = false;
+                return;
+            };
+            last = Some((number.bits(), code));
+            self.codes.push(code);
+            if self.codes.len() == SAMPLED && !self.is_sampled {
+                self.is_sampled = true;
+                self.is_coded = self.dictionary.numbers.len() <= SAMPLED / 2;
+                if !self.is_coded {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl<N: Number> ColumnEncoder for NumberEncoder<N> {
+    fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError> {
+        // A page of codes may become one of numbers, which is why it has no more of them.
+        let room = (PAGE_BYTES.saturating_sub(self.page.len()) / N::WIDTH).max(1);
+        let rows = rows.start..rows.end.min(rows.start.saturating_add(room));
+        let taken = N::of(array, rows.clone(), &mut |numbers| {
+            N::put(numbers, &mut self.page);
+            self.bounds.widen(numbers);
+            if self.is_coded {
+                self.code(numbers);
+            }
+        });
+        taken.ok_or_else(|| ParquetError::General("a column of numbers has others".to_owned()))?;
+        Ok((rows.len(), rows.len() < room))
+    }
+
+    fn page(&mut self, levels: &[u8], compressor: &mut PageCompressor) -> Encoding {
+        let body = compressor.body();
+        body.extend_from_slice(levels);
+        // A dictionary that has no room for a number has no code for it either, and nulls need none.
+        let encoding = if self.is_coded && !self.codes.is_empty() {
+            let width = width_of(self.dictionary.numbers.len());
+            body.push(width as u8);
+            let mut hybrid = Hybrid::new(body, width);
+            self.codes.chunk_by(|a, b| a == b).for_each(|run| {
+                run.first().into_iter().for_each(|code| hybrid.push(*code, run.len()));
+            });
+            hybrid.finish();
+            Encoding::RLE_DICTIONARY
+        } else {
+            body.extend_from_slice(&self.page);
+            Encoding::PLAIN
+        };
+        self.page.clear();
+        self.codes.clear();
+        encoding
+    }
+
+    fn dictionary(&mut self, out: &mut Vec<u8>) -> usize {
+        N::put(&self.dictionary.numbers, out);
+        self.dictionary.numbers.len()
+    }
+
+    fn statistics(&self, nulls: u64) -> Option<Statistics> {
+        Some(N::statistics(&self.bounds, nulls))
+    }
+}
+
+/// Distinct numbers and their codes.
+struct Dictionary<N> {
+    numbers: Vec<N>,
+    /// A power of two of places, at least twice as many as numbers, each with a code or [`FREE`].
+    places: Vec<u16>,
+}
+
+const FREE: u16 = u16::MAX;
+const LEAST_PLACES: usize = 64;
+
+impl<N> Default for Dictionary<N> {
+    fn default() -> Self {
+        Self { numbers: Vec::new(), places: Vec::new() }
+    }
+}
+
+impl<N: Number> Dictionary<N> {
+    /// The code of a number, which may be new; `None` if there is no room.
+    fn code(&mut self, number: N) -> Option<u32> {
+        if self.places.len() < 2 * (self.numbers.len() + 1) {
+            self.places = vec![FREE; (2 * self.places.len()).max(LEAST_PLACES)];
+            for (code, number) in (0..).zip(&self.numbers) {
+                let at = place(&self.places, &self.numbers, *number)?;
+                *self.places.get_mut(at)? = code;
+            }
+        }
+        let at = place(&self.places, &self.numbers, number)?;
+        let to = self.places.get_mut(at)?;
+        if *to == FREE {
+            if (self.numbers.len() + 1) * N::WIDTH > DICTIONARY_BYTES {
+                return None;
+            }
+            *to = u16::try_from(self.numbers.len()).ok()?;
+            self.numbers.push(number);
+        }
+        Some(u32::from(*to))
+    }
+}
+
+/// Where a number is among the places, or would be.
+fn place<N: Number>(places: &[u16], numbers: &[N], number: N) -> Option<usize> {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mask = places.len() - 1;
+    // The upper bits of the product, in which all bits of the number have a part: a round double has but upper ones.
+    let mut at = number.bits().wrapping_mul(ODD).rotate_left(places.len().trailing_zeros()) as usize & mask;
+    loop {
+        let code = *places.get(at)?;
+        if code == FREE || numbers.get(usize::from(code)).is_some_and(|there| there.bits() == number.bits()) {
+            return Some(at);
+        }
+        at = (at + 1) & mask;
+    }
+}

@@ -1,0 +1,295 @@
+//! Snappy for pages of strings that are made alike.
+//!
+//! Paths and statistics repeat whatever stands between their values. A copy of an earlier string ends inside a value, and
+//! what follows comes again, if at all, from right there or from the sign behind the value on. Only these places are
+//! looked up and remembered, not every byte, and only copies are made that are worth a guess of the processor. That is much
+//! quicker than the library and makes the pages little longer (`tests`).
+//!
+//! Invariant: the library makes of it what it was.
+//!
+//! Snappy: "Snappy compressed format description".
+
+/// Places are remembered in 16 bits.
+const BLOCK_BYTES: usize = 1 << 16;
+const PLACES_BITS: u32 = 13;
+const PLACES: usize = 1 << PLACES_BITS;
+/// Bytes that are looked up together: the shortest copy.
+const TOGETHER: usize = 8;
+/// Of one tag: a copy, the shortest that has a tag of two bytes, and what that is too long or too far back for.
+const LONGEST_COPY: usize = 64;
+const SHORT_COPY: usize = 4;
+const LONGER_COPY: usize = 12;
+const FARTHER_BACK: usize = 2048;
+/// Literals up to here have their length in their tag; few are longer than those.
+const LONG_LITERAL: usize = 60;
+const USUAL_LITERAL: usize = 16;
+/// What may be written beyond the end at once.
+const OVERHANG: usize = 1 + LONG_LITERAL;
+
+/// The places of one block.
+pub(super) struct SnappyEncoder(Box<[u16; PLACES]>);
+
+impl Default for SnappyEncoder {
+    fn default() -> Self {
+        Self(Box::new([0; PLACES]))
+    }
+}
+
+/// What is compressed, and what of it is written.
+struct Block<'b> {
+    bytes: &'b [u8],
+    out: &'b mut [u8],
+    written: usize,
+}
+
+impl SnappyEncoder {
+    /// Compresses a page into memory that has room, whatever is in it; gives its length. `None` if the page is longer than
+    /// Snappy allows.
+    pub(super) fn compress(&mut self, page: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let mut length = u32::try_from(page.len()).ok()?;
+        // A copy takes less than its bytes, and no literal but the last is without one.
+        let room = OVERHANG + page.len() + page.len() / TOGETHER;
+        if out.len() < room {
+            out.resize(room, 0);
+        }
+        let mut written = 0;
+        loop {
+            let more = length >= 0x80;
+            *out.get_mut(written)? = length as u8 & 0x7f | u8::from(more) << 7;
+            written += 1;
+            length >>= 7;
+            if !more {
+                break;
+            }
+        }
+        for bytes in page.chunks(BLOCK_BYTES) {
+            self.0.fill(0);
+            let mut block = Block { bytes, out, written };
+            block.compress(&mut self.0)?;
+            written = block.written;
+        }
+        Some(written)
+    }
+}
+
+impl Block<'_> {
+    fn compress(&mut self, places: &mut [u16; PLACES]) -> Option<()> {
+        // The first byte is what is found where nothing is remembered.
+        let (mut at, mut copied) = (1, 0);
+        while let Some((from, to)) = self.find(places, at) {
+            self.literal(copied, to)?;
+            let length = self.alike(from, to);
+            self.copy(length, to - from)?;
+            at = to + length;
+            copied = at;
+        }
+        self.literal(copied, self.bytes.len())
+    }
+
+    /// From `at` on, the first place where a word begins that was there before, and where that was.
+    #[inline(always)]
+    fn find(&self, places: &mut [u16; PLACES], mut at: usize) -> Option<(usize, usize)> {
+        loop {
+            let bytes = self.eight(at)?;
+            let place = places.get_mut(place_of(bytes))?;
+            let from = usize::from(std::mem::replace(place, at as u16));
+            if self.eight(from)? == bytes {
+                return Some((from, at));
+            }
+            let mut signs = signs_in(bytes) & !0xff;
+            while signs == 0 {
+                at += TOGETHER;
+                signs = signs_in(self.eight(at)?);
+            }
+            at += signs.trailing_zeros() as usize / 8;
+        }
+    }
+
+    #[inline(always)]
+    fn eight(&self, at: usize) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?))
+    }
+
+    /// How many bytes from two places on are the same, of which the first eight are.
+    #[inline(always)]
+    fn alike(&self, from: usize, to: usize) -> usize {
+        let sixteen = |at: usize| self.bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map(u128::from_le_bytes);
+        let mut length = TOGETHER;
+        while let Some((before, now)) = sixteen(from + length).zip(sixteen(to + length)) {
+            if before != now {
+                return length + (before ^ now).trailing_zeros() as usize / 8;
+            }
+            length += size_of::<u128>();
+        }
+        let rest = |at: usize| self.bytes.get(at + length..).unwrap_or_default();
+        length + rest(from).iter().zip(rest(to)).take_while(|(before, now)| before == now).count()
+    }
+
+    /// The bytes from `start` to `end` as they are.
+    #[inline(always)]
+    fn literal(&mut self, start: usize, end: usize) -> Option<()> {
+        let length = end - start;
+        let usual = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<USUAL_LITERAL>);
+        let Some(bytes) = usual.filter(|_| length <= USUAL_LITERAL) else { return self.long_literal(start, end) };
+        // More than is asked for, and the next one overwrites it.
+        let room = self.out.get_mut(self.written..)?.first_chunk_mut::<{ 1 + USUAL_LITERAL }>()?;
+        room[0] = literal_tag(length);
+        room[1..].copy_from_slice(bytes);
+        self.written += length + usize::from(length > 0);
+        Some(())
+    }
+
+    #[inline(never)]
+    fn long_literal(&mut self, start: usize, end: usize) -> Option<()> {
+        let (bytes, room) = (self.bytes.get(start..end)?, self.out.get_mut(self.written..)?);
+        let more = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<LONG_LITERAL>);
+        let tag = match bytes.len().checked_sub(1) {
+            None => return Some(()),
+            Some(less) if less < LONG_LITERAL => {
+                if let Some((more, room)) = more.zip(room.first_chunk_mut::<OVERHANG>()) {
+                    room[0] = literal_tag(bytes.len());
+                    room[1..].copy_from_slice(more);
+                    self.written += 1 + bytes.len();
+                    return Some(());
+                }
+                &[literal_tag(bytes.len())][..]
+            }
+            Some(less) => &[61 << 2, less as u8, (less >> 8) as u8],
+        };
+        room.get_mut(..tag.len())?.copy_from_slice(tag);
+        room.get_mut(tag.len()..tag.len() + bytes.len())?.copy_from_slice(bytes);
+        self.written += tag.len() + bytes.len();
+        Some(())
+    }
+
+    /// So many bytes again that were there so far back.
+    #[inline(always)]
+    fn copy(&mut self, mut length: usize, back: usize) -> Option<()> {
+        // What is left for the last tag is no shorter than any copy may be.
+        while length >= LONGEST_COPY + SHORT_COPY {
+            self.copy_tag(LONGEST_COPY, back)?;
+            length -= LONGEST_COPY;
+        }
+        if length > LONGEST_COPY {
+            self.copy_tag(LONGEST_COPY - SHORT_COPY, back)?;
+            length -= LONGEST_COPY - SHORT_COPY;
+        }
+        self.copy_tag(length, back)
+    }
+
+    #[inline(always)]
+    fn copy_tag(&mut self, length: usize, back: usize) -> Option<()> {
+        let is_short = length < LONGER_COPY && back < FARTHER_BACK;
+        let short = (1 | length.wrapping_sub(SHORT_COPY) << 2 | back >> 8 << 5) & 0xff | (back & 0xff) << 8;
+        let usual = 2 | (length - 1) << 2 | back << 8;
+        let (tag, bytes) = if is_short { (short, 2) } else { (usual, 3) };
+        *self.out.get_mut(self.written..)?.first_chunk_mut()? = (tag as u32).to_le_bytes();
+        self.written += bytes;
+        Some(())
+    }
+}
+
+/// Of a literal whose length it has; none has no bytes.
+fn literal_tag(length: usize) -> u8 {
+    (length.wrapping_sub(1) << 2) as u8
+}
+
+fn place_of(bytes: u64) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (bytes.wrapping_mul(ODD) >> (u64::BITS - PLACES_BITS)) as usize
+}
+
+/// The highest bits of those of eight bytes that are signs, up to the first one at least: brackets that end an object, and
+/// what is no letter and stands before the digits.
+fn signs_in(bytes: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let below = |bytes: u64, bound: u8| bytes.wrapping_sub(EACH * u64::from(bound)) & !bytes;
+    (below(bytes, b'0') | below(bytes ^ (EACH * u64::from(b'}')), 1)) & (EACH * 0x80)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use snap::raw::Decoder;
+
+    use super::*;
+
+    /// The library makes of it what it was. Gives the compressed bytes.
+    fn check(snappy: &mut SnappyEncoder, page: &[u8]) -> Vec<u8> {
+        // What is in the memory does not matter.
+        let mut out = vec![0xee; 100];
+        let length = snappy.compress(page, &mut out).unwrap();
+        out.truncate(length);
+        assert_eq!(Decoder::new().decompress_vec(&out).unwrap(), page);
+        out
+    }
+
+    fn pages() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..80),
+            prop::collection::vec(prop_oneof![Just(b','), Just(b'"'), Just(b'}'), Just(0), b'0'..=b'3'], 0..40),
+            (any::<u8>(), 0..300_usize).prop_map(|(byte, count)| vec![byte; count]),
+            (0..1000_u32).prop_map(|n| format!(r#"{{"numRecords":{n},"minValues":{{"id":{}}}}}"#, n * 77).into_bytes()),
+            (0..1000_u32).prop_map(|n| format!("day={}/part-{n:05}.snappy.parquet", n % 7).into_bytes()),
+        ];
+        prop::collection::vec((piece, 1..4_usize), 0..60)
+            .prop_map(|pieces| pieces.into_iter().flat_map(|(piece, times)| vec![piece; times].concat()).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn pages_are_decompressed_to_what_they_were(pages in prop::collection::vec(pages(), 1..4)) {
+            let mut snappy = SnappyEncoder::default();
+            pages.iter().for_each(|page| _ = check(&mut snappy, page));
+        }
+
+        /// No bytes take more room than is made for them, wherever copies and blocks end.
+        #[test]
+        fn long_pages_are_too(
+            unit in prop::collection::vec(any::<u8>(), 1..400),
+            length in prop_oneof![65_500..65_600_usize, 0..200_000_usize],
+            every in 1..2_000_usize,
+        ) {
+            let noise = |at: usize| if at.is_multiple_of(every) { (at / every) as u8 } else { 0 };
+            let page: Vec<u8> = (0..length).map(|at| unit[at % unit.len()] ^ noise(at)).collect();
+            check(&mut SnappyEncoder::default(), &page);
+        }
+    }
+
+    #[test]
+    fn what_comes_again_is_copied() {
+        let string =
+            |n: usize| format!(r#"{{"numRecords":{n},"minValues":{{"price":{n}.5,"day":"2024-01-{:02}"}}}}"#, n % 28);
+        let page: String = (1000..2000).map(string).collect();
+        let compressed = check(&mut SnappyEncoder::default(), page.as_bytes());
+        let library = snap::raw::Encoder::new().compress_vec(page.as_bytes()).unwrap();
+        assert!(compressed.len() * 10 < library.len() * 12, "{} and {}", compressed.len(), library.len());
+        assert!(compressed.len() * 3 < page.len(), "{} of {}", compressed.len(), page.len());
+    }
+
+    #[test]
+    fn copies_are_cut_into_tags() {
+        for length in (1..300).chain([65_535, 65_536, 65_537]) {
+            let compressed = check(&mut SnappyEncoder::default(), &vec![b'.'; length]);
+            assert!(compressed.len() < 24 + length / 20, "{} of {length}", compressed.len());
+        }
+    }
+
+    #[test]
+    fn signs_are_found() {
+        let first = |string: &[u8; 8]| signs_in(u64::from_le_bytes(*string)).trailing_zeros() / 8;
+        for (string, at) in [
+            (b"1234567,", 7),
+            (b"12}4,678", 2),
+            (b"a-b-c-d-", 1),
+            (b"\"bcdefgh", 0),
+            (b"abcdefgh", 8),
+            (b"\xff9:~{|/\x80", 6),
+        ] {
+            assert_eq!(first(string), at, "{string:?}");
+        }
+    }
+}

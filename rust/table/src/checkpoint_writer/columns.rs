@@ -1,0 +1,590 @@
+//! The rows of a checkpoint: one column for each kind of action, one action in a row.
+//!
+//! Decides the schema for one table and brings actions into it, wherever they were read. Members keep their values;
+//! `dataChange` alone becomes false, since a checkpoint changes nothing. Not here: which actions go in, and the file.
+//!
+//! Names inside lists and maps are Parquet's own (`list.element`, `key_value`), and nothing but a file's `path` is
+//! required, so that every reader finds the layout it knows from others' checkpoints.
+//!
+//! PROTOCOL.md: "Checkpoint Schema", "Checkpoints".
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions, StringArray,
+    StructArray, UInt64Array, new_null_array,
+};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_cast::cast;
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use arrow_select::take::take;
+use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, TEXT_MAP};
+use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Sidecar, Txn};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+use deltic_protocol::stats::collect::IndexedColumns;
+use deltic_protocol::stats::text::complete;
+use deltic_protocol::stats::typed::StatsLayout;
+
+use super::encode::PIECE_ROWS;
+use super::numbers::{all_there, filled};
+use crate::checkpoint::read::AddColumns;
+use crate::error::{Error, Result};
+
+/// Rows that are joined, whatever they hold.
+const FEW_ROWS: usize = 256;
+
+/// Members of `remove` in checkpoints: tombstones need neither statistics nor tags.
+const REMOVE_MEMBERS: [&str; 9] = [
+    "path",
+    "deletionTimestamp",
+    "dataChange",
+    "extendedFileMetadata",
+    "partitionValues",
+    "size",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+];
+
+/// The schema of one table's checkpoints.
+#[derive(Debug)]
+pub(super) struct Layout {
+    shape: TableShape,
+    /// Logical and physical names of the partition columns that are stored typed.
+    partitions: Vec<(String, String)>,
+    writes_text: bool,
+    stats: Option<StatsLayout>,
+    add: Fields,
+    schema: SchemaRef,
+    file_schema: SchemaRef,
+    /// Nulls for what is not there, which most rows share: as columns, and as members of `add`.
+    nulls: Vec<ArrayRef>,
+    add_nulls: Vec<ArrayRef>,
+}
+
+/// The actions that are not files.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) protocol: Protocol,
+    pub(super) metadata: Metadata,
+    pub(super) txns: Vec<Txn>,
+    pub(super) domains: Vec<DomainMetadata>,
+    /// The version, where the checkpoint follows the V2 spec.
+    pub(super) checkpoint_metadata: Option<i64>,
+    /// Where its files are, unless they are in the checkpoint itself.
+    pub(super) sidecars: Vec<Sidecar>,
+}
+
+impl Layout {
+    /// For a table whose last checkpoint, if there was one, had typed statistics of the columns in `typed`.
+    pub(super) fn of(
+        shape: &TableShape,
+        properties: Properties<'_>,
+        typed: &HashSet<Vec<String>>,
+        is_v2: bool,
+    ) -> Result<Self> {
+        let writes_text = properties.checkpoint_write_stats_as_json()?;
+        let writes_typed = properties.checkpoint_write_stats_as_struct()?;
+        let mut partitions = Vec::new();
+        let mut stats = None;
+        if writes_typed {
+            for name in &shape.partition_columns {
+                // Of other types there are no typed values.
+                let is_typed = |f: &&StructField| f.data_type.as_primitive().is_some_and(|p| *p != PrimitiveType::Void);
+                let field = shape.schema.field(name).filter(is_typed);
+                if let Some(field) = field {
+                    partitions.push((name.clone(), shape.mapping.physical_name(field)?.to_owned()));
+                }
+            }
+            stats = Some(stats_layout(shape, properties, typed, writes_text)?);
+        }
+        let mut layout = Self {
+            shape: shape.clone(),
+            partitions,
+            writes_text,
+            stats,
+            add: Fields::empty(),
+            schema: Arc::new(Schema::empty()),
+            file_schema: Arc::new(Schema::empty()),
+            nulls: Vec::new(),
+            add_nulls: Vec::new(),
+        };
+        layout.add = layout.add_fields()?;
+        let structure = |name: &str, fields: Fields| Field::new(name, ArrowType::Struct(fields), true);
+        let mut roots = vec![
+            structure("txn", txns(&[])?.fields().clone()),
+            structure("add", layout.add.clone()),
+            structure("remove", remove_fields()),
+            structure("metaData", metadata(&[])?.fields().clone()),
+            structure("protocol", protocol(&[])?.fields().clone()),
+            structure("domainMetadata", domains(&[])?.fields().clone()),
+        ];
+        if is_v2 {
+            roots.push(structure("checkpointMetadata", checkpoint_metadata(&[])?.fields().clone()));
+            roots.push(structure("sidecar", sidecars(&[])?.fields().clone()));
+        }
+        layout.schema = Arc::new(Schema::new(roots));
+        layout.file_schema =
+            Arc::new(Schema::new(vec![structure("add", layout.add.clone()), structure("remove", remove_fields())]));
+        let nulls =
+            |fields: &Fields| fields.iter().map(|field| new_null_array(field.data_type(), PIECE_ROWS)).collect();
+        (layout.nulls, layout.add_nulls) = (nulls(layout.schema.fields()), nulls(&layout.add));
+        Ok(layout)
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The columns of a sidecar, which holds files and tombstones alone.
+    pub(super) fn file_schema(&self) -> &SchemaRef {
+        &self.file_schema
+    }
+
+    /// Leaf columns, by physical path, that have typed statistics here.
+    pub(super) fn typed_stats(&self) -> HashSet<Vec<String>> {
+        let mut found = HashSet::new();
+        if let Some(ArrowType::Struct(bounds)) = self.add.find("stats_parsed").map(|(_, stats)| stats.data_type())
+            && let Some(ArrowType::Struct(least)) = bounds.find("minValues").map(|(_, values)| values.data_type())
+        {
+            add_leaves(least, &mut Vec::new(), &mut found);
+        }
+        found
+    }
+
+    /// What must be read of the files to write them.
+    pub(super) fn wanted(&self) -> AddColumns {
+        let members =
+            ADD_SCHEMA.fields().iter().map(|f| f.name().as_str()).filter(|n| !matches!(*n, "stats" | "dataChange"));
+        AddColumns {
+            members: members.collect(),
+            stats_text: self.wants_stats(),
+            stats_typed: self.wants_stats(),
+            ..AddColumns::default()
+        }
+    }
+
+    fn add_fields(&self) -> Result<Fields> {
+        let mut fields: Vec<Field> = ADD_SCHEMA.fields().iter().map(|f| f.as_ref().clone()).collect();
+        fields.retain(|f| self.writes_text || f.name() != "stats");
+        // Long texts go from page to page as views.
+        for text in fields.iter_mut().filter(|field| matches!(field.name().as_str(), "path" | "stats")) {
+            *text = text.clone().with_data_type(ArrowType::Utf8View);
+        }
+        if !self.partitions.is_empty() {
+            let mut typed = Vec::with_capacity(self.partitions.len());
+            for (logical, physical) in &self.partitions {
+                let field = self.shape.schema.field(logical);
+                let field = field.ok_or_else(|| Error::internal("a partition column is not in the schema"))?;
+                typed.push(Field::new(physical, to_arrow_type(&field.data_type), true));
+            }
+            fields.push(Field::new("partitionValues_parsed", ArrowType::Struct(typed.into()), true));
+        }
+        if let Some(stats) = &self.stats {
+            fields.push(Field::new("stats_parsed", ArrowType::Struct(stats.fields()?), true));
+        }
+        Ok(fields.into())
+    }
+
+    /// Live files as they are held until they are written: the members of `add` that any of them has, paths and the text
+    /// of the statistics as views; `paths` if they are not those of the batch. Typed statistics are among them where the
+    /// files came with some, or if `all_typed`.
+    pub(super) fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>, all_typed: bool) -> Result<RecordBatch> {
+        let typed = adds.structure("stats_parsed");
+        let said = if self.wants_stats() { stats_text(adds)? } else { None };
+        let text = match typed {
+            Some(typed) if self.writes_text && lacks_text(said.as_ref(), typed) => {
+                Some(as_views(&complete(said.as_ref().map(|said| said.as_string_view()), typed)?)?)
+            }
+            Some(_) | None => said.clone(),
+        };
+        let (mut fields, mut columns, mut wants_text) = (Vec::new(), Vec::new(), true);
+        for field in &self.add {
+            let column: ArrayRef = match field.name().as_str() {
+                "dataChange" | "stats" | "stats_parsed" => continue,
+                "path" => paths.map_or_else(|| member(adds.rows(), field), |paths| Ok(paths.clone()))?,
+                "partitionValues" => text_map(adds.rows(), field, true)?,
+                "tags" => text_map(adds.rows(), field, false)?,
+                "size" => all_there(member(adds.rows(), field)?, adds, paths)?,
+                "modificationTime" => filled(&member(adds.rows(), field)?),
+                "partitionValues_parsed" => Arc::new(self.partition_values(adds, field)?),
+                _ => member(adds.rows(), field)?,
+            };
+            if column.null_count() < column.len() {
+                fields.push(field.as_ref().clone());
+                columns.push(column);
+            }
+        }
+        if let Some(layout) = self.stats.as_ref().filter(|_| all_typed || typed.is_some()) {
+            let said = said.as_ref().map(|said| said.as_string_view());
+            let typed = layout.columns(said, typed, adds.len())?;
+            fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
+            columns.push(Arc::new(typed));
+            wants_text = self.writes_text;
+        }
+        if let Some(text) = text.filter(|text| wants_text && text.null_count() < text.len()) {
+            fields.push(Field::new("stats", ArrowType::Utf8View, true));
+            columns.push(text);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(adds.len()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    }
+
+    /// Typed statistics of files that are held without.
+    pub(super) fn with_typed_stats(&self, held: &RecordBatch) -> Result<RecordBatch> {
+        let Some(layout) = self.stats.as_ref().filter(|_| held.column_by_name("stats_parsed").is_none()) else {
+            return Ok(held.clone());
+        };
+        let text = held.column_by_name("stats").map(|text| text.as_string_view());
+        let typed = layout.columns(text, None, held.num_rows())?;
+        let (schema, mut columns, _) = held.clone().into_parts();
+        let field = Arc::new(Field::new("stats_parsed", typed.data_type().clone(), true));
+        columns.push(Arc::new(typed));
+        let fields: Vec<_> = schema.fields().iter().cloned().chain([field]).collect();
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+
+    /// Files that were held as the column `add`.
+    pub(super) fn adds(&self, held: &RecordBatch) -> Result<StructArray> {
+        let rows = held.num_rows();
+        let text = held.column_by_name("stats").map(|text| text.as_string_view());
+        let mut columns = Vec::with_capacity(self.add.len());
+        for (field, nulls) in self.add.iter().zip(&self.add_nulls) {
+            let column: ArrayRef = match (field.name().as_str(), held.column_by_name(field.name())) {
+                ("dataChange", _) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
+                ("stats_parsed", None) => match &self.stats {
+                    Some(layout) => Arc::new(layout.columns(text, None, rows)?),
+                    None => some_nulls(nulls, rows),
+                },
+                (_, Some(column)) => column.clone(),
+                (_, None) => some_nulls(nulls, rows),
+            };
+            columns.push(column);
+        }
+        Ok(StructArray::try_new(self.add.clone(), columns, None)?)
+    }
+
+    fn wants_stats(&self) -> bool {
+        self.writes_text || self.stats.is_some()
+    }
+
+    fn partition_values(&self, adds: &AddBatch, field: &Field) -> Result<StructArray> {
+        let values = self.partitions.iter().map(|(logical, _)| self.shape.partition_values(adds, logical));
+        match field.data_type() {
+            ArrowType::Struct(fields) => {
+                Ok(StructArray::try_new(fields.clone(), values.collect::<Result<_>>()?, None)?)
+            }
+            _ => Err(Error::internal("typed partition values are no struct")),
+        }
+    }
+
+    /// Tombstones, given as the columns of `remove`, in the types of this checkpoint.
+    pub(super) fn removes(&self, removes: &RecordBatch) -> Result<RecordBatch> {
+        let fields = remove_fields();
+        let mut columns = Vec::with_capacity(fields.len());
+        for field in &fields {
+            columns.push(match field.name().as_str() {
+                "dataChange" => Arc::new(BooleanArray::from(vec![false; removes.num_rows()])),
+                "partitionValues" => text_map(removes, field, false)?,
+                _ => member(removes, field)?,
+            });
+        }
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    }
+
+    /// The actions that are not files as rows; if they are many, each kind in a batch.
+    pub(super) fn state(&self, state: &State) -> Result<Vec<RecordBatch>> {
+        let mut kinds = vec![
+            ("protocol", protocol(&[&state.protocol])?),
+            ("metaData", metadata(&[&state.metadata])?),
+            ("txn", txns(&state.txns)?),
+            ("domainMetadata", domains(&state.domains)?),
+        ];
+        if let Some(version) = state.checkpoint_metadata {
+            kinds.push(("checkpointMetadata", checkpoint_metadata(&[version])?));
+            kinds.push(("sidecar", sidecars(&state.sidecars)?));
+        }
+        kinds.retain(|(_, actions)| !actions.is_empty());
+        // The few rows that there are as a rule cost less to join than to encode one by one.
+        if kinds.iter().map(|(_, actions)| actions.len()).sum::<usize>() <= FEW_ROWS {
+            return Ok(vec![rows_of_kinds(&self.schema, &kinds)?]);
+        }
+        kinds.into_iter().map(|(root, actions)| self.rows_of(&self.schema, root, actions)).collect()
+    }
+
+    /// Rows of one kind of action, in all of `schema` or of that of sidecars; the columns of the others are null.
+    pub(super) fn rows_of(&self, schema: &SchemaRef, root: &str, actions: StructArray) -> Result<RecordBatch> {
+        let rows = actions.len();
+        let actions: ArrayRef = Arc::new(actions);
+        let column =
+            |field: &Arc<Field>| match self.schema.index_of(field.name()).ok().and_then(|at| self.nulls.get(at)) {
+                _ if field.name() == root => actions.clone(),
+                Some(nulls) => some_nulls(nulls, rows),
+                None => new_null_array(field.data_type(), rows),
+            };
+        Ok(RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())?)
+    }
+}
+
+/// Rows of several kinds of actions, one kind after the other.
+fn rows_of_kinds(schema: &SchemaRef, kinds: &[(&str, StructArray)]) -> Result<RecordBatch> {
+    let rows = kinds.iter().map(|(_, actions)| actions.len()).sum();
+    let column = |field: &Arc<Field>| {
+        let mut before = 0_usize;
+        for (root, actions) in kinds {
+            if root == field.name() {
+                let own = |row: usize| row.checked_sub(before).filter(|own| *own < actions.len()).map(|own| own as u64);
+                return Ok(take(actions, &(0..rows).map(own).collect::<UInt64Array>(), None)?);
+            }
+            before += actions.len();
+        }
+        Ok(new_null_array(field.data_type(), rows))
+    };
+    let columns = schema.fields().iter().map(column).collect::<Result<_>>()?;
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
+/// So many nulls: some of those that are there, unless they are too few.
+fn some_nulls(nulls: &ArrayRef, rows: usize) -> ArrayRef {
+    if rows <= nulls.len() { nulls.slice(0, rows) } else { new_null_array(nulls.data_type(), rows) }
+}
+
+/// Typed statistics of the columns that are indexed, and of those that had some before. Where no text is kept they are
+/// all there is, so that every column has some.
+fn stats_layout(
+    shape: &TableShape,
+    properties: Properties<'_>,
+    typed: &HashSet<Vec<String>>,
+    writes_text: bool,
+) -> Result<StatsLayout> {
+    let data = shape.schema.fields.iter().filter(|f| !shape.is_partition_column(&f.name)).cloned().collect();
+    let data = StructType::new(data);
+    let physical = shape.mapping.physical_schema(&data)?;
+    let indexed = leaf_paths(&IndexedColumns::of(properties)?.of_schema(&data), shape.mapping)?;
+    let keeps = |path: &[String]| !writes_text || indexed.contains(path) || typed.contains(path);
+    Ok(StatsLayout::new(&physical, &keeps))
+}
+
+/// Physical paths of everything in `schema` that is no struct.
+fn leaf_paths(schema: &StructType, mapping: ColumnMapping) -> Result<HashSet<Vec<String>>> {
+    fn walk(schema: &StructType, path: &mut Vec<String>, paths: &mut HashSet<Vec<String>>) {
+        for field in &schema.fields {
+            path.push(field.name.clone());
+            match &field.data_type {
+                DataType::Struct(inner) => walk(inner, path, paths),
+                DataType::Primitive(_)
+                | DataType::Array(_)
+                | DataType::Map(_)
+                | DataType::Variant
+                | DataType::Foreign(_) => {
+                    paths.insert(path.clone());
+                }
+            }
+            path.pop();
+        }
+    }
+    let mut paths = HashSet::new();
+    walk(&mapping.physical_schema(schema)?, &mut Vec::new(), &mut paths);
+    Ok(paths)
+}
+
+fn remove_fields() -> Fields {
+    let data_type = |name: &str| match name {
+        "deletionTimestamp" => ArrowType::Int64,
+        "extendedFileMetadata" => ArrowType::Boolean,
+        shared => ADD_SCHEMA.field_with_name(shared).map_or(ArrowType::Null, |f| f.data_type().clone()),
+    };
+    REMOVE_MEMBERS.iter().map(|name| Field::new(*name, data_type(name), *name != "path")).collect()
+}
+
+/// The text of statistics as views.
+fn stats_text(adds: &AddBatch) -> Result<Option<ArrayRef>> {
+    match adds.rows().column_by_name("stats") {
+        Some(views) if views.data_type() == &ArrowType::Utf8View => Ok(Some(views.clone())),
+        Some(_) => adds.stats()?.map(|text| as_views(&text)).transpose(),
+        None => Ok(None),
+    }
+}
+
+fn as_views(text: &StringArray) -> Result<ArrayRef> {
+    Ok(cast(text, &ArrowType::Utf8View)?)
+}
+
+/// Whether a file has typed statistics and no text.
+fn lacks_text(text: Option<&ArrayRef>, typed: &StructArray) -> bool {
+    let nulls = |array: &dyn Array| array.nulls().cloned().unwrap_or_else(|| NullBuffer::new_valid(array.len()));
+    let typed = nulls(typed);
+    match text.map(|text| nulls(text.as_ref())) {
+        None => typed.null_count() < typed.len(),
+        Some(text) => text.null_count() > 0 && (&!text.inner() & typed.inner()).count_set_bits() > 0,
+    }
+}
+
+/// A member in its type; one that was not read is null.
+fn member(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
+    let foreign = |e| Error::corrupt(format!("`{}` of a file action cannot be read", field.name())).caused_by(e);
+    match rows.column_by_name(field.name()) {
+        Some(column) if column.data_type() == field.data_type() => Ok(column.clone()),
+        Some(column) => cast(column, field.data_type()).map_err(foreign),
+        None => Ok(new_null_array(field.data_type(), rows.num_rows())),
+    }
+}
+
+/// A map of texts under the names this file uses. One that must be there and is not is empty.
+fn text_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<ArrayRef> {
+    let no_map = || Error::corrupt(format!("`{}` of a file action is no map of texts", field.name()));
+    let (ArrowType::Map(entries_field, _), ArrowType::Map(..)) = (&*TEXT_MAP, field.data_type()) else {
+        return Err(Error::internal("the type of a map of texts is no map"));
+    };
+    let ArrowType::Struct(entry_fields) = entries_field.data_type() else {
+        return Err(Error::internal("the entries of a map are no struct"));
+    };
+    let Some(column) = rows.column_by_name(field.name()) else {
+        let missing = new_null_array(&TEXT_MAP, rows.num_rows());
+        return Ok(if is_required { without_nulls(missing.as_map()) } else { missing });
+    };
+    let map = column.as_map_opt().ok_or_else(no_map)?;
+    let text = |array: &ArrayRef| cast(array, &ArrowType::Utf8).map_err(|e| no_map().caused_by(e));
+    let columns = vec![text(map.keys())?, text(map.values())?];
+    let entries = StructArray::try_new(entry_fields.clone(), columns, None).map_err(|e| no_map().caused_by(e))?;
+    let map = MapArray::try_new(entries_field.clone(), map.offsets().clone(), entries, map.nulls().cloned(), false)
+        .map_err(|e| no_map().caused_by(e))?;
+    Ok(if is_required { without_nulls(&map) } else { Arc::new(map) })
+}
+
+/// Empty maps in the place of missing ones, unless something lies beneath a null.
+fn without_nulls(map: &MapArray) -> ArrayRef {
+    let empty = |row: usize| map.value_length(row) == 0;
+    let (field, offsets, entries, nulls, ordered) = map.clone().into_parts();
+    let hidden = nulls.as_ref().is_some_and(|n| (0..n.len()).any(|row| n.is_null(row) && !empty(row)));
+    let nulls = nulls.filter(|_| hidden);
+    MapArray::try_new(field, offsets, entries, nulls, ordered)
+        .map_or_else(|_| Arc::new(map.clone()) as _, |m| Arc::new(m) as _)
+}
+
+fn structure(members: Vec<(&str, ArrayRef)>) -> Result<StructArray> {
+    let fields: Fields = members.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true)).collect();
+    Ok(StructArray::try_new(fields, members.into_iter().map(|(_, array)| array).collect(), None)?)
+}
+
+fn texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<StringArray>())
+}
+
+fn longs(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<Int64Array>())
+}
+
+fn lists<'a>(values: impl IntoIterator<Item = Option<&'a Vec<String>>>) -> ArrayRef {
+    let mut builder = ListBuilder::new(StringBuilder::new()).with_field(Field::new("element", ArrowType::Utf8, true));
+    for list in values {
+        list.into_iter().flatten().for_each(|text| builder.values().append_value(text));
+        builder.append(list.is_some());
+    }
+    Arc::new(builder.finish())
+}
+
+fn map_names() -> MapFieldNames {
+    MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() }
+}
+
+fn maps<'a>(values: impl IntoIterator<Item = &'a BTreeMap<String, String>>) -> Result<ArrayRef> {
+    let mut builder = MapBuilder::new(Some(map_names()), StringBuilder::new(), StringBuilder::new());
+    for map in values {
+        for (key, value) in map {
+            builder.keys().append_value(key);
+            builder.values().append_value(value);
+        }
+        builder.append(true)?;
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn protocol(protocols: &[&Protocol]) -> Result<StructArray> {
+    // The lists must be there from versions 3 and 7 on, and must not before.
+    let readers = protocols.iter().map(|p| p.reader_features.as_ref().filter(|_| p.min_reader_version >= 3));
+    let writers = protocols.iter().map(|p| p.writer_features.as_ref().filter(|_| p.min_writer_version >= 7));
+    structure(vec![
+        ("minReaderVersion", Arc::new(protocols.iter().map(|p| Some(p.min_reader_version)).collect::<Int32Array>())),
+        ("minWriterVersion", Arc::new(protocols.iter().map(|p| Some(p.min_writer_version)).collect::<Int32Array>())),
+        ("readerFeatures", lists(readers)),
+        ("writerFeatures", lists(writers)),
+    ])
+}
+
+fn metadata(all: &[&Metadata]) -> Result<StructArray> {
+    let format = structure(vec![
+        ("provider", texts(all.iter().map(|m| Some(m.format.provider.as_str())))),
+        ("options", maps(all.iter().map(|m| &m.format.options))?),
+    ])?;
+    structure(vec![
+        ("id", texts(all.iter().map(|m| Some(m.id.as_str())))),
+        ("name", texts(all.iter().map(|m| m.name.as_deref()))),
+        ("description", texts(all.iter().map(|m| m.description.as_deref()))),
+        ("format", Arc::new(format)),
+        ("schemaString", texts(all.iter().map(|m| Some(m.schema_string.as_str())))),
+        ("partitionColumns", lists(all.iter().map(|m| Some(&m.partition_columns)))),
+        ("createdTime", longs(all.iter().map(|m| m.created_time))),
+        ("configuration", maps(all.iter().map(|m| &m.configuration))?),
+    ])
+}
+
+fn txns(all: &[Txn]) -> Result<StructArray> {
+    structure(vec![
+        ("appId", texts(all.iter().map(|t| Some(t.app_id.as_str())))),
+        ("version", longs(all.iter().map(|t| Some(t.version)))),
+        ("lastUpdated", longs(all.iter().map(|t| t.last_updated))),
+    ])
+}
+
+fn domains(all: &[DomainMetadata]) -> Result<StructArray> {
+    structure(vec![
+        ("domain", texts(all.iter().map(|d| Some(d.domain.as_str())))),
+        ("configuration", texts(all.iter().map(|d| Some(d.configuration.as_str())))),
+        ("removed", Arc::new(all.iter().map(|d| Some(d.removed)).collect::<BooleanArray>())),
+    ])
+}
+
+fn checkpoint_metadata(versions: &[i64]) -> Result<StructArray> {
+    let tags = BTreeMap::new();
+    structure(vec![
+        ("version", longs(versions.iter().map(|v| Some(*v)))),
+        ("tags", maps(versions.iter().map(|_| &tags))?),
+    ])
+}
+
+fn sidecars(all: &[Sidecar]) -> Result<StructArray> {
+    let mut tags = MapBuilder::new(Some(map_names()), StringBuilder::new(), StringBuilder::new());
+    for sidecar in all {
+        for (key, value) in sidecar.tags.iter().flatten() {
+            tags.keys().append_value(key);
+            tags.values().append_option(value.as_ref());
+        }
+        tags.append(sidecar.tags.is_some())?;
+    }
+    structure(vec![
+        ("path", texts(all.iter().map(|s| Some(s.path.as_str())))),
+        ("sizeInBytes", longs(all.iter().map(|s| Some(s.size_in_bytes)))),
+        ("modificationTime", longs(all.iter().map(|s| Some(s.modification_time)))),
+        ("tags", Arc::new(tags.finish())),
+    ])
+}
+
+/// Adds the paths of the leaves below some fields.
+fn add_leaves(fields: &Fields, path: &mut Vec<String>, found: &mut HashSet<Vec<String>>) {
+    for field in fields {
+        path.push(field.name().clone());
+        match field.data_type() {
+            ArrowType::Struct(members) => add_leaves(members, path, found),
+            _ => drop(found.insert(path.clone())),
+        }
+        path.pop();
+    }
+}

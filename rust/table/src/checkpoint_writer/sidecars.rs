@@ -1,0 +1,404 @@
+//! Sidecars of a checkpoint, those of the one before reused: a checkpoint costs what has changed, not what there is.
+//!
+//! A sidecar is kept as long as every file in it lives. Which ones lost files is known from the least and greatest path
+//! in their tags, else from their paths, which are decoded for it and nothing else. The files of the others, and new
+//! ones, go into new sidecars; small sidecars join in when there are too many of about their size, so that the number of
+//! sidecars stays bounded by that of files. Tombstones, which all expire, are written anew each time.
+//!
+//! Sidecars that are not referenced any more stay where they are: older checkpoints may need them, and log cleanup knows.
+//!
+//! PROTOCOL.md: "Sidecar Files", "V2 spec".
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use deltic_protocol::action::Sidecar;
+use deltic_protocol::action::batch::KeyBatch;
+use deltic_protocol::log::name::{LOG_DIR, SIDECARS_DIR};
+use deltic_protocol::property::Properties;
+use deltic_protocol::replay::canonical_path;
+use deltic_protocol::stats::read::Leaf;
+use futures::future::try_join;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use parquet::arrow::ArrowSchemaConverter;
+use tokio::sync::mpsc;
+
+use super::columns::Layout;
+use super::encode::{Encoded, Encoding, Group, Output, SCHEMA_ROOT, blocking, encode_all};
+use super::write::{Work, check_count};
+use crate::checkpoint::actions::action_rows;
+use crate::checkpoint::part::Part;
+use crate::checkpoint::read::OpenCheckpoint;
+use crate::error::{Error, Result};
+use crate::file_index::Column;
+use crate::file_index::sidecar_stats::{SidecarStats, TAG};
+use crate::log::LogSource;
+use crate::log::tail::Tail;
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+
+/// Files of a sidecar at most.
+pub(super) const SIDECAR_FILES: u64 = 250_000;
+/// Files of a range of keys that gets a sidecar of its own: fewer, since ranges are not quite even.
+const RANGE_FILES: u64 = 220_000;
+/// Sidecars that are written at once.
+const MOST_RANGES: usize = 64;
+/// Sidecars of about the same size that are not joined yet; sizes differ by this factor from class to class.
+const FANOUT: u64 = 4;
+/// Files of the smallest class of sidecars.
+const SMALL_FILES: u64 = 1_000;
+/// Columns with statistics whose bounds are put into tags.
+const TAGGED_COLUMNS: usize = 8;
+/// Sidecars looked at together.
+const CONCURRENT_SIDECARS: usize = 4;
+
+/// The sidecars of a checkpoint.
+pub(super) struct Sidecars {
+    /// Those of the checkpoint before first.
+    pub(super) all: Vec<Sidecar>,
+    /// How many are those of the checkpoint before.
+    pub(super) reused: u64,
+    /// Files in them.
+    pub(super) adds: u64,
+    /// Tombstones in them.
+    pub(super) removes: u64,
+}
+
+impl Sidecars {
+    /// Deletes those that were written, since no checkpoint came of it.
+    pub(super) async fn discard(self, storage: &Storage) {
+        for sidecar in self.all.iter().skip(usize::try_from(self.reused).unwrap_or(usize::MAX)) {
+            // What stays behind is referenced by nobody.
+            let _deleted = storage.delete(&path_of(&sidecar.path)).await;
+        }
+    }
+}
+
+/// One sidecar of the last checkpoint that still holds nothing but live files.
+#[derive(Clone)]
+struct Intact {
+    /// Its position among the files of the checkpoint.
+    file: usize,
+    sidecar: Sidecar,
+    files: u64,
+}
+
+/// Decides which sidecars stay, and writes the others.
+pub(super) async fn write(work: &Work) -> Result<Sidecars> {
+    let previous = work.snapshot.checkpoint().await?;
+    let mut kept = match previous {
+        Some(previous) => intact(work, previous).await?,
+        None => Vec::new(),
+    };
+    let all_files = previous.map_or(0, OpenCheckpoint::file_count);
+    let mut rewritten: Vec<usize> = (0..all_files).filter(|file| kept.iter().all(|k| k.file != *file)).collect();
+    let mut pool = work.snapshot.tail().await?.live.iter().map(|adds| adds.len() as u64).sum::<u64>();
+    if let Some(previous) = previous {
+        pool = pool.saturating_add(previous.inline_adds().map_or(0, |adds| adds.len() as u64));
+        for file in &rewritten {
+            pool = pool.saturating_add(files_in(previous.file(*file).await?.as_ref()).unwrap_or_default());
+        }
+    }
+    let (joined, pool) = join_small(&mut kept, pool);
+    rewritten.extend(joined);
+    let mut written = Sidecars {
+        reused: kept.len() as u64,
+        adds: kept.iter().map(|k| k.files).sum(),
+        removes: 0,
+        all: kept.into_iter().map(|k| k.sidecar).collect(),
+    };
+    match write_new(work, rewritten, pool, &mut written).await {
+        Ok(()) => Ok(written),
+        Err(error) => {
+            written.discard(work.snapshot.storage()).await;
+            Err(error)
+        }
+    }
+}
+
+/// Writes sidecars of about so many `files`: those of the checkpoint before that are `rewritten`, and new ones.
+async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut Sidecars) -> Result<()> {
+    let schema = work.layout.file_schema();
+    let encoding = Encoding::new(schema, Properties::of(work.snapshot.metadata()))?;
+    let count = usize::try_from(files.div_ceil(RANGE_FILES)).unwrap_or(MOST_RANGES).min(MOST_RANGES);
+    let adds = work.adds(Some(rewritten), count, schema).await?;
+    written.adds += write_rows(work, &encoding, adds, "add", &mut written.all).await?;
+    check_count(&work.snapshot, written.adds)?;
+    let removes = work.removes(schema).await?;
+    written.removes = write_rows(work, &encoding, removes, "remove", &mut written.all).await?;
+    Ok(())
+}
+
+/// Takes out of `kept`, and returns, the sidecars that join the `pool` of files to write: those no larger than what is
+/// made of it, if they would be too many. Returns the pool with them too.
+fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> (Vec<usize>, u64) {
+    let mut joined = Vec::new();
+    while pool > 0 {
+        let class = class(pool);
+        let small = |k: &Intact| k.files < SIDECAR_FILES / FANOUT && self::class(k.files) <= class;
+        if (kept.iter().filter(|k| small(k)).count() as u64) < FANOUT {
+            break;
+        }
+        let (small, large): (Vec<_>, Vec<_>) = std::mem::take(kept).into_iter().partition(|k| small(k));
+        *kept = large;
+        pool = small.iter().fold(pool, |sum, k| sum.saturating_add(k.files));
+        joined.extend(small.into_iter().map(|k| k.file));
+    }
+    (joined, pool)
+}
+
+fn class(files: u64) -> u32 {
+    (files / SMALL_FILES).checked_ilog(FANOUT).map_or(0, |class| class + 1)
+}
+
+/// The sidecars of the last checkpoint that lost no file and look as they would be written now.
+async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
+    let mentioned = mentioned_paths(work.snapshot.tail().await?)?;
+    let look = |file: usize| {
+        let mentioned = &mentioned;
+        async move {
+            let Some(sidecar) = previous.sidecar(file).cloned() else { return Ok(None) };
+            // A folder of its own is not ours to keep alive.
+            let part = previous.file(file).await?;
+            let files = files_in(&part).filter(|files| *files > 0);
+            let (Some(files), true) = (files, !sidecar.path.contains('/') && is_like_new(&part, &work.layout)?) else {
+                return Ok(None);
+            };
+            let lost = lost_files(&work.snapshot, &part, SidecarStats::of(&sidecar), mentioned).await?;
+            Ok::<_, Error>((!lost).then_some(Intact { file, sidecar, files }))
+        }
+    };
+    let found: Vec<Option<Intact>> =
+        stream::iter(0..previous.file_count()).map(look).buffered(CONCURRENT_SIDECARS).try_collect().await?;
+    let mut found: Vec<Intact> = found.into_iter().flatten().collect();
+    if !found.is_empty() {
+        // What is known of them may be older than the last cleaning of the log.
+        let there = LogSource::of(work.snapshot.storage()).list_sidecars().await?;
+        let there: HashSet<&str> = there.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
+        found.retain(|intact| there.contains(intact.sidecar.path.as_str()));
+    }
+    Ok(found)
+}
+
+/// Every path that the tail mentions, in order.
+fn mentioned_paths(tail: &Tail) -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for adds in &tail.live {
+        paths.extend(adds.path().iter().flatten().map(|path| canonical_path(path).into_owned()));
+    }
+    for rows in &tail.tombstones {
+        let keys = KeyBatch::new(rows)?;
+        paths.extend((0..keys.len()).map(|row| canonical_path(keys.path(row)).into_owned()));
+    }
+    paths.sort_unstable();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// How many files a Parquet file holds, if it says.
+fn files_in(part: &Part) -> Option<u64> {
+    let leaf = part.leaf(&["add", "path"])?;
+    part.metadata().metadata().row_groups().iter().try_fold(0_u64, |sum, group| {
+        let nulls = group.columns().get(leaf)?.statistics()?.null_count_opt()?;
+        sum.checked_add(u64::try_from(group.num_rows()).ok()?.checked_sub(nulls)?)
+    })
+}
+
+/// Whether a sidecar has the columns that it would be written with, and no tombstones.
+fn is_like_new(part: &Part, layout: &Layout) -> Result<bool> {
+    let schema = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(layout.file_schema());
+    let schema = schema.map_err(|e| Error::internal("a checkpoint's schema has no Parquet form").caused_by(e))?;
+    let same = part.metadata().parquet_schema().root_schema() == schema.root_schema();
+    Ok(same && part.groups_with("remove", "path").is_empty())
+}
+
+/// Whether the tail supersedes any file of a sidecar.
+async fn lost_files(
+    snapshot: &Snapshot,
+    part: &Arc<Part>,
+    claims: Option<SidecarStats>,
+    mentioned: &[String],
+) -> Result<bool> {
+    if mentioned.is_empty() {
+        return Ok(false);
+    }
+    if let Some((min, max)) = claims.and_then(|claims| claims.paths) {
+        let from = mentioned.partition_point(|path| *path < min);
+        if mentioned.get(from).is_none_or(|path| *path > max) {
+            return Ok(false);
+        }
+    }
+    let wanted = |path: &[String]| matches!(path, [add, member, ..] if add == "add" && (member == "path" || member == "deletionVector"));
+    for group in part.groups_with("add", "path") {
+        let batches = part.read(group, &wanted).await?;
+        let (snapshot, here) = (snapshot.clone(), part.path().to_owned());
+        let lost = blocking(move || {
+            let tail = snapshot.replayed();
+            let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
+            for batch in &batches {
+                let keys = KeyBatch::new(&action_rows(batch, "add", true).map_err(|e| e.in_file(&here))?)?;
+                if tail.unseen(&keys).count_set_bits() < keys.len() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        });
+        if lost.await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A sidecar while it is written.
+struct Growing {
+    output: Output,
+    name: String,
+    rows: u64,
+    paths: Paths,
+}
+
+/// Least and greatest of the paths seen.
+#[derive(Default)]
+enum Paths {
+    #[default]
+    None,
+    Between(String, String),
+    /// One was not canonical.
+    Unknown,
+}
+
+/// Writes rows of one kind of action into new sidecars, and returns how many they are.
+async fn write_rows(
+    work: &Work,
+    encoding: &Arc<Encoding>,
+    groups: impl Stream<Item = Result<Group>> + Send,
+    action: &'static str,
+    all: &mut Vec<Sidecar>,
+) -> Result<u64> {
+    let encode = |group: Group| {
+        let encoding = encoding.clone();
+        blocking(move || {
+            let mut paths = Paths::None;
+            let encoded = encoding.encode(group.pieces, |rows| paths.look(rows, action))?;
+            Ok((group.output, encoded, paths))
+        })
+    };
+    let mut growing: BTreeMap<usize, Growing> = BTreeMap::new();
+    let written: Result<u64> = async {
+        let (done, mut encoded) = mpsc::channel::<(usize, Encoded, Paths)>(1);
+        let write = async {
+            let mut count = 0;
+            while let Some((output, group, paths)) = encoded.recv().await {
+                let rows = group.rows as u64;
+                if growing.get(&output).is_some_and(|sidecar| sidecar.rows + rows > SIDECAR_FILES)
+                    && let Some(full) = growing.remove(&output)
+                {
+                    all.push(full.finish(work, action).await?);
+                }
+                let sidecar = match growing.entry(output) {
+                    Entry::Occupied(there) => there.into_mut(),
+                    Entry::Vacant(missing) => missing.insert(Growing::create(work, encoding).await?),
+                };
+                count += rows;
+                sidecar.rows += rows;
+                sidecar.paths = std::mem::take(&mut sidecar.paths).and(paths);
+                sidecar.output.append(group).await?;
+            }
+            Ok(count)
+        };
+        let (count, ()) = try_join(write, encode_all(groups, encode, done)).await?;
+        while let Some((_, whole)) = growing.pop_first() {
+            all.push(whole.finish(work, action).await?);
+        }
+        Ok(count)
+    }
+    .await;
+    for broken in growing.into_values() {
+        broken.output.abort().await;
+    }
+    written
+}
+
+impl Paths {
+    fn look(&mut self, rows: &RecordBatch, action: &str) {
+        let members = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
+        let Some(paths) = members.and_then(|members| members.column_by_name("path")) else { return };
+        let texts: Box<dyn Iterator<Item = Option<&str>>> =
+            match (paths.as_string_view_opt(), paths.as_string_opt::<i32>()) {
+                (Some(views), _) => Box::new(views.iter()),
+                (None, Some(texts)) => Box::new(texts.iter()),
+                (None, None) => {
+                    *self = Self::Unknown;
+                    return;
+                }
+            };
+        let mut bounds: Option<(&str, &str)> = None;
+        for path in texts.flatten() {
+            if canonical_path(path) != path {
+                *self = Self::Unknown;
+                return;
+            }
+            bounds = Some(bounds.map_or((path, path), |(min, max)| (min.min(path), max.max(path))));
+        }
+        if let Some((min, max)) = bounds {
+            *self = std::mem::take(self).and(Self::Between(min.to_owned(), max.to_owned()));
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, one) | (one, Self::None) => one,
+            (Self::Between(a, b), Self::Between(c, d)) => Self::Between(a.min(c), b.max(d)),
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+        }
+    }
+}
+
+impl Growing {
+    async fn create(work: &Work, encoding: &Arc<Encoding>) -> Result<Self> {
+        let name = format!("{}.parquet", uuid::Uuid::new_v4());
+        let output = Output::create(work.snapshot.storage(), &path_of(&name), encoding).await?;
+        Ok(Self { output, name, rows: 0, paths: Paths::None })
+    }
+
+    async fn finish(self, work: &Work, action: &str) -> Result<Sidecar> {
+        let Self { output, name, rows, paths } = self;
+        let bytes = output.finish().await?;
+        let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
+        let part = Part::open(work.snapshot.storage(), path_of(&name), bytes).await?;
+        // Whoever looks for files need not open a sidecar of tombstones.
+        let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
+        let paths = match paths {
+            Paths::Between(min, max) if files > 0 => Some((min, max)),
+            Paths::Between(..) | Paths::None | Paths::Unknown => None,
+        };
+        let claims = SidecarStats::new(name.clone(), files, paths, &part.into(), &columns);
+        let tags = claims.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]));
+        Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags })
+    }
+}
+
+/// The columns whose bounds are put into tags: partition columns, those that cluster the table, and the first others.
+fn tagged_columns(work: &Work) -> Result<Vec<Column>> {
+    let shape = work.snapshot.shape();
+    let mut columns = Vec::new();
+    for name in &shape.partition_columns {
+        columns.push(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
+    }
+    let leaves = shape.leaves()?.into_iter().map(|(_, leaf)| leaf);
+    let typed = work.layout.typed_stats();
+    let mut leaves: Vec<Leaf> = leaves.filter(|leaf| typed.contains(&leaf.path)).collect();
+    let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
+    // Stable, so that the others stay in the order of the schema.
+    leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));
+    columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| Column::Bounds { leaf, counted: false }));
+    Ok(columns)
+}
+
+fn path_of(name: &str) -> String {
+    format!("{LOG_DIR}/{SIDECARS_DIR}/{name}")
+}

@@ -1,0 +1,379 @@
+//! Columns that were decoded, kept up to a limit.
+//!
+//! A column goes as a whole, the one unused for longest first: half a column would have to be decoded again by the next
+//! query anyway. Beyond some bytes, a plan that decodes a row group packs what it does not use of that row group; rows of
+//! a packed column are unpacked for the query alone that wants them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use arrow_array::BooleanArray;
+use arrow_buffer::BooleanBuffer;
+use arrow_select::filter::filter;
+
+use super::Column;
+use super::decode::Values;
+use super::packed::Packed;
+use crate::error::{Error, Result};
+
+/// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.
+pub const DEFAULT_LIMIT: usize = 512 * 1024 * 1024;
+/// A column that so many plans had no use for is let go before all others.
+const PLANS: u64 = 8;
+/// Bytes of columns as they were decoded from which on those that a plan does not use are packed: packing costs more than
+/// most queries.
+const UNPACKED: usize = 64 * 1024 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Cache {
+    state: Mutex<State>,
+    /// The process that made it. In a child the lock may be held for ever, by a thread that `fork` did not take along.
+    pid: u32,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: usize,
+    bytes: usize,
+    /// How many of the bytes could be packed.
+    unpacked: usize,
+    /// Plans so far.
+    plans: u64,
+    columns: Vec<Cached>,
+}
+
+#[derive(Debug)]
+struct Cached {
+    column: Column,
+    groups: Vec<Option<Held>>,
+    bytes: usize,
+    /// The plan that used it last.
+    used: u64,
+}
+
+/// A column of a row group, with all rows in their places.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each column of a row group")]
+pub(super) enum Held {
+    /// As it was decoded; values of rows that nobody asked for may be missing.
+    Plain(Values),
+    Packed(Arc<Packed>),
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(values) => values.bytes(),
+            Self::Packed(packed) => packed.bytes(),
+        }
+    }
+
+    /// Bytes that could be packed.
+    fn unpacked(&self) -> usize {
+        match self {
+            Self::Plain(Values::Encoded(_)) | Self::Packed(_) => 0,
+            Self::Plain(values) => values.bytes(),
+        }
+    }
+
+    /// Whether rows cost something to have.
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+
+    /// So many rows from `start` on.
+    pub(super) fn range(&self, start: usize, length: usize) -> Result<Values> {
+        match self {
+            Self::Plain(values) => values.slice(start, length),
+            Self::Packed(packed) => packed.range(start, length),
+        }
+    }
+
+    /// Those of `rows`, which are as many as the row group has; of a column with one value a file.
+    pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
+        match self {
+            held if rows.count_set_bits() == rows.len() => held.range(0, rows.len()),
+            Self::Plain(Values::Array(array)) => {
+                Ok(Values::Array(filter(array, &BooleanArray::new(rows.clone(), None))?))
+            }
+            Self::Plain(Values::Encoded(few)) => {
+                Ok(Values::Array(few.array(rows.set_indices(), rows.count_set_bits())?))
+            }
+            Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
+            Self::Packed(packed) => packed.chosen(rows),
+        }
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        let state = State { limit: DEFAULT_LIMIT, bytes: 0, unpacked: 0, plans: 0, columns: Vec::new() };
+        Self { state: Mutex::new(state), pid: std::process::id() }
+    }
+}
+
+impl Cache {
+    pub(super) fn get(&self, column: &Column, group: usize) -> Option<Held> {
+        let mut state = self.state()?;
+        let plan = state.plans;
+        let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
+        cached.used = plan;
+        cached.groups.get(group).cloned().flatten()
+    }
+
+    /// Whether what comes from so many fetched bytes is likely to be kept.
+    pub(super) fn takes(&self, bytes: usize) -> bool {
+        self.state().is_some_and(|state| bytes <= state.limit)
+    }
+
+    /// Keeps a column of a row group, if there is room.
+    pub(super) fn put(&self, column: &Column, group: usize, values: &Values) {
+        let Some(mut state) = self.state() else { return };
+        let bytes = values.bytes();
+        if bytes > state.limit {
+            return;
+        }
+        let plan = state.plans;
+        match state.columns.iter_mut().find(|c| c.column == *column) {
+            // Two plans at once may have decoded the same.
+            Some(cached) if matches!(cached.groups.get(group), Some(Some(_))) => return,
+            Some(cached) => cached.used = plan,
+            None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, used: plan }),
+        }
+        if !state.makes_room(column, bytes) {
+            return;
+        }
+        let Some(cached) = state.columns.iter_mut().find(|c| c.column == *column) else { return };
+        if cached.groups.len() <= group {
+            cached.groups.resize(group + 1, None);
+        }
+        let Some(slot) = cached.groups.get_mut(group) else { return };
+        *slot = Some(Held::Plain(values.clone()));
+        let unpacked = slot.as_ref().map_or(0, Held::unpacked);
+        cached.bytes += bytes;
+        state.bytes += bytes;
+        state.unpacked += unpacked;
+    }
+
+    /// A plan begins.
+    pub(super) fn plan(&self) {
+        if let Some(mut state) = self.state() {
+            state.plans += 1;
+        }
+    }
+
+    pub(super) fn limit(&self, bytes: usize) {
+        if let Some(mut state) = self.state() {
+            state.limit = bytes;
+            while state.bytes > bytes
+                && let Some(at) = state.first_to_go(None)
+            {
+                state.let_go(at);
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.state().map_or(0, |state| state.bytes)
+    }
+
+    /// Whether columns of a row group that the last plan did not use are to be packed.
+    pub(super) fn is_packing_due(&self, group: usize) -> bool {
+        self.state().is_some_and(|state| state.unpacked > UNPACKED && state.to_pack(Some(group)).is_some())
+    }
+
+    /// Packs the columns of a row group that the last plan did not use; all columns if `None`.
+    pub(super) fn pack(&self, group: Option<usize>) {
+        // The lock is not held while a column is packed.
+        while let Some((column, group, values)) = self.state().and_then(|state| state.to_pack(group)) {
+            let packed = Packed::of(&values).ok();
+            let _plain = self.state().and_then(|mut state| state.replace(&column, group, packed));
+        }
+    }
+
+    /// `None` where waiting for the lock might never end: nothing is cached then.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                (std::process::id() == self.pid).then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
+    }
+}
+
+impl State {
+    /// A column that could be packed: of a row group and not used by the last plan; any if `None`.
+    fn to_pack(&self, group: Option<usize>) -> Option<(Column, usize, Values)> {
+        let columns = self.columns.iter().filter(|cached| group.is_none() || cached.used < self.plans);
+        columns.into_iter().find_map(|cached| {
+            let mut held = cached.groups.iter().enumerate().filter(|(at, _)| group.is_none_or(|group| group == *at));
+            held.find_map(|(at, held)| match held {
+                Some(Held::Plain(values)) if held.as_ref().is_some_and(|held| held.unpacked() > 0) => {
+                    Some((cached.column.clone(), at, values.clone()))
+                }
+                _ => None,
+            })
+        })
+    }
+
+    /// Puts a packed column in the place of the plain one, which is returned to be freed without the lock; unless that is
+    /// gone. One that cannot be packed is forgotten, as it could not be read.
+    fn replace(&mut self, column: &Column, group: usize, packed: Option<Packed>) -> Option<Held> {
+        let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
+        let slot = cached.groups.get_mut(group)?;
+        let plain = slot.take_if(|held| held.unpacked() > 0)?;
+        self.unpacked = self.unpacked.saturating_sub(plain.unpacked());
+        *slot = packed.map(|packed| Held::Packed(Arc::new(packed)));
+        let (before, after) = (plain.bytes(), slot.as_ref().map_or(0, Held::bytes));
+        cached.bytes = (cached.bytes + after).saturating_sub(before);
+        self.bytes = (self.bytes + after).saturating_sub(before);
+        Some(plain)
+    }
+
+    /// Lets row groups of columns go until so many bytes more fit; not if `column`, which they are of, is the next to go.
+    fn makes_room(&mut self, column: &Column, bytes: usize) -> bool {
+        while self.bytes.saturating_add(bytes) > self.limit {
+            match self.first_to_go(Some((column, bytes))) {
+                Some(at) if self.columns.get(at).is_some_and(|cached| cached.column != *column) => self.let_go(at),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// A column that was not used for long, else the largest, which spares most of the others, if one of them had so many
+    /// bytes more.
+    fn first_to_go(&self, more: Option<(&Column, usize)>) -> Option<usize> {
+        let more = |cached: &Cached| more.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
+        let order = |cached: &Cached| (cached.used + PLANS < self.plans, cached.bytes.saturating_add(more(cached)));
+        self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
+    }
+
+    /// Lets the last row group of a column go.
+    fn let_go(&mut self, at: usize) {
+        let Some(cached) = self.columns.get_mut(at) else { return };
+        let last = std::iter::from_fn(|| cached.groups.pop()).flatten().next();
+        let bytes = last.as_ref().map_or(cached.bytes, Held::bytes);
+        cached.bytes = cached.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.unpacked = self.unpacked.saturating_sub(last.as_ref().map_or(0, Held::unpacked));
+        if cached.bytes == 0 {
+            self.columns.swap_remove(at);
+        }
+    }
+}
+
+/// Bounds with counts serve who needs no counts.
+fn serves(cached: &Column, wanted: &Column) -> bool {
+    match (cached, wanted) {
+        (Column::Bounds { leaf, counted: true }, Column::Bounds { leaf: wanted, counted: false }) => leaf == wanted,
+        (cached, wanted) => cached == wanted,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::{ArrayRef, Int64Array, cast::AsArray, types::Int64Type};
+
+    use super::super::encoded::EncodedColumn;
+    use super::super::encoded::some_strings;
+    use super::*;
+
+    fn numbers(from: i64) -> Values {
+        Values::Array(Arc::new(Int64Array::from_iter_values(from..from + 10_000)) as ArrayRef)
+    }
+
+    fn value(held: &Held, row: usize) -> i64 {
+        match held.range(row, 1).unwrap() {
+            Values::Array(array) => array.as_primitive::<Int64Type>().value(0),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn columns_that_a_plan_does_not_use_are_packed_beyond_a_bound() {
+        let cache = Cache::default();
+        let many = |from: i64| {
+            let count = (UNPACKED / 16) as i64;
+            Values::Array(Arc::new(Int64Array::from_iter_values(from..from + count)) as ArrayRef)
+        };
+        cache.plan();
+        for group in 0..2 {
+            cache.put(&Column::Size, group, &many(group as i64));
+        }
+        cache.put(&Column::Path, 0, &Values::Encoded(EncodedColumn::Strings(Arc::new(some_strings(1_000)))));
+        assert!(!cache.is_packing_due(0));
+        cache.put(&Column::ModificationTime, 0, &many(0));
+        // What this plan uses stays as it is.
+        assert!(!cache.is_packing_due(0));
+        cache.plan();
+        cache.put(&Column::ModificationTime, 0, &many(0));
+        let plain = cache.bytes();
+        assert!(cache.is_packing_due(0));
+        cache.pack(Some(0));
+        assert!(cache.bytes() < plain && !cache.is_packing_due(0) && !cache.is_packing_due(1));
+        let held = |column: &Column, group: usize| cache.get(column, group).unwrap();
+        assert!(held(&Column::Size, 0).is_packed() && !held(&Column::Size, 1).is_packed());
+        // Front-coded strings are kept as they are.
+        assert!(!held(&Column::ModificationTime, 0).is_packed() && !held(&Column::Path, 0).is_packed());
+        assert_eq!(value(&held(&Column::Size, 0), 7_777), 7_777);
+        cache.pack(None);
+        assert!(held(&Column::Size, 1).is_packed());
+        assert_eq!(cache.state().unwrap().unpacked, 0);
+        cache.limit(100);
+        assert_eq!((cache.bytes(), cache.get(&Column::Size, 0).is_none()), (0, true));
+    }
+
+    #[test]
+    fn the_largest_column_goes_first_and_before_it_one_that_nobody_uses() {
+        let cache = Cache::default();
+        let has = |column: &Column, group: usize| cache.get(column, group).is_some();
+        let (size, time) = (&Column::Size, &Column::ModificationTime);
+        // Room for two and a half.
+        cache.limit(200_000);
+        cache.put(time, 0, &numbers(0));
+        for plan in 0..PLANS + 3 {
+            cache.plan();
+            cache.put(size, 0, &numbers(0));
+            cache.put(size, 1, &numbers(1));
+            // What the largest has stays, though no more of it fits until the other is old.
+            assert!(has(size, 0) && cache.bytes() < 200_000);
+            assert_eq!(has(size, 1), plan >= PLANS, "{plan}");
+        }
+        // One that is smaller takes the place of some of it at once.
+        cache.put(time, 0, &numbers(0));
+        assert!(has(time, 0) && has(size, 0) && !has(size, 1));
+        cache.limit(100_000);
+        assert_eq!(usize::from(has(time, 0)) + usize::from(has(size, 0)), 1);
+        cache.limit(10_000);
+        assert!(!has(time, 0) && !has(size, 0) && cache.bytes() == 0);
+    }
+
+    #[test]
+    fn memory_that_two_share_counts_once() {
+        let shared = arrow_buffer::Buffer::from_vec((0..20_000_i64).collect::<Vec<_>>());
+        let half = |at: usize| {
+            let numbers = arrow_buffer::ScalarBuffer::new(shared.clone(), at * 10_000, 10_000);
+            Arc::new(Int64Array::new(numbers, None)) as ArrayRef
+        };
+        let bytes = Values::Bounds { min: half(0), max: half(1), counts: None }.bytes();
+        assert!((shared.len()..shared.len() + 1_000).contains(&bytes), "{bytes} of {}", shared.len());
+    }
+
+    /// As in a child that was forked while a thread had the lock: nothing is cached, and nobody waits.
+    #[test]
+    fn a_lock_that_another_process_holds_is_not_waited_for() {
+        let cache = Cache { pid: std::process::id() + 1, ..Cache::default() };
+        cache.put(&Column::Size, 0, &numbers(0));
+        assert!(cache.get(&Column::Size, 0).is_some());
+        let held = cache.state.lock().unwrap();
+        cache.put(&Column::Size, 1, &numbers(1));
+        cache.limit(7);
+        cache.pack(None);
+        assert!(cache.get(&Column::Size, 0).is_none() && !cache.takes(0) && cache.bytes() == 0);
+        drop(held);
+        assert!(cache.get(&Column::Size, 0).is_some() && cache.get(&Column::Size, 1).is_none());
+    }
+}

@@ -1,0 +1,212 @@
+//! Leaves that are most of what a checkpoint is, statistics as JSON and paths, fetched and read a few pages at a time.
+//!
+//! From a disk they are read into the same memory, again and again. From a store, the next piece of the statistics is
+//! fetched while one is read; paths come in one request with what stands beside them. Nothing is kept but what is made of
+//! either.
+
+use std::sync::Arc;
+
+use arrow_buffer::BooleanBuffer;
+use bytes::Bytes;
+use deltic_pages::decode::{Chunk, FrontCoder, StringPages};
+
+use super::decode::{ColumnPlan, PATH, Values};
+use super::direct::Failed;
+use crate::checkpoint::part::Part;
+use crate::error::Result;
+use crate::storage::no_memory;
+
+/// Bytes of a piece from the disk, enough for several pages, and from a store that takes its time for every request.
+const LOCAL_PIECE: u64 = 5 * 512 * 1024;
+const REMOTE_PIECE: u64 = 8 * 1024 * 1024;
+
+/// Where the texts are.
+const TEXTS: [&str; 2] = ["add", "stats"];
+
+/// What was read piece by piece.
+#[derive(Default)]
+pub(super) struct ChunkedColumns {
+    /// The columns that come from texts of the statistics.
+    pub(super) bounds: Option<Vec<Values>>,
+    /// All paths, of which few are wanted.
+    pub(super) paths: Option<FrontCoder>,
+}
+
+impl ChunkedColumns {
+    /// What had better be read piece by piece of the columns of a plan; of `rows` alone if given, where others may be
+    /// missing.
+    pub(super) async fn of(
+        part: &Arc<Part>,
+        group: usize,
+        plan: &Arc<ColumnPlan>,
+        rows: Option<&BooleanBuffer>,
+    ) -> Result<Self> {
+        Ok(Self { bounds: bounds(part, group, plan, rows).await?, paths: paths(part, group, plan).await? })
+    }
+
+    /// Whether a leaf was read.
+    pub(super) fn has(&self, leaf: &[String]) -> bool {
+        (self.bounds.is_some() && leaf == TEXTS) || (self.paths.is_some() && leaf == PATH)
+    }
+}
+
+/// `None` if the texts are few, or of a rare kind, and had better be decoded with the other columns.
+async fn bounds(
+    part: &Arc<Part>,
+    group: usize,
+    plan: &Arc<ColumnPlan>,
+    rows: Option<&BooleanBuffer>,
+) -> Result<Option<Vec<Values>>> {
+    let Some(leaf) = large_leaf(part, group, TEXTS)?.filter(|_| plan.reads_texts()) else { return Ok(None) };
+    let (work, rows) = (plan.clone(), rows.cloned());
+    let read = move |(pages, found): &mut (StringPages, Vec<Vec<Values>>), chunk: Chunk<'_>, is_last| {
+        let (made, length) = pages.read(chunk, is_last, rows.as_ref(), |texts| work.read_texts(texts))?;
+        found.extend(made.into_iter().collect::<Result<Vec<_>>>()?);
+        Ok(length)
+    };
+    match in_pieces(part, (group, leaf), Way::of(part), (StringPages::new(), Vec::new()), read).await? {
+        Some((_, found)) => plan.join_texts(found).map(Some).map_err(|e| e.in_file(part.path())),
+        None => Ok(None),
+    }
+}
+
+/// The same of paths.
+async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
+    let is_worth_it = part.is_local() && plan.wants_few_paths(part);
+    let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
+    in_pieces(part, (group, leaf), Way::of(part), FrontCoder::new(), |trimming, chunk, is_last| {
+        Ok(trimming.read(chunk, is_last)?)
+    })
+    .await
+}
+
+/// A leaf that is more than one piece.
+fn large_leaf(part: &Part, group: usize, path: [&str; 2]) -> Result<Option<usize>> {
+    let Some(leaf) = part.leaf(&path) else { return Ok(None) };
+    let span = part.span(group, leaf)?;
+    Ok(Some(leaf).filter(|_| span.end - span.start > Way::of(part).bytes))
+}
+
+/// How pieces are had.
+#[derive(Clone, Copy)]
+struct Way {
+    bytes: u64,
+    /// Whether the next one is fetched while one is read.
+    ahead: bool,
+}
+
+impl Way {
+    fn of(part: &Part) -> Self {
+        match part.is_local() {
+            true => Self { bytes: LOCAL_PIECE, ahead: false },
+            false => Self { bytes: REMOTE_PIECE, ahead: true },
+        }
+    }
+}
+
+/// Shows `read` what is there of a leaf, and whether nothing follows it; it gives how many bytes it needs no more. `None`
+/// if it leaves the leaf to the general decoder.
+async fn in_pieces<R: Send + 'static>(
+    part: &Arc<Part>,
+    (group, leaf): (usize, usize),
+    Way { bytes: size, ahead: fetches_ahead }: Way,
+    mut so_far: R,
+    read: impl Fn(&mut R, Chunk<'_>, bool) -> Result<usize, Failed> + Clone + Send + 'static,
+) -> Result<Option<R>> {
+    let span = part.span(group, leaf)?;
+    let (mut memory, mut at) = (Vec::new(), span.start);
+    let mut ahead: Option<Bytes> = None;
+    loop {
+        // Pages that are larger than a piece are there after some pieces.
+        let left = memory.len() as u64;
+        let room = if left < size / 2 && !fetches_ahead { size - left } else { size };
+        let end = at.saturating_add(room).min(span.end);
+        let piece = ahead.take();
+        if piece.is_none() {
+            memory = part.append(at..end, memory).await?;
+        }
+        at = end;
+        let (is_last, work) = (at == span.end, read.clone());
+        let reading = part.blocking(move |part| {
+            let piece = piece.as_deref().unwrap_or_default();
+            memory.try_reserve(piece.len()).map_err(no_memory)?;
+            memory.extend_from_slice(piece);
+            match work(&mut so_far, part.chunk_of(group, leaf, &memory)?, is_last) {
+                Ok(length) => drop(memory.drain(..length.min(memory.len()))),
+                Err(Failed::Unsupported) => return Ok(None),
+                Err(Failed::Error(error)) => return Err(error.in_file(part.path())),
+            }
+            Ok(Some((memory, so_far)))
+        });
+        let fetching = async {
+            match fetches_ahead && !is_last {
+                true => part.piece(at..at.saturating_add(size).min(span.end)).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let (done, next) = futures::future::try_join(reading, fetching).await?;
+        let Some(done) = done else { return Ok(None) };
+        (memory, so_far, ahead) = (done.0, done.1, next);
+        if is_last {
+            return Ok(Some(so_far));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashMap;
+
+    use arrow_array::{RecordBatch, StringArray};
+    use parquet::arrow::ArrowWriter;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::storage::Storage;
+
+    /// A file with one leaf, and the bytes of its pages.
+    async fn file(folder: &std::path::Path, texts: usize) -> (Arc<Part>, Vec<u8>) {
+        let texts: StringArray = (0..texts).map(|number| Some((number * number % 9973).to_string())).collect();
+        let batch = RecordBatch::try_from_iter([("text", Arc::new(texts) as _)]).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        std::fs::write(folder.join("file"), &bytes).unwrap();
+        let storage = Storage::open(folder.to_str().unwrap(), &HashMap::new()).unwrap();
+        let part = Part::open(&storage, "file".to_owned(), bytes.len() as u64).await.unwrap();
+        let span = part.span(0, 0).unwrap();
+        (Arc::new(part), bytes[span.start as usize..span.end as usize].to_vec())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whoever needs some of what is there no more is shown the rest of it, and what follows.
+        #[test]
+        fn all_bytes_are_shown_once(
+            size in 1..3_000_u64,
+            ahead in any::<bool>(),
+            needed in prop::collection::vec(0..2_000_usize, 1..9),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (part, expected) = file(folder.path(), 2_000).await;
+                let read = move |(all, turns): &mut (Vec<u8>, usize), chunk: Chunk<'_>, is_last: bool| {
+                    let wanted = needed.get(*turns % needed.len()).copied().unwrap_or_default();
+                    *turns += 1;
+                    let some = if is_last { chunk.bytes } else { chunk.bytes.get(..wanted).unwrap_or(chunk.bytes) };
+                    all.extend_from_slice(some);
+                    Ok(some.len())
+                };
+                let all = in_pieces(&part, (0, 0), Way { bytes: size, ahead }, (Vec::new(), 0), read).await.unwrap();
+                let (all, turns) = all.unwrap();
+                assert!(all == expected && turns as u64 >= (expected.len() as u64).div_ceil(size));
+                let rare = |_: &mut (), _: Chunk<'_>, _: bool| Err(Failed::Unsupported);
+                assert!(in_pieces(&part, (0, 0), Way { bytes: size, ahead }, (), rare).await.unwrap().is_none());
+            });
+        }
+    }
+}

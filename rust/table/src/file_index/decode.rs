@@ -1,0 +1,560 @@
+//! Columns of files out of one row group of a checkpoint.
+//!
+//! Typed partition values and statistics serve where they are complete; else the map of texts, and the JSON, of which
+//! a little is decoded at a time and nothing kept but the bounds.
+//!
+//! Invariant: a typed partition value is used only if it cannot differ from its text, which is what readers get:
+//! not for types whose text may mean another value elsewhere (zones, floats), and never where some may be missing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Int64Array, Scalar, StringArray, StructArray, new_null_array};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
+use arrow_ord::cmp::eq;
+use arrow_schema::DataType as ArrowType;
+use arrow_select::concat::concat;
+use arrow_select::nullif::nullif;
+use deltic_pages::decode::FrontCoder;
+use deltic_protocol::log_bounds::parse_values;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::{DataType, PrimitiveType};
+use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
+
+use super::Column;
+use super::chunked::ChunkedColumns;
+use super::direct::{Direct, Failed};
+use super::encoded::EncodedColumn;
+use crate::checkpoint::actions::conform;
+use crate::checkpoint::part::{Decode, Fetched, Part};
+use crate::checkpoint::read::typed_stats_serve;
+use crate::error::{Error, Result, corrupt_parquet};
+
+/// Rows whose JSON is decoded at once.
+const TEXT_ROWS: usize = 8 * 1024;
+
+/// A column of the files of one row group.
+#[derive(Debug, Clone)]
+pub(super) enum Values {
+    /// Which rows have something.
+    Rows(BooleanBuffer),
+    /// One value a row.
+    Array(ArrayRef),
+    /// One value a row, of which few are wanted.
+    Encoded(EncodedColumn),
+    /// Least and greatest values.
+    Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
+}
+
+/// How many nulls and how many rows.
+#[derive(Debug, Clone)]
+pub(super) struct Counts {
+    pub(super) nulls: Int64Array,
+    pub(super) records: Int64Array,
+}
+
+impl Values {
+    /// Those of so many rows from `start` on.
+    pub(super) fn slice(&self, start: usize, length: usize) -> Result<Self> {
+        Ok(match self {
+            Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
+            Self::Array(array) => Self::Array(array.slice(start, length)),
+            Self::Encoded(few) => Self::Array(few.array(start..start + length, length)?),
+            Self::Bounds { min, max, counts } => {
+                let counts = counts.as_ref().map(|counts| Counts {
+                    nulls: counts.nulls.slice(start, length),
+                    records: counts.records.slice(start, length),
+                });
+                Self::Bounds { min: min.slice(start, length), max: max.slice(start, length), counts }
+            }
+        })
+    }
+
+    /// Memory held.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len() / 8,
+            Self::Array(array) => held(array),
+            Self::Encoded(few) => few.bytes(),
+            Self::Bounds { min, max, counts } => {
+                let counts = counts.as_ref().map(|c| held(&c.nulls) + held(&c.records));
+                held(min) + held(max) + counts.unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// Memory of an array; of what numbers share with others, their part alone.
+fn held(array: &dyn Array) -> usize {
+    let all = || array.get_array_memory_size();
+    if !array.data_type().is_primitive() {
+        return all();
+    }
+    array.to_data().get_slice_memory_size().map_or_else(|_| all(), |numbers| size_of_val(array) + numbers)
+}
+
+/// What stands in the file cannot be.
+pub(super) fn broken(what: &str) -> Error {
+    Error::corrupt(format!("the Parquet file cannot be read: {what}"))
+}
+
+/// How many rows have no value in a leaf, if the footer says.
+pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
+    let column = part.metadata().metadata().row_groups().get(group)?.columns().get(part.leaf(leaf)?)?;
+    column.statistics()?.null_count_opt()
+}
+
+/// What an `add` always has.
+pub(super) const PATH: [&str; 2] = ["add", "path"];
+
+/// Whether every row is an `add`.
+pub(super) fn is_all_adds(part: &Part, group: usize) -> bool {
+    nulls(part, group, &PATH) == Some(0)
+}
+
+/// Whether no `add` can be there without a path.
+pub(super) fn is_path_required(part: &Part) -> bool {
+    part.leaf(&PATH).is_some_and(|leaf| part.definition_level(leaf, 1) == part.definition_level(leaf, 2))
+}
+
+/// Whether every `add` has a value in the leaf.
+pub(super) fn is_complete(part: &Part, group: usize, leaf: &[&str]) -> bool {
+    let missing = nulls(part, group, leaf);
+    missing.is_some() && missing == nulls(part, group, &PATH)
+}
+
+/// Whether some file may have a deletion vector.
+pub(super) fn may_have_vectors(part: &Part, group: usize) -> bool {
+    let leaf = ["add", "deletionVector", "storageType"];
+    let rows = u64::try_from(part.rows(group)).unwrap_or(u64::MAX);
+    part.leaf(&leaf).is_some() && nulls(part, group, &leaf).is_none_or(|nulls| nulls < rows)
+}
+
+/// Whether the typed values of a partition column can stand for their texts.
+pub(super) fn has_typed_partition(part: &Part, group: usize, leaf: &Leaf) -> bool {
+    use PrimitiveType as P;
+    let same_for_all = matches!(
+        leaf.data_type,
+        P::Long | P::Integer | P::Short | P::Byte | P::Date | P::String | P::Boolean | P::Decimal { .. }
+    );
+    let path = typed_partition_path(leaf);
+    let found = part.arrow_type(&path);
+    same_for_all && found == Some(&arrow_type(leaf)) && is_complete(part, group, &path)
+}
+
+pub(super) fn typed_partition_path(leaf: &Leaf) -> Vec<&str> {
+    ["add", "partitionValues_parsed"].into_iter().chain(leaf.path.iter().map(String::as_str)).collect()
+}
+
+pub(super) fn stats_path<'l>(bound: &'l str, leaf: &'l Leaf) -> Vec<&'l str> {
+    ["add", "stats_parsed", bound].into_iter().chain(leaf.path.iter().map(String::as_str)).collect()
+}
+
+fn arrow_type(leaf: &Leaf) -> ArrowType {
+    to_arrow_type(&DataType::Primitive(leaf.data_type.clone()))
+}
+
+/// Columns to decode together, and from what.
+pub(super) struct ColumnPlan {
+    columns: Vec<Column>,
+    sources: Vec<Source>,
+    rows: usize,
+    /// The leaf that is decoded where a member is not in the file: what tells which rows are there.
+    anchor: Option<Vec<String>>,
+    /// Members of `add` in the file.
+    members: HashSet<String>,
+    /// Typed statistics to read, by column, and whether counts are among them.
+    typed: HashMap<Vec<String>, bool>,
+    /// Whether paths, and what stands beside them, are decoded for all files and wanted of few.
+    wants_few: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Source {
+    Presence,
+    Member(&'static str),
+    TypedPartition,
+    PartitionText,
+    TypedStats { counted: bool },
+    StatsText,
+}
+
+impl ColumnPlan {
+    pub(super) fn of(part: &Part, group: usize, columns: Vec<Column>) -> Self {
+        let stats = columns.iter().filter_map(|c| match c {
+            Column::Bounds { leaf, .. } => Some(leaf.path.clone()),
+            _ => None,
+        });
+        let is_typed = typed_stats_serve(part, &stats.collect::<Vec<_>>());
+        let source = |column: &Column| match column {
+            Column::Presence => Source::Presence,
+            Column::Path => Source::Member("path"),
+            Column::Size => Source::Member("size"),
+            Column::ModificationTime => Source::Member("modificationTime"),
+            Column::DeletionVector => Source::Member("deletionVector"),
+            Column::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
+            Column::Partition { .. } => Source::PartitionText,
+            Column::Bounds { leaf, counted } if is_typed => {
+                let known = |bound| is_complete(part, group, &stats_path(bound, leaf));
+                Source::TypedStats { counted: *counted || !known("minValues") || !known("maxValues") }
+            }
+            Column::Bounds { .. } => Source::StatsText,
+        };
+        let sources: Vec<Source> = columns.iter().map(source).collect();
+        let mut typed = HashMap::new();
+        for of in sources.iter().zip(&columns) {
+            if let (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) = of {
+                *typed.entry(leaf.path.clone()).or_default() |= *counted;
+            }
+        }
+        let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
+        let members = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
+        let anchor = part.lightest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
+        Self { columns, sources, rows: part.rows(group), anchor, members, typed, wants_few: false }
+    }
+
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Paths, and what stands beside them, are wanted of few files now, though those of all are kept.
+    pub(super) fn want_few(&mut self) {
+        self.wants_few = true;
+    }
+
+    /// Whether a leaf is needed.
+    pub(super) fn wants(&self, leaf: &[String]) -> bool {
+        let Some((root, [member, rest @ ..])) = leaf.split_first() else { return false };
+        let member = member.as_str();
+        let is_anchor = self.anchor.as_deref() == Some(leaf);
+        let or_anchor = |wanted: &str| match self.members.contains(wanted) {
+            true => member == wanted,
+            false => is_anchor,
+        };
+        let needs = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Presence, _) => is_anchor,
+            (Source::Member(name), _) => or_anchor(name),
+            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+                member == "partitionValues_parsed" && rest == leaf.path
+            }
+            (Source::PartitionText, _) => member == "partitionValues",
+            (Source::StatsText, _) => or_anchor("stats"),
+            _ => false,
+        };
+        let of_stats = || match rest.split_first() {
+            Some((bound, [])) => bound == "numRecords" && self.typed.values().any(|counted| *counted),
+            Some((bound, column)) => self.typed.get(column).is_some_and(|counted| {
+                matches!(bound.as_str(), "minValues" | "maxValues") || (*counted && bound == "nullCount")
+            }),
+            None => false,
+        };
+        match (root.as_str(), member) {
+            ("add", "stats_parsed") => is_anchor && self.sources.iter().zip(&self.columns).any(needs) || of_stats(),
+            ("add", _) => self.sources.iter().zip(&self.columns).any(needs),
+            _ => false,
+        }
+    }
+
+    /// Decodes all columns but what was read `before`; of `rows` alone if given, where others may be missing.
+    pub(super) fn decode(
+        &self,
+        part: &Part,
+        fetched: Fetched,
+        rows: Option<&BooleanBuffer>,
+        before: ChunkedColumns,
+    ) -> Result<Vec<Values>> {
+        let direct = Direct { part, fetched: &fetched, rows };
+        let mut known = vec![None; self.columns.len()];
+        let texts = known.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
+        texts.zip(before.bounds.into_iter().flatten()).for_each(|((known, _), read)| *known = Some(read));
+        let few = self.few(direct, before.paths, &mut known);
+        match few.and_then(|()| self.direct(direct, &known)) {
+            Ok(values) => Ok(values),
+            Err(Failed::Error(error)) => Err(error),
+            Err(Failed::Unsupported) => self.general(part, fetched, known),
+        }
+    }
+
+    /// Paths, which may have been read already, and what stands beside them, if few of them are wanted.
+    fn few(&self, direct: Direct<'_>, read: Option<FrontCoder>, known: &mut [Option<Values>]) -> Result<(), Failed> {
+        if !self.wants_few_paths(direct.part) {
+            return Ok(());
+        }
+        let [size, time] = ["size", "modificationTime"].map(|name| self.place(name));
+        let few = direct.few(read, size.is_some() && time.is_some())?;
+        for (place, values) in [self.place("path"), size, time].into_iter().zip(few) {
+            if let Some(known) = place.and_then(|place| known.get_mut(place)) {
+                *known = values;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which column a member of `add` is.
+    fn place(&self, member: &'static str) -> Option<usize> {
+        self.sources.iter().position(|source| *source == Source::Member(member))
+    }
+
+    /// Whether all paths are to be read, of which few are wanted.
+    pub(super) fn wants_few_paths(&self, part: &Part) -> bool {
+        self.wants_few && self.place("path").is_some() && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
+    }
+
+    /// The columns, those that are not known read straight from their pages.
+    fn direct<'s>(&'s self, direct: Direct<'_>, known: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
+        let from_text = if self.needs_texts(known) { self.direct_text(direct)? } else { Vec::new() };
+        let mut from_text = from_text.into_iter();
+        let of_partition = |(source, column): (&Source, &'s Column)| match (source, column) {
+            (Source::PartitionText, Column::Partition { name, leaf }) => Some((leaf, name.as_str())),
+            _ => None,
+        };
+        let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
+        let mut partitions = direct.partitions(&partitions)?.into_iter();
+        let mut column = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Member("deletionVector"), _) => match direct.vectors()? {
+                Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
+                None => Err(Failed::Unsupported),
+            },
+            (Source::Member(name), _) => match direct.leaf(&["add", name])? {
+                Some(values) => Ok(Values::Array(conformed(name, &values)?)),
+                None if *name == "path" => Err(Failed::Unsupported),
+                None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),
+            },
+            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+                let values = direct.leaf(&typed_partition_path(leaf))?;
+                Ok(Values::Array(without_empty(values.ok_or(Failed::Unsupported)?)?))
+            }
+            (Source::PartitionText, _) => partitions.next().map(Values::Array).ok_or(Failed::Unsupported),
+            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
+                let (bounds, records) = direct.typed(leaf, *counted)?;
+                let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
+                Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
+            }
+            (Source::StatsText, _) => from_text.next().ok_or(Failed::Unsupported),
+            _ => Ok(Values::Rows(direct.presence()?)),
+        };
+        let all = self.sources.iter().zip(&self.columns).zip(known);
+        all.map(|(of, known)| known.clone().map_or_else(|| column(of), Ok)).collect()
+    }
+
+    /// Whether texts are to be read.
+    fn needs_texts(&self, known: &[Option<Values>]) -> bool {
+        self.sources.iter().zip(known).any(|(source, known)| *source == Source::StatsText && known.is_none())
+    }
+
+    /// All columns whose bounds come from JSON, read in one pass.
+    fn direct_text(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
+        Ok(self.join_texts(direct.texts(|texts| self.read_texts(texts))?.into_iter().collect::<Result<_>>()?)?)
+    }
+
+    /// Whether some bounds come from JSON.
+    pub(super) fn reads_texts(&self) -> bool {
+        self.sources.contains(&Source::StatsText)
+    }
+
+    /// The bounds that come from JSON, of the files that have these texts.
+    pub(super) fn read_texts(&self, texts: &[Option<&str>]) -> Result<Vec<Values>> {
+        let (leaves, to_the_end) = self.leaves_of_text();
+        read_text(texts.iter().copied(), &leaves, to_the_end)
+    }
+
+    /// Columns of what was read of all texts, piece by piece.
+    pub(super) fn join_texts(&self, pieces: Vec<Vec<Values>>) -> Result<Vec<Values>> {
+        let columns = self.sources.iter().filter(|source| **source == Source::StatsText).count();
+        let column = |at: usize| pieces.iter().filter_map(|piece| piece.get(at).cloned()).collect();
+        (0..columns).map(|at| joined(column(at), self.rows)).collect()
+    }
+
+    /// The columns, those that are not known decoded of any file.
+    fn general(&self, part: &Part, fetched: Fetched, known: Vec<Option<Values>>) -> Result<Vec<Values>> {
+        let needs_texts = self.needs_texts(&known);
+        let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
+        let all = self.sources.iter().zip(&self.columns).zip(&known);
+        let unknown: Vec<_> = all.filter(|(_, known)| known.is_none()).map(|(of, _)| of).collect();
+        let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];
+        for batch in part.decode(fetched, how)? {
+            let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
+            let add = batch.column_by_name("add").and_then(|c| c.as_struct_opt());
+            let add = add.ok_or_else(|| Error::corrupt("`add` is no struct"))?;
+            for (values, pieces) in self.batch(add, &unknown, needs_texts)?.into_iter().zip(&mut pieces) {
+                pieces.push(values);
+            }
+        }
+        let mut decoded = pieces.into_iter().map(|pieces| joined(pieces, self.rows));
+        let lost = || Error::internal("a column is lost");
+        known.into_iter().map(|known| known.map_or_else(|| decoded.next().ok_or_else(lost)?, Ok)).collect()
+    }
+
+    /// Some columns of some files.
+    fn batch(&self, add: &StructArray, columns: &[(&Source, &Column)], needs_texts: bool) -> Result<Vec<Values>> {
+        let from_text = if needs_texts { self.bounds_of_text(add)? } else { Vec::new() };
+        let mut from_text = from_text.into_iter();
+        let column = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::Member(name @ ("size" | "modificationTime")), _) if add.column_by_name(name).is_none() => {
+                Ok(Values::Array(new_null_array(&ArrowType::Int64, add.len())))
+            }
+            (Source::Member(name), _) => Ok(Values::Array(conformed(name, &member(add, name)?)?)),
+            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+                let typed = member(add, "partitionValues_parsed")?;
+                let name = leaf.path.first().map(String::as_str).unwrap_or_default();
+                let values = typed.as_struct_opt().map(|typed| member(typed, name)).transpose()?;
+                let values = values.ok_or_else(|| Error::corrupt("`add.partitionValues_parsed` is no struct"))?;
+                Ok(Values::Array(without_empty(values)?))
+            }
+            (Source::PartitionText, Column::Partition { name, leaf }) => {
+                let texts = member(add, "partitionValues")?;
+                let map = texts.as_map_opt().ok_or_else(|| Error::corrupt("`add.partitionValues` is no map"))?;
+                let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
+                Ok(Values::Array(parse_values(map, physical, name, &leaf.data_type)?))
+            }
+            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
+                let stats = member(add, "stats_parsed")?;
+                let stats = stats.as_struct_opt().ok_or_else(|| Error::corrupt("`add.stats_parsed` is no struct"))?;
+                let read = from_struct(stats, std::slice::from_ref(leaf))?;
+                let records = read.num_records;
+                let bounds = read.leaves.into_iter().next().ok_or_else(|| Error::internal("a leaf is lost"))?;
+                let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
+                Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
+            }
+            (Source::StatsText, _) => from_text.next().ok_or_else(|| Error::internal("a leaf is lost")),
+            _ => Ok(Values::Rows(match add.nulls() {
+                Some(nulls) => nulls.inner().clone(),
+                None => BooleanBuffer::new_set(add.len()),
+            })),
+        };
+        columns.iter().copied().map(column).collect()
+    }
+
+    /// All columns whose bounds come from JSON, read in one pass.
+    fn bounds_of_text(&self, add: &StructArray) -> Result<Vec<Values>> {
+        let (leaves, to_the_end) = self.leaves_of_text();
+        match add.column_by_name("stats").filter(|_| !leaves.is_empty()) {
+            Some(stats) => {
+                let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
+                read_text(stats, &leaves, to_the_end)
+            }
+            None => read_text((0..add.len()).map(|_| None), &leaves, to_the_end),
+        }
+    }
+
+    /// What is wanted of the JSON, and whether counts, which stand behind the bounds, are.
+    fn leaves_of_text(&self) -> (Vec<Leaf>, bool) {
+        let mut to_the_end = false;
+        let leaf = |(source, column): (&Source, &Column)| match (source, column) {
+            (Source::StatsText, Column::Bounds { leaf, counted }) => {
+                to_the_end |= *counted;
+                Some(leaf.clone())
+            }
+            _ => None,
+        };
+        let leaves = self.sources.iter().zip(&self.columns).filter_map(leaf).collect();
+        (leaves, to_the_end)
+    }
+}
+
+/// The bounds of `leaves` that stand in texts.
+fn read_text<'t>(
+    texts: impl IntoIterator<Item = Option<&'t str>>,
+    leaves: &[Leaf],
+    to_the_end: bool,
+) -> Result<Vec<Values>> {
+    let StatsColumns { num_records, leaves, .. } =
+        if to_the_end { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
+    let bounds = |bounds: LeafBounds| {
+        // A file without statistics has no count either, and a row that holds no file has nothing.
+        let known = NullBuffer::union(bounds.min.nulls(), bounds.max.nulls());
+        let counted = bounds.null_count.nulls();
+        let tells = known.is_some_and(|known| match counted {
+            Some(counted) => (&!known.inner() & counted.inner()).count_set_bits() > 0,
+            None => known.null_count() > 0,
+        });
+        let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
+        Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || tells).then_some(counts) }
+    };
+    Ok(leaves.into_iter().map(bounds).collect())
+}
+
+/// A member in the type that it has in actions read from JSON.
+fn conformed(name: &str, column: &ArrayRef) -> Result<ArrayRef> {
+    let unreadable = |e| Error::corrupt(format!("`add.{name}` in the checkpoint cannot be read")).caused_by(e);
+    conform(name, column).map_err(unreadable)
+}
+
+/// A member, null where its parent is.
+fn member(parent: &StructArray, name: &str) -> Result<ArrayRef> {
+    let found = parent.column_by_name(name);
+    found.cloned().ok_or_else(|| Error::corrupt(format!("the column `{name}` is missing in the checkpoint")))
+}
+
+/// The empty text is no partition value.
+fn without_empty(values: ArrayRef) -> Result<ArrayRef> {
+    if values.data_type() != &ArrowType::Utf8 {
+        return Ok(values);
+    }
+    let empty = eq(&values, &Scalar::new(StringArray::from(vec![""])))?;
+    if empty.true_count() == 0 { Ok(values) } else { Ok(nullif(&values, &empty)?) }
+}
+
+/// One column of its pieces.
+fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
+    let found: usize = pieces.iter().map(Values::rows).sum();
+    if found != rows {
+        return Err(Error::corrupt(format!("the row group has {found} rows and the footer says {rows}")));
+    }
+    let arrays = |pick: &dyn Fn(&Values) -> Option<ArrayRef>| -> Result<ArrayRef> {
+        let arrays: Vec<ArrayRef> = pieces.iter().filter_map(pick).collect();
+        Ok(concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?)
+    };
+    match pieces.as_slice() {
+        [] => Err(Error::corrupt("the row group has no rows")),
+        [one] => Ok(one.clone()),
+        [Values::Rows(_), ..] => {
+            let mut all = BooleanBufferBuilder::new(rows);
+            pieces.iter().for_each(|piece| {
+                if let Values::Rows(rows) = piece {
+                    all.append_buffer(rows);
+                }
+            });
+            Ok(Values::Rows(all.finish()))
+        }
+        [Values::Array(_), ..] => Ok(Values::Array(arrays(&|v| match v {
+            Values::Array(array) => Some(array.clone()),
+            _ => None,
+        })?)),
+        [Values::Encoded(_), ..] => Err(Error::internal("what few are wanted of is read in one piece")),
+        [Values::Bounds { .. }, ..] => {
+            let counted = pieces.iter().any(|p| matches!(p, Values::Bounds { counts: Some(_), .. }));
+            let count = |of: &dyn Fn(&Counts) -> &Int64Array| -> Result<Int64Array> {
+                let unknown = |v: &Values| Int64Array::new_null(v.rows());
+                let array = arrays(&|v| match v {
+                    Values::Bounds { counts: Some(counts), .. } => Some(Arc::new(of(counts).clone()) as _),
+                    _ => Some(Arc::new(unknown(v)) as _),
+                })?;
+                Ok(array.as_primitive().clone())
+            };
+            let counts = match counted {
+                true => Some(Counts { nulls: count(&|c| &c.nulls)?, records: count(&|c| &c.records)? }),
+                false => None,
+            };
+            let bound = |upper: bool| {
+                arrays(&|v| match v {
+                    Values::Bounds { min, max, .. } => Some(if upper { max.clone() } else { min.clone() }),
+                    _ => None,
+                })
+            };
+            Ok(Values::Bounds { min: bound(false)?, max: bound(true)?, counts })
+        }
+    }
+}
+
+impl Values {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len(),
+            Self::Array(array) => array.len(),
+            Self::Encoded(few) => few.len(),
+            Self::Bounds { min, .. } => min.len(),
+        }
+    }
+}

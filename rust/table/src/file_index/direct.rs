@@ -1,0 +1,220 @@
+//! Columns of files straight from the pages of a row group: what each column needs of which leaves.
+//!
+//! Rows keep their place. Of rows that are not asked for nothing is said: their values may be missing.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StructArray, UInt32Array, new_null_array};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::{ArrowError, DataType as ArrowType, Field, Fields};
+use arrow_select::take::take;
+use deltic_pages::decode::{self as pages, Chunk, DictionaryEncoded, Entries, Failure, FrontCoder};
+use deltic_protocol::log_bounds::parse_texts;
+use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
+
+use super::decode::{PATH, Values, broken, stats_path};
+use super::encoded::EncodedColumn;
+use crate::checkpoint::part::{Fetched, Part};
+use crate::error::{Error, Result};
+
+/// Bytes that the values of a partition column may have together, and how many more for each row: a value that many rows
+/// share takes its room in each, and next to none in the file.
+const FREE_TEXT: usize = 64 * 1024 * 1024;
+const TEXT_OF_ROW: usize = 256;
+
+/// The numbers that stand beside the paths.
+pub(super) const BESIDE: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
+
+/// Why columns are not decoded here.
+pub(super) enum Failed {
+    /// The general decoder has to do it.
+    Unsupported,
+    /// Nobody can do it.
+    Error(Error),
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unsupported => Self::Unsupported,
+            Failure::Corrupt(what) => Self::Error(broken(what)),
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<ArrowError> for Failed {
+    fn from(error: ArrowError) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// Fetched leaves of one row group.
+#[derive(Clone, Copy)]
+pub(super) struct Direct<'d> {
+    pub(super) part: &'d Part,
+    pub(super) fetched: &'d Fetched,
+    /// The rows that are asked for; all when `None`.
+    pub(super) rows: Option<&'d BooleanBuffer>,
+}
+
+impl Direct<'_> {
+    fn row_count(&self) -> usize {
+        self.part.rows(self.fetched.group())
+    }
+
+    /// Which rows hold an `add`.
+    pub(super) fn presence(&self) -> Result<BooleanBuffer, Failed> {
+        let leaf = self.part.lightest_leaf(self.fetched.group(), "add").ok_or(Failed::Unsupported)?;
+        Ok(pages::defined(self.part.chunk(self.fetched, leaf)?, self.part.definition_level(leaf, 1))?)
+    }
+
+    /// A leaf as it is in the file; `None` if it is not.
+    pub(super) fn leaf(&self, path: &[&str]) -> Result<Option<ArrayRef>, Failed> {
+        let Some(leaf) = self.part.leaf(path) else { return Ok(None) };
+        let found = self.part.arrow_type(path).ok_or(Failed::Unsupported)?;
+        Ok(Some(pages::array(self.part.chunk(self.fetched, leaf)?, found, self.rows)?))
+    }
+
+    /// All paths in little memory, unless they were read already, and the numbers beside them likewise, if they are wanted
+    /// and not of another type.
+    pub(super) fn few(&self, read: Option<FrontCoder>, with_numbers: bool) -> Result<[Option<Values>; 3], Failed> {
+        let number = |path: [&str; 2]| match self.of_type(&path, &ArrowType::Int64)?.map(DictionaryEncoded::read) {
+            Some(Ok(numbers)) => Ok(Some(Values::Encoded(EncodedColumn::Numbers(Arc::new(numbers))))),
+            Some(Err(Failure::Unsupported)) | None => Ok(None),
+            Some(Err(stop)) => Err(Failed::from(stop)),
+        };
+        let paths = match read {
+            Some(read) => read,
+            None => {
+                let paths = self.of_type(&PATH, &ArrowType::Utf8)?.ok_or(Failed::Unsupported)?;
+                let mut trimming = FrontCoder::new();
+                trimming.read(paths, true)?;
+                trimming
+            }
+        };
+        let paths = Values::Encoded(EncodedColumn::Strings(Arc::new(paths.finish())));
+        let [size, time] = BESIDE.map(|path| if with_numbers { number(path) } else { Ok(None) });
+        Ok([Some(paths), size?, time?])
+    }
+
+    /// A leaf, if it is of this type.
+    fn of_type(&self, path: &[&str], expected: &ArrowType) -> Result<Option<Chunk<'_>>, Failed> {
+        let leaf = self.part.leaf(path).filter(|_| self.part.arrow_type(path) == Some(expected));
+        Ok(leaf.map(|leaf| self.part.chunk(self.fetched, leaf)).transpose()?)
+    }
+
+    /// `add.deletionVector` as it is in the file; `None` if it is not.
+    pub(super) fn vectors(&self) -> Result<Option<ArrayRef>, Failed> {
+        let path = ["add", "deletionVector"];
+        let Some(ArrowType::Struct(members)) = self.part.arrow_type(&path) else { return Ok(None) };
+        let first = members.first().and_then(|member| self.part.leaf(&[path[0], path[1], member.name()]));
+        let first = first.ok_or(Failed::Unsupported)?;
+        let there = pages::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
+        // Where nobody asks, members that may not be null are.
+        let there = match self.rows {
+            Some(rows) => &there & rows,
+            None => there,
+        };
+        let member = |member: &Arc<Field>| self.leaf(&[path[0], path[1], member.name()])?.ok_or(Failed::Unsupported);
+        let values = members.iter().map(member).collect::<Result<Vec<_>, Failed>>()?;
+        Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))
+    }
+
+    /// Typed values of partition columns, given with their names, from the map of texts, which is read once for all.
+    pub(super) fn partitions(&self, columns: &[(&Leaf, &str)]) -> Result<Vec<ArrayRef>, Failed> {
+        if columns.is_empty() {
+            return Ok(Vec::new());
+        }
+        let [key, value] = self.part.map_leaves(["add", "partitionValues"]).ok_or(Failed::Unsupported)?;
+        let chunk = |leaf| self.part.chunk(self.fetched, leaf);
+        let names =
+            |(leaf, logical): &(&Leaf, &str)| [leaf.path.first().cloned().unwrap_or_default(), (*logical).into()];
+        let names: Vec<[String; 2]> = columns.iter().map(names).collect();
+        let sought: Vec<[&str; 2]> = names.iter().map(|[physical, logical]| [physical.as_str(), logical]).collect();
+        let found = pages::entries(chunk(key)?, chunk(value)?, &sought)?;
+        columns.iter().zip(found).map(|((leaf, logical), found)| partition(leaf, logical, found)).collect()
+    }
+
+    /// Bounds of a column from the typed statistics, with counts of nulls and of rows.
+    pub(super) fn typed(&self, leaf: &Leaf, counted: bool) -> Result<(LeafBounds, arrow_array::Int64Array), Failed> {
+        let bounds = ["minValues", "maxValues", "nullCount"];
+        let [min, max, nulls] = bounds.map(|bound| stats_path(bound, leaf));
+        let [min, max] = [self.leaf(&min)?, self.leaf(&max)?];
+        let nulls = if counted { self.leaf(&nulls)? } else { None };
+        let there = bounds.into_iter().zip([min, max, nulls]);
+        let mut members: Vec<(&str, ArrayRef)> =
+            there.filter_map(|(bound, values)| Some((bound, nested(leaf, values?)))).collect();
+        if counted && let Some(records) = self.leaf(&["add", "stats_parsed", "numRecords"])? {
+            members.push(("numRecords", records));
+        }
+        if members.is_empty() {
+            members.push(("numRecords", new_null_array(&ArrowType::Int64, self.row_count())));
+        }
+        let fields: Fields = members.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true)).collect();
+        let stats = StructArray::try_new(fields, members.into_iter().map(|(_, values)| values).collect(), None)?;
+        let read = from_struct(&stats, std::slice::from_ref(leaf))?;
+        let bounds = read.leaves.into_iter().next().ok_or(Failed::Unsupported)?;
+        Ok((bounds, read.num_records))
+    }
+
+    /// What `read` makes of the texts of the statistics, page by page.
+    pub(super) fn texts<T>(&self, read: impl FnMut(&[Option<&str>]) -> T) -> Result<Vec<T>, Failed> {
+        let leaf = self.part.leaf(&["add", "stats"]).ok_or(Failed::Unsupported)?;
+        Ok(pages::strings_by_page(self.part.chunk(self.fetched, leaf)?, self.rows, read)?)
+    }
+
+    /// A column without values.
+    pub(super) fn nothing(&self, data_type: &ArrowType) -> ArrayRef {
+        new_null_array(data_type, self.row_count())
+    }
+}
+
+/// Typed values of a partition column from its distinct texts.
+fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Failed> {
+    // What is not there is written as an empty text elsewhere.
+    let missing = u32::try_from(found.strings.len()).map_err(|_| Failed::Unsupported)?;
+    let texts = found.strings.iter().map(String::as_str).chain([""]);
+    let values = parse_texts(texts, logical, &leaf.data_type)?;
+    let mut codes = found.codes;
+    codes.iter_mut().filter(|code| **code == pages::NONE).for_each(|code| *code = missing);
+    let codes = UInt32Array::from(codes);
+    let text: usize = match values.as_any().downcast_ref::<arrow_array::StringArray>() {
+        Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
+        None => 0,
+    };
+    if text > codes.len().saturating_mul(TEXT_OF_ROW).saturating_add(FREE_TEXT) || i32::try_from(text).is_err() {
+        let message = format!("the values of the partition column `{logical}` are {text} bytes in one row group");
+        return Err(Failed::Error(Error::corrupt(message)));
+    }
+    Ok(take(&values, &codes, None)?)
+}
+
+/// Values of a leaf inside the structs that lead to it.
+fn nested(leaf: &Leaf, values: ArrayRef) -> ArrayRef {
+    leaf.path.iter().rev().fold(values, |inner, name| {
+        let fields = Fields::from(vec![Field::new(name, inner.data_type().clone(), true)]);
+        Arc::new(StructArray::new(fields, vec![inner], None))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use deltic_protocol::schema::PrimitiveType;
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_all_rows_share_does_not_fill_the_memory() {
+        let leaf = Leaf { path: vec!["p".to_owned()], data_type: PrimitiveType::String, was_float: false };
+        let shared = |bytes: usize, rows: usize| Entries { strings: vec!["x".repeat(bytes)], codes: vec![0; rows] };
+        assert!(partition(&leaf, "p", shared(200, 1_000)).is_ok_and(|values| values.len() == 1_000));
+        let refused = partition(&leaf, "p", shared(32 * 1024, 1 << 16)).err();
+        assert!(matches!(refused, Some(Failed::Error(error)) if error.message().contains("`p`")));
+    }
+}

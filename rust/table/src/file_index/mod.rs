@@ -1,0 +1,516 @@
+//! The file actions of a checkpoint in columns, filled on first use, column by column and row group by row group.
+//!
+//! Two phases: what a predicate needs is decoded and judged first; paths, and whatever else is wanted, only of the files
+//! that are left. Columns are kept up to a limit, the ones unused for longest going first, packed once the table is at
+//! rest, and are shared by all snapshots that stand on the checkpoint. Rows keep their place in the row group, whatever
+//! action they hold.
+//!
+//! Knows nothing of the commits after the checkpoint: who asks takes out what they superseded.
+//!
+//! Invariant: what is cached is what decoding would give (`file_index::what_is_cached_changes_nothing`).
+//!
+//! PROTOCOL.md: "Checkpoints", "Per-file Statistics".
+
+mod cache;
+mod chunked;
+mod decode;
+mod direct;
+mod encoded;
+mod groups;
+mod known;
+mod packed;
+pub(crate) mod sidecar_stats;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StructArray};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::filter::filter;
+use deltic_protocol::action::batch::{AddBatch, Origin};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate::BoundPredicate;
+use deltic_protocol::prune;
+use deltic_protocol::stats::read::Leaf;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use parquet::arrow::arrow_reader::RowSelection;
+
+pub use self::cache::DEFAULT_LIMIT;
+use self::cache::{Cache, Held};
+use self::chunked::ChunkedColumns;
+use self::decode::Values;
+use self::known::KnownBounds;
+use self::sidecar_stats::SidecarStats;
+use crate::checkpoint::actions::action_rows;
+use crate::checkpoint::part::{Decode, Part};
+use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
+use crate::error::{Error, Result};
+use crate::log::tail::Tail;
+use crate::once::Once;
+
+/// Rows judged at once: what is unpacked for them is read again while it is near.
+const JUDGED_ROWS: usize = 16 * 1024;
+/// Rows that one page of paths may hold, roughly, in files of others and in our own: whoever wants rows of most pages
+/// decodes all.
+const PAGE_ROWS: usize = 4096;
+const OWN_PAGE_ROWS: usize = 1024;
+/// Where fewer rows than one in so many are wanted, more are kept for others than for this query.
+const FEW: usize = 8;
+/// Files of a checkpoint opened at once.
+const CONCURRENT_FILES: usize = 16;
+
+/// A column of the table of files.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Column {
+    /// Which rows hold an `add`.
+    Presence,
+    /// `add.path`.
+    Path,
+    /// `add.size`, bytes.
+    Size,
+    /// `add.modificationTime`, milliseconds since the epoch.
+    ModificationTime,
+    /// `add.deletionVector`.
+    DeletionVector,
+    /// Typed values of a partition column.
+    Partition {
+        /// Its name in the table.
+        name: String,
+        /// How the log names it, and its type.
+        leaf: Leaf,
+    },
+    /// Least and greatest values of a column.
+    Bounds {
+        /// How the log names it, and its type.
+        leaf: Leaf,
+        /// Whether counts of nulls and rows are wanted even where the bounds are known.
+        counted: bool,
+    },
+}
+
+/// A predicate split by what can decide it, with the columns that this needs.
+#[derive(Debug)]
+pub(crate) struct Pruning {
+    /// Conjuncts over partition columns alone.
+    pub(crate) partition: Option<BoundPredicate>,
+    /// The other conjuncts.
+    pub(crate) statistics: Option<BoundPredicate>,
+    /// What `partition` needs, by logical path.
+    partition_columns: Vec<(Vec<String>, Column)>,
+    /// What `statistics` needs, by logical path.
+    statistics_columns: Vec<(Vec<String>, Column)>,
+}
+
+/// What identifies some files of a row group.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    /// Paths as they stand in the log.
+    pub(crate) paths: StringArray,
+    /// Deletion vectors, if any file of the row group has one.
+    pub(crate) vectors: Option<StructArray>,
+}
+
+/// Row groups of one file.
+type Groups = Vec<(Arc<Part>, usize)>;
+
+/// The file actions of a checkpoint.
+#[derive(Debug)]
+pub struct FileIndex {
+    checkpoint: OpenCheckpoint,
+    /// Row groups with files, for each file of the checkpoint. Number `at * files + file` is the one at `at` of a file, so
+    /// that row groups have numbers while other files were never opened.
+    groups: Vec<Once<Groups>>,
+    cache: Arc<Cache>,
+}
+
+impl Pruning {
+    /// Whether statistics need counts of nulls and rows beside the bounds.
+    pub(crate) fn needs_counts(&self) -> bool {
+        self.statistics_columns.iter().any(|(_, column)| !matches!(column, Column::Bounds { counted: false, .. }))
+    }
+
+    /// How the log names the columns that `statistics` needs bounds of.
+    pub(crate) fn statistics_leaves(&self) -> Vec<Vec<String>> {
+        let leaf = |(_, column): &(Vec<String>, Column)| match column {
+            Column::Bounds { leaf, .. } => Some(leaf.path.clone()),
+            _ => None,
+        };
+        self.statistics_columns.iter().filter_map(leaf).collect()
+    }
+
+    pub(crate) fn of(shape: &TableShape, filter: Option<BoundPredicate>) -> Result<Self> {
+        let is_partition = |path: &[String]| path.first().is_some_and(|name| shape.is_partition_column(name));
+        let conjuncts = filter.iter().flat_map(BoundPredicate::split_conjuncts).cloned();
+        let (partition, statistics): (Vec<_>, Vec<_>) =
+            conjuncts.partition(|c| c.columns().iter().all(|column| is_partition(&column.path)));
+        let all = |terms: Vec<BoundPredicate>| (!terms.is_empty()).then_some(BoundPredicate::And(terms));
+        let (partition, statistics) = (all(partition), all(statistics));
+        let columns = |predicate: &Option<BoundPredicate>| {
+            let mut found: Vec<(Vec<String>, Column)> = Vec::new();
+            // A partition value that is null is so in as many rows as there are.
+            let mixed = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
+            let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || mixed(p));
+            for column in predicate.iter().flat_map(BoundPredicate::columns) {
+                let known = match column.path.first() {
+                    Some(name) if is_partition(&column.path) => {
+                        Some(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
+                    }
+                    _ => shape.leaf(&column.path)?.map(|leaf| Column::Bounds { leaf, counted }),
+                };
+                if let Some(known) = known.filter(|_| found.iter().all(|(path, _)| *path != column.path)) {
+                    found.push((column.path.clone(), known));
+                }
+            }
+            Ok::<_, Error>(found)
+        };
+        let (partition_columns, statistics_columns) = (columns(&partition)?, columns(&statistics)?);
+        Ok(Self { partition, statistics, partition_columns, statistics_columns })
+    }
+
+    /// What partition values decide alone.
+    pub(crate) fn by_partition(&self) -> Self {
+        Self {
+            partition: self.partition.clone(),
+            statistics: None,
+            partition_columns: self.partition_columns.clone(),
+            statistics_columns: Vec::new(),
+        }
+    }
+}
+
+impl FileIndex {
+    /// Of a checkpoint; decodes nothing.
+    pub fn new(checkpoint: OpenCheckpoint) -> Self {
+        let groups = (0..checkpoint.file_count()).map(|_| Once::default()).collect();
+        Self { checkpoint, groups, cache: Arc::default() }
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &OpenCheckpoint {
+        &self.checkpoint
+    }
+
+    /// How many bytes of columns to keep at most.
+    pub fn limit_cache(&self, bytes: usize) {
+        self.cache.limit(bytes);
+    }
+
+    /// Whether there is room for any column.
+    fn keeps_columns(&self) -> bool {
+        self.cache.takes(1)
+    }
+
+    /// Bytes of columns that are kept.
+    pub fn cached_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Packs all columns that are kept.
+    pub fn pack(&self) {
+        self.cache.pack(None);
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::Checkpoint(self.checkpoint.version())
+    }
+
+    /// The row groups that may hold files.
+    pub(crate) async fn groups(&self) -> Result<Vec<usize>> {
+        self.groups_of((0..self.groups.len()).collect()).await
+    }
+
+    /// The row groups of files of the checkpoint that may hold `add` actions.
+    async fn groups_of(&self, files: Vec<usize>) -> Result<Vec<usize>> {
+        let count = self.groups.len();
+        let numbers = |file: usize| async move {
+            let groups = self.file(file).await?.len();
+            Ok::<_, Error>((0..groups).map(move |at| at * count + file).collect::<Vec<_>>())
+        };
+        let groups: Vec<Vec<usize>> = stream::iter(files).map(numbers).buffered(CONCURRENT_FILES).try_collect().await?;
+        Ok(groups.concat())
+    }
+
+    async fn file(&self, file: usize) -> Result<&[(Arc<Part>, usize)]> {
+        let groups = self.groups.get(file).ok_or_else(|| Error::internal("there is no such file"))?;
+        let open = async || {
+            let part = self.checkpoint.file(file).await?;
+            let groups = part.groups_with("add", "path").into_iter();
+            Ok(groups.map(|group| (part.clone(), group)).collect())
+        };
+        groups.get_or_try_init(open).await.map(Vec::as_slice)
+    }
+
+    async fn group(&self, number: usize) -> Result<&(Arc<Part>, usize)> {
+        let missing = || Error::internal("there is no such row group");
+        let files = self.groups.len();
+        let (at, file) =
+            (number.checked_div(files).ok_or_else(missing)?, number.checked_rem(files).ok_or_else(missing)?);
+        self.file(file).await?.get(at).ok_or_else(missing)
+    }
+
+    /// The row groups that neither the tags of sidecars nor the bounds in footers exclude.
+    pub(crate) async fn groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
+        self.cache.plan();
+        let terms =
+            [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
+        let terms = terms.into_iter().filter_map(|(predicate, columns)| Some((predicate.as_ref()?, columns)));
+        let terms: Vec<_> = terms.filter(|(_, columns)| !columns.is_empty()).collect();
+        let mut files: Vec<usize> = (0..self.groups.len()).collect();
+        let claims: Vec<Option<SidecarStats>> =
+            files.iter().map(|file| self.checkpoint.sidecar(*file).and_then(SidecarStats::of)).collect();
+        files.retain(|file| claims.get(*file).is_none_or(|known| known.as_ref().is_none_or(|known| known.files > 0)));
+        for (predicate, columns) in &terms {
+            let possible = prune::keep(predicate, &sidecar_stats::of_files(&claims, columns))?;
+            files.retain(|file| possible.value(*file));
+        }
+        let mut kept = Vec::new();
+        for number in self.groups_of(files).await? {
+            kept.push((number, self.group(number).await?.clone()));
+        }
+        for (predicate, columns) in terms {
+            let groups: Vec<(Arc<Part>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
+            let possible = prune::keep(predicate, &groups::of_groups(&groups, columns))?;
+            let mut at = 0..;
+            kept.retain(|_| at.next().is_some_and(|at| possible.value(at)));
+        }
+        Ok(kept.into_iter().map(|(number, _)| number).collect())
+    }
+
+    /// The files of a row group that may have a matching row, superseded ones among them.
+    pub(crate) async fn keep(&self, group: usize, pruning: &Pruning) -> Result<BooleanBuffer> {
+        let mut rows = self.presence(group).await?;
+        let terms =
+            [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
+        for (predicate, columns) in terms {
+            if let Some(predicate) = predicate.as_ref().filter(|_| rows.count_set_bits() > 0) {
+                let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+                let values = self.columns(group, &wanted, &rows).await?;
+                rows = judged(predicate, columns, &values, &rows)?;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Which rows hold a file.
+    pub(crate) async fn presence(&self, group: usize) -> Result<BooleanBuffer> {
+        let (part, index) = self.group(group).await?;
+        if decode::is_all_adds(part, *index) {
+            return Ok(BooleanBuffer::new_set(part.rows(*index)));
+        }
+        let all = BooleanBuffer::new_set(part.rows(*index));
+        let values = self.columns(group, &[Column::Presence], &all).await?;
+        let rows = match values.first().map(|held| held.range(0, all.len())).transpose()? {
+            Some(Values::Rows(rows)) => rows,
+            _ => return Err(Error::internal("presence was not decoded")),
+        };
+        // An `add` that is there without a path is none. The paths, which are long, need not tell if so many rows have one.
+        let there = rows.count_set_bits() as u64;
+        let with_path =
+            decode::nulls(part, *index, &decode::PATH).and_then(|nulls| (all.len() as u64).checked_sub(nulls));
+        if decode::is_path_required(part) || with_path == Some(there) {
+            return Ok(rows);
+        }
+        let paths = self.arrays(group, &[Column::Path], &all).await?;
+        let nulls = paths.first().and_then(|paths| paths.nulls());
+        Ok(nulls.map_or_else(|| rows.clone(), |nulls| &rows & nulls.inner()))
+    }
+
+    /// Whether files of a row group may have deletion vectors.
+    pub(crate) async fn may_have_vectors(&self, group: usize) -> Result<bool> {
+        let (part, index) = self.group(group).await?;
+        Ok(decode::may_have_vectors(part, *index))
+    }
+
+    /// What identifies the files at `rows`, in their order.
+    pub(crate) async fn keys(&self, group: usize, rows: &BooleanBuffer) -> Result<Keys> {
+        let (part, _) = self.group(group).await?;
+        let mut wanted = vec![Column::Path];
+        if self.may_have_vectors(group).await? {
+            wanted.push(Column::DeletionVector);
+        }
+        let mut arrays = self.arrays(group, &wanted, rows).await?.into_iter();
+        let paths = arrays.next().and_then(|a| a.as_string_opt().cloned());
+        let paths = paths.ok_or_else(|| Error::corrupt("the paths are no texts").in_file(part.path()))?;
+        if paths.null_count() > 0 {
+            return Err(Error::corrupt("an `add` action has no path").in_file(part.path()));
+        }
+        Ok(Keys { paths, vectors: arrays.next().and_then(|a| a.as_struct_opt().cloned()) })
+    }
+
+    /// Columns with one value a file, of the files at `rows`, in their order.
+    pub(crate) async fn arrays(&self, group: usize, columns: &[Column], rows: &BooleanBuffer) -> Result<Vec<ArrayRef>> {
+        let of = |held: &Held| match held.chosen(rows)? {
+            Values::Array(array) => Ok(array),
+            _ => Err(Error::internal("a column was not decoded")),
+        };
+        let held = self.columns(group, columns, rows).await?;
+        let (part, _) = self.group(group).await?;
+        held.iter().map(of).collect::<Result<_>>().map_err(|e| e.in_file(part.path()))
+    }
+
+    /// Members of the files at `rows`, whose paths are known, in their order.
+    pub(crate) async fn members(
+        &self,
+        group: usize,
+        rows: &BooleanBuffer,
+        columns: &AddColumns,
+        paths: &StringArray,
+    ) -> Result<AddBatch> {
+        let (part, index) = self.group(group).await?;
+        let projection = columns.of(part);
+        let wanted = |path: &[String]| projection.wants(path);
+        let fetched = part.fetch(*index, &wanted).await?;
+        let (rows, paths, origin) = (rows.clone(), paths.clone(), self.origin());
+        part.blocking(move |part| {
+            let all = rows.count_set_bits() == rows.len();
+            let how = Decode { rows: (!all).then(|| selection(&rows)), ..Decode::default() };
+            let batches = part.decode(fetched, how)?;
+            let mut read = Vec::new();
+            for batch in batches {
+                let batch = batch.map_err(|e| crate::error::corrupt_parquet(part.path(), e.into()))?;
+                read.push(action_rows(&batch, "add", false).map_err(|e| e.in_file(part.path()))?);
+            }
+            let schema = read.first().map(RecordBatch::schema);
+            let schema = schema.ok_or_else(|| Error::corrupt("rows are missing").in_file(part.path()))?;
+            let batch = arrow_select::concat::concat_batches(&schema, &read)?;
+            with_paths(origin, &batch, paths).map_err(|e| e.in_file(part.path()))
+        })
+        .await
+    }
+
+    /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
+    /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
+    async fn columns(&self, group: usize, wanted: &[Column], rows: &BooleanBuffer) -> Result<Vec<Held>> {
+        let cached: Vec<Option<Held>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
+        let mut missing: Vec<Column> =
+            wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect();
+        if missing.is_empty() {
+            return Ok(cached.into_iter().flatten().collect());
+        }
+        let (part, index) = self.group(group).await?;
+        let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
+        let mut is_kept = is_dense(rows, page_rows) && self.keeps_columns();
+        // Who asks for paths asks for these next, and in the file they stand beside them: one request, and one task.
+        if is_kept && missing.contains(&Column::Path) {
+            let beside = [Column::Size, Column::ModificationTime];
+            missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
+        }
+        let mut plan = decode::ColumnPlan::of(part, *index, missing);
+        let bytes = part.wanted_bytes(*index, &|path| plan.wants(path))?;
+        is_kept &= self.cache.takes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        if is_kept && rows.count_set_bits() < rows.len() / FEW {
+            plan.want_few();
+        }
+        let plan = Arc::new(plan);
+        let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
+        let before = ChunkedColumns::of(part, *index, &plan, rows.as_ref()).await?;
+        let fetched = part.fetch(*index, &|path| plan.wants(path) && !before.has(path)).await?;
+        let work = plan.clone();
+        let mut decoded = part
+            .blocking(move |part| work.decode(part, fetched, rows.as_ref(), before).map_err(|e| e.in_file(part.path())))
+            .await?;
+        if is_kept {
+            plan.columns().iter().zip(&decoded).for_each(|(column, values)| self.cache.put(column, group, values));
+            if self.cache.is_packing_due(group) {
+                let cache = self.cache.clone();
+                part.blocking(move |_| Ok(cache.pack(Some(group)))).await?;
+            }
+        }
+        decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
+        decoded.reverse();
+        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(Held::Plain)));
+        let all = all.collect::<Option<Vec<_>>>();
+        all.ok_or_else(|| Error::internal("a column was not decoded"))
+    }
+}
+
+/// The files at `rows` that may have a matching row.
+fn judged(
+    predicate: &BoundPredicate,
+    columns: &[(Vec<String>, Column)],
+    held: &[Held],
+    rows: &BooleanBuffer,
+) -> Result<BooleanBuffer> {
+    let block = if held.iter().any(Held::is_packed) { JUDGED_ROWS } else { rows.len() };
+    let mut judged = BooleanBufferBuilder::new(rows.len());
+    for start in (0..rows.len()).step_by(block.max(1)) {
+        let rows = rows.slice(start, block.min(rows.len() - start));
+        if rows.count_set_bits() == 0 {
+            judged.append_n(rows.len(), false);
+            continue;
+        }
+        let mut known = Vec::with_capacity(columns.len());
+        for ((path, column), held) in columns.iter().zip(held) {
+            let counted = matches!(column, Column::Bounds { counted: true, .. });
+            known.push((path.clone(), counted, held.range(start, rows.len())?));
+        }
+        judged.append_buffer(&(&rows & &prune::keep(predicate, &KnownBounds::new(&rows, known.into_iter()))?));
+    }
+    Ok(judged.finish())
+}
+
+impl Keys {
+    /// A bit for each file that the tail does not mention.
+    pub(crate) fn unseen(&self, tail: &Tail) -> BooleanBuffer {
+        let text = |name: &str| self.vectors.as_ref().and_then(|v| v.column_by_name(name)?.as_string_opt::<i32>());
+        let (types, places) = (text("storageType"), text("pathOrInlineDv"));
+        let offsets = self.vectors.as_ref().and_then(|v| v.column_by_name("offset")?.as_primitive_opt::<Int32Type>());
+        let vector = |row: usize| {
+            let (types, places) = (types?, places?);
+            let offset = offsets.filter(|o| o.is_valid(row)).map(|o| o.value(row));
+            (types.is_valid(row) && places.is_valid(row)).then(|| (types.value(row), places.value(row), offset))
+        };
+        BooleanBuffer::collect_bool(self.len(), |row| !tail.mentions(self.paths.value(row), vector(row)))
+    }
+
+    /// How many files.
+    pub(crate) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The keys at the bits that are set.
+    pub(crate) fn filter(&self, keep: &BooleanBuffer) -> Result<Self> {
+        if keep.count_set_bits() == self.len() {
+            return Ok(self.clone());
+        }
+        let keep = BooleanArray::new(keep.clone(), None);
+        let vectors = self.vectors.as_ref().map(|v| filter(v, &keep)).transpose()?;
+        let paths = filter(&self.paths, &keep)?;
+        Ok(Self { paths: paths.as_string().clone(), vectors: vectors.map(|v| v.as_struct().clone()) })
+    }
+}
+
+/// Whether the set rows are spread over so many pages that decoding them all costs the same.
+fn is_dense(rows: &BooleanBuffer, page_rows: usize) -> bool {
+    let pages = rows.len().div_ceil(page_rows);
+    let touched = (0..pages).filter(|page| {
+        let start = page * page_rows;
+        rows.slice(start, page_rows.min(rows.len() - start)).count_set_bits() > 0
+    });
+    let touched = touched.count();
+    // Of no row at all nothing can be decoded; what is cached can be asked for it.
+    touched == 0 || touched * 4 > pages
+}
+
+/// Bits for the set rows, back in their places.
+pub(crate) fn scatter(rows: &BooleanBuffer, bits: &BooleanBuffer) -> BooleanBuffer {
+    let mut builder = BooleanBufferBuilder::new(rows.len());
+    builder.append_n(rows.len(), false);
+    rows.set_indices().enumerate().filter(|(at, _)| bits.value(*at)).for_each(|(_, row)| builder.set_bit(row, true));
+    builder.finish()
+}
+
+fn selection(rows: &BooleanBuffer) -> RowSelection {
+    RowSelection::from_filters(&[BooleanArray::new(rows.clone(), None)])
+}
+
+/// Members of `add` with the paths that were decoded before them.
+fn with_paths(origin: Origin, members: &RecordBatch, paths: StringArray) -> Result<AddBatch> {
+    let schema = members.schema();
+    let path = Arc::new(Field::new("path", DataType::Utf8, false));
+    let fields: Vec<_> = std::iter::once(path).chain(schema.fields().iter().cloned()).collect();
+    let columns = std::iter::once(Arc::new(paths) as ArrayRef).chain(members.columns().iter().cloned()).collect();
+    AddBatch::new(origin, RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}

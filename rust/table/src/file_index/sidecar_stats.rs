@@ -1,0 +1,146 @@
+//! What the tags of a sidecar say of its files: bounds of their columns and paths, so that it need not be opened.
+//!
+//! A format of deltic's own under one key, and untrusted: it names the sidecar that it is about by file name and size, so
+//! that tags copied to another file say nothing, and whatever in it cannot be read is unknown. Bounds are those of the
+//! sidecar's footer, no narrower.
+//!
+//! PROTOCOL.md: "Sidecar File Information".
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+use deltic_protocol::action::Sidecar;
+use deltic_protocol::predicate::Column as LogicalColumn;
+use deltic_protocol::prune::Bounds;
+use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::DataType;
+use deltic_protocol::stats::read::Leaf;
+use serde::{Deserialize, Serialize};
+
+use super::Column;
+use super::groups::{ContainerBounds, of_groups};
+use crate::checkpoint::part::Part;
+
+/// The key among the tags.
+pub(crate) const TAG: &str = "deltic.bounds";
+/// Longer texts are left out: tags are read by everyone.
+const MAX_TEXT: usize = 256;
+
+/// What is known of the files of one sidecar.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SidecarStats {
+    /// Name of the sidecar.
+    file: String,
+    /// Its bytes.
+    size: i64,
+    /// How many files it holds.
+    pub(crate) files: u64,
+    /// Least and greatest path, if every path is spelled canonically.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) paths: Option<(String, String)>,
+    /// Bounds of columns.
+    #[serde(default)]
+    columns: Vec<ColumnClaim>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct ColumnClaim {
+    /// Physical names from the top level down.
+    path: Vec<String>,
+    /// Whether it is a partition column.
+    #[serde(default)]
+    partition: bool,
+    /// The type that the texts are of.
+    r#type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max: Option<String>,
+}
+
+impl SidecarStats {
+    /// What the tags of a sidecar say of it; `None` if they say nothing or are of another file.
+    pub(crate) fn of(sidecar: &Sidecar) -> Option<Self> {
+        let text = sidecar.tags.as_ref()?.get(TAG)?.as_ref()?;
+        let claims: Self = serde_json::from_str(text).ok()?;
+        (claims.file == sidecar.path && claims.size == sidecar.size_in_bytes).then_some(claims)
+    }
+
+    /// Of a sidecar whose files are counted, with the bounds of `columns` in its footer.
+    pub(crate) fn new(
+        file: String,
+        files: u64,
+        paths: Option<(String, String)>,
+        part: &Arc<Part>,
+        columns: &[Column],
+    ) -> Self {
+        let groups: Vec<(Arc<Part>, usize)> =
+            part.groups_with("add", "path").into_iter().map(|group| (part.clone(), group)).collect();
+        let claim = |column: &Column| {
+            let (leaf, partition) = leaf_of(column)?;
+            let wanted = [(leaf.path.clone(), column.clone())];
+            let bounds = of_groups(&groups, &wanted);
+            let data_type = DataType::Primitive(leaf.data_type.clone());
+            let logical = LogicalColumn { path: leaf.path.clone(), index: 0, data_type };
+            let min = extreme(bounds.min(&logical).ok()??, false);
+            let max = extreme(bounds.max(&logical).ok()??, true);
+            let known = min.is_some() || max.is_some();
+            let (path, r#type) = (leaf.path.clone(), leaf.data_type.to_string());
+            known.then_some(ColumnClaim { path, partition, r#type, min, max })
+        };
+        let size = i64::try_from(part.size()).unwrap_or(-1);
+        let paths = paths.filter(|(min, max)| min.len() <= MAX_TEXT && max.len() <= MAX_TEXT);
+        Self { file, size, files, paths, columns: columns.iter().filter_map(claim).collect() }
+    }
+
+    /// As the value of the tag.
+    pub(crate) fn print(&self) -> Option<String> {
+        serde_json::to_string(self).ok()
+    }
+
+    fn bound(&self, column: &Column, upper: bool) -> Option<ArrayRef> {
+        let (leaf, partition) = leaf_of(column)?;
+        let name = leaf.data_type.to_string();
+        let is_it = |c: &&ColumnClaim| c.partition == partition && c.path == leaf.path && c.r#type == name;
+        let claim = self.columns.iter().find(is_it)?;
+        let text = if upper { claim.max.as_ref() } else { claim.min.as_ref() };
+        let value = Scalar::parse(text?, &leaf.data_type).filter(|value| !value.is_nan())?;
+        Scalar::to_column(&[value], &leaf.data_type).ok()
+    }
+}
+
+fn leaf_of(column: &Column) -> Option<(&Leaf, bool)> {
+    match column {
+        Column::Partition { leaf, .. } => Some((leaf, true)),
+        Column::Bounds { leaf, .. } => Some((leaf, false)),
+        Column::Presence | Column::Path | Column::Size | Column::ModificationTime | Column::DeletionVector => None,
+    }
+}
+
+/// The least or greatest of all, as text, if all are known and it has a text.
+fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
+    let mut found: Option<Scalar> = None;
+    for row in 0..bounds.len() {
+        let value = Scalar::from_array(&bounds, row).ok()?;
+        if value == Scalar::Null || value.is_nan() || matches!(value, Scalar::Binary(_)) {
+            return None;
+        }
+        let is_beyond = match &found {
+            Some(found) if upper => value.compare(found)?.is_gt(),
+            Some(found) => value.compare(found)?.is_lt(),
+            None => true,
+        };
+        if is_beyond {
+            found = Some(value);
+        }
+    }
+    found.map(|value| value.to_string()).filter(|text| text.len() <= MAX_TEXT)
+}
+
+/// Bounds of whole files of a checkpoint, where their tags say any.
+pub(super) fn of_files<'a>(
+    files: &'a [Option<SidecarStats>],
+    columns: &'a [(Vec<String>, Column)],
+) -> ContainerBounds<'a, impl Fn(usize, &Column, bool) -> Option<ArrayRef>> {
+    ContainerBounds::new(files.len(), columns, |at, column, upper| files.get(at)?.as_ref()?.bound(column, upper))
+}
