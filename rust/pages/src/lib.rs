@@ -4,8 +4,8 @@
 //! those alone costs a fraction of what the parquet crate takes, which has to serve every file. Synchronous; no I/O.
 //!
 //! Contract: a result equals that of the parquet crate, or it is [`decode::Failure::Unsupported`] and the caller uses
-//! that crate. Proved by `decode::tests::leaves_are_decoded_as_by_the_general_decoder`,
-//! `encode::tests::chunks_are_those_of_the_general_encoder` and the fuzz target `pages`.
+//! that crate. Proved by `decode::tests::leaves_are_decoded_as_by_the_general_decoder`, by the tests of the checkpoint writer
+//! and by the fuzz target `pages`.
 //!
 //! Environment: `DELTIC_DIRECT_PAGES=off` when a process starts turns both off ([`is_enabled`]).
 

@@ -16,6 +16,8 @@ mod replay;
 mod checkpoint_parquet;
 #[path = "../../../fuzz/targets/names.rs"]
 mod names;
+#[path = "../../../fuzz/targets/pages.rs"]
+mod pages;
 #[path = "../../../fuzz/targets/settings.rs"]
 mod settings;
 
@@ -86,6 +88,12 @@ fn checkpoint_parquet() {
 #[test]
 fn names() {
     replay::replay("names", names::run);
+}
+
+#[test]
+fn pages() {
+    replay::replay("pages", pages::run);
+    replay::replay("checkpoint_parquet", pages::run);
 }
 
 #[test]
@@ -163,5 +171,6 @@ fn the_seeds_are_read() {
             std::fs::write(&file, &seed).unwrap();
         }
         checkpoint_parquet::run(&seed);
+        pages::run(&seed);
     }
 }

@@ -8,7 +8,7 @@ use deltic_protocol::log::name::checkpoint_name;
 use deltic_table::checkpoint_writer::checkpoint;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, GzipLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
@@ -349,6 +349,39 @@ async fn bounds_of_texts_cost_no_more_than_those_of_numbers() {
     let _opened = seconds("n > 5").await;
     let (numbers, texts) = (seconds("n > 7").await, seconds("t > 'x'").await);
     assert!(texts < 3.0 * numbers + 0.1, "{texts} s, and {numbers} s for numbers");
+}
+
+/// Checkpoints of this writer, and of others that compress with Snappy, are decoded directly; what is compressed in another
+/// way by the parquet crate.
+#[tokio::test]
+async fn usual_checkpoints_are_decoded_directly() {
+    let stats = json!({"numRecords": 1, "minValues": {"n": 1}, "maxValues": {"n": 2}, "nullCount": {"n": 0}});
+    let file = |number: usize| {
+        let partition = json!({"p": (number % 3).to_string()});
+        add_with(&format!("f{number}"), json!({"stats": stats.to_string(), "partitionValues": partition}))
+    };
+    let mut actions = vec![protocol(1, 2), metadata(&[("n", "long"), ("p", "string")], &["p"], json!({}))];
+    actions.extend((0..100).map(file));
+    let decoded = async |sample: &Sample| {
+        let snapshot = sample.open().await.unwrap();
+        for filter in ["n = 2", "n IS NULL", "p = '1' AND n > 0"] {
+            ScanPlan::new(&snapshot, None, Some(filter)).await.unwrap().tasks().await.unwrap();
+        }
+        snapshot.files().await.unwrap().unwrap().decoded()
+    };
+    let own = Sample::new();
+    own.commit(0, &actions);
+    checkpoint(&own.storage, 0).await.unwrap();
+    let [direct, general] = decoded(&own).await;
+    assert!(direct >= 3 && general == 0, "{direct} and {general}");
+    for (codec, is_direct) in [(Compression::SNAPPY, true), (Compression::GZIP(GzipLevel::default()), false)] {
+        let sample = Sample::new();
+        sample.commit(0, &[]);
+        let properties = WriterProperties::builder().set_compression(codec).build();
+        sample.put("00000000000000000000.checkpoint.parquet", small_parquet(&actions, properties));
+        let [direct, general] = decoded(&sample).await;
+        assert_eq!((direct > 0, general > 0), (is_direct, !is_direct), "{codec}");
+    }
 }
 
 /// Paths and statistics of more bytes than are read at once are what they are, and each of their bytes is read once;

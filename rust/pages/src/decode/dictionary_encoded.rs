@@ -9,10 +9,10 @@ use arrow_array::Int64Array;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 use parquet::basic::Type as PhysicalType;
 
+use super::chunk::{Chunk, Decoded, FEW, Failure, NO_SUCH_ENTRY, Scratch, with_room, with_scratch};
 use super::hybrid::Runs;
 use super::page::{Encoding, PageReader, Step};
 use super::values::{CUT_OFF, nulls, spread, there_in};
-use super::{Chunk, Decoded, FEW, Failure, NO_SUCH_ENTRY, Scratch, with_room, with_scratch};
 
 /// Bytes of a number, and of a difference.
 const WHOLE: usize = size_of::<i64>();
@@ -139,7 +139,7 @@ impl DictionaryEncoded {
     }
 
     /// How many rows there are.
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 
+use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, Scratch, with_scratch};
 use super::page::{Encoding, Page, opened, split};
 use super::values::{StringDictionary, StringValues, Value, spread};
-use super::{Chunk, Decoded, Failure, NOT_UTF8, Scratch, with_scratch};
 
 const OTHER_SLOTS: Failure = Failure::Corrupt("keys and values of a map do not go together");
 /// Entries that maps have as a rule, however small the file, and how many more for each row. All are in memory at once;

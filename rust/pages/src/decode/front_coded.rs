@@ -9,11 +9,11 @@
 use arrow_array::{Array, StringArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 
+use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
 use super::hex::{self, HexPacked};
 use super::short;
 use super::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
 use super::values::{StringValues, nulls, there_in};
-use super::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
 
 /// Of so many strings, one is looked at for what all may share.
 const SAMPLE: usize = 16;
@@ -56,7 +56,8 @@ struct Shared {
     length: Option<usize>,
 }
 
-/// StringValues that are being trimmed.
+/// Strings that are being front-coded, page by page.
+#[derive(Default)]
 pub struct FrontCoder {
     pages: StringPages,
     blocks: Blocks,
@@ -75,11 +76,6 @@ struct Blocks {
 }
 
 impl FrontCoder {
-    /// Of no string yet.
-    pub fn new() -> Self {
-        Self { pages: StringPages::new(), blocks: Blocks::default() }
-    }
-
     /// Trims the strings of the pages that are whole in `chunk`. Gives how many bytes they were, as [`StringPages::read`] does.
     pub fn read(&mut self, chunk: Chunk<'_>, is_last: bool) -> Decoded<usize> {
         let Self { pages, blocks } = self;
@@ -327,7 +323,7 @@ impl FrontCodedStrings {
     }
 
     /// How many rows there are.
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 

@@ -6,7 +6,7 @@
 
 use arrow_buffer::BooleanBufferBuilder;
 
-use super::{Decoded, Failure};
+use super::chunk::{Decoded, Failure};
 use crate::bits::{nth, unpack, unpacked};
 
 const CUT_OFF: Failure = Failure::Corrupt("a run of levels or codes is cut off");

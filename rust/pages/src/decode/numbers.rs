@@ -8,9 +8,9 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::DataType as ArrowType;
 use parquet::basic::Type as PhysicalType;
 
+use super::chunk::{Chunk, Decoded, Failure, Scratch, with_scratch};
 use super::page::{Encoding, PageReader, Step};
 use super::values::{Number, nulls, spread};
-use super::{Chunk, Decoded, Failure, Scratch, with_scratch};
 
 /// The numbers of a leaf in an array of the type, which holds them as they are; of `rows` alone if given, where others
 /// may be zero.

@@ -8,10 +8,10 @@
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use parquet::basic::Compression;
 
+use super::chunk::{Chunk, Decoded, Failure};
 pub(super) use super::header::Encoding;
 use super::header::{DATA_PAGE, DATA_PAGE_OF_SECOND_KIND, DICTIONARY_PAGE, Header};
 use super::hybrid::Runs;
-use super::{Chunk, Decoded, Failure};
 use crate::thrift::Thrift;
 
 pub(super) const BROKEN_HEADER: Failure = Failure::Corrupt("a page header cannot be read");

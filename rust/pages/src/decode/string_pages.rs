@@ -4,9 +4,9 @@ use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 use simdutf8::basic::from_utf8;
 
+use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, Scratch};
 use super::page::{CompressedPage, Encoding, PageReader, Step, dictionary as packed_dictionary, whole};
 use super::values::{StringDictionary, StringValues};
-use super::{Chunk, Decoded, Failure, NOT_UTF8, Scratch};
 
 /// StringValues may take this much, and so much more for each byte of the pages and for each row: a dictionary makes a little
 /// endlessly much. Those that are read and not kept take time alone, and may be as long as the general decoder allows.
@@ -30,6 +30,7 @@ impl Allowance {
 }
 
 /// How far the pages of a leaf were read.
+#[derive(Default)]
 pub struct StringPages {
     scratch: Scratch,
     dictionary: Dictionary,
@@ -41,8 +42,10 @@ pub struct StringPages {
     shown: usize,
 }
 
+#[derive(Default)]
 enum Dictionary {
     /// Nothing was read yet.
+    #[default]
     Unread,
     /// There is none.
     None,
@@ -69,11 +72,6 @@ pub(super) struct StringPage<'p> {
 }
 
 impl StringPages {
-    /// None yet.
-    pub fn new() -> Self {
-        Self { scratch: Scratch::default(), dictionary: Dictionary::Unread, at: 0, read: 0, shown: 0 }
-    }
-
     /// Shows `read` the strings of the pages that are whole in `chunk`, as they stand there; of `rows` alone if given, where
     /// others may be none. Gives what it made of them, and how many bytes they were: of those that are left, which are
     /// none after the last ones, the bytes that follow are the continuation.

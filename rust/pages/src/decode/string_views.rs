@@ -10,9 +10,9 @@ use arrow_buffer::{BooleanBuffer, Buffer};
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 
+use super::chunk::{Chunk, Decoded, Failure, NO_SUCH_ENTRY, NOT_UTF8};
 use super::page::{self, CompressedPage, Encoding};
 use super::values::{CUT_OFF, StringDictionary};
-use super::{Chunk, Decoded, Failure, NO_SUCH_ENTRY, NOT_UTF8};
 use crate::pool::Pool;
 
 /// The strings of a leaf that does not repeat, from some row on.

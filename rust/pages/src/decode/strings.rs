@@ -3,9 +3,9 @@
 use arrow_array::StringArray;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, OffsetBuffer};
 
+use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
 use super::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
 use super::values::nulls;
-use super::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
 
 /// The strings of a leaf; of `rows` alone if given, where others may be null.
 pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
@@ -14,7 +14,7 @@ pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded
     let mut offsets = Vec::with_capacity(chunk.rows + 1);
     let (mut valid, mut end) = (BooleanBufferBuilder::new(chunk.rows), 0);
     offsets.push(end);
-    StringPages::new().show(chunk, true, rows, |shown| {
+    StringPages::default().show(chunk, true, rows, |shown| {
         let StringPage { there, mut strings, most, .. } = match shown {
             Shown::Unwanted(count) => {
                 offsets.resize(offsets.len() + count, end);

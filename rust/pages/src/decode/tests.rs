@@ -255,7 +255,7 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
     let (string, is_rare) = chunk(&["add", "string"]);
     let strings = add.column_by_name("string").unwrap();
     let check_strings = |found: &FrontCodedStrings| {
-        assert_eq!(&found.whole(0..found.len(), found.len()).unwrap(), strings.as_string::<i32>());
+        assert_eq!(&found.whole(0..found.rows(), found.rows()).unwrap(), strings.as_string::<i32>());
         if let Some(wanted) = wanted {
             let found = found.whole(wanted.set_indices(), wanted.count_set_bits());
             assert_eq!(&found.unwrap(), chosen(strings).as_string::<i32>());
@@ -273,7 +273,7 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
         match DictionaryEncoded::read(chunk(path).0) {
             Ok(found) => {
                 let expected = expected.as_primitive::<Int64Type>();
-                assert_eq!(&found.numbers(0..found.len(), found.len()).unwrap(), expected);
+                assert_eq!(&found.numbers(0..found.rows(), found.rows()).unwrap(), expected);
                 for at_most in [1, 3, rows.len()] {
                     let wanted = wanted.iter().flat_map(|wanted| wanted.set_indices());
                     let some: Vec<usize> = wanted.step_by(rows.len() / at_most.max(1) + 1).collect();
@@ -372,7 +372,7 @@ fn a_long_string_of_few_rows_is_within_bounds() {
 
 /// The strings of a leaf that comes in pieces of `size` bytes.
 fn strings_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize) -> Result<StringArray, Failure> {
-    let (mut pages, mut rest, mut found) = (StringPages::new(), Vec::new(), Vec::new());
+    let (mut pages, mut rest, mut found) = (StringPages::default(), Vec::new(), Vec::new());
     let mut pieces = chunk.bytes.chunks(size).peekable();
     while let Some(piece) = pieces.next() {
         rest.extend_from_slice(piece);
@@ -386,14 +386,14 @@ fn strings_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usi
 }
 
 fn trimmed(chunk: Chunk<'_>) -> Result<FrontCodedStrings, Failure> {
-    let mut trimming = FrontCoder::new();
+    let mut trimming = FrontCoder::default();
     trimming.read(chunk, true)?;
     Ok(trimming.finish())
 }
 
 /// The strings of a leaf, whose bytes come in pieces of this size.
 fn trimming_by_pieces(chunk: Chunk<'_>, size: usize) -> Result<FrontCoder, Failure> {
-    let (mut trimming, mut rest) = (FrontCoder::new(), Vec::new());
+    let (mut trimming, mut rest) = (FrontCoder::default(), Vec::new());
     let mut pieces = chunk.bytes.chunks(size).peekable();
     while let Some(piece) = pieces.next() {
         rest.extend_from_slice(piece);
@@ -488,13 +488,13 @@ proptest! {
                 prop_assert_eq!(found.len(), rows.len());
             }
             if let Ok(found) = trimmed(chunk) {
-                let whole = found.whole(0..found.len(), found.len());
+                let whole = found.whole(0..found.rows(), found.rows());
                 // Only who asks for the strings is told that they are none.
-                prop_assert_eq!(found.len(), whole.map_or(rows.len(), |strings| strings.len()));
-                prop_assert_eq!(found.len(), rows.len());
+                prop_assert_eq!(found.rows(), whole.map_or(rows.len(), |strings| strings.len()));
+                prop_assert_eq!(found.rows(), rows.len());
             }
             if let Ok(found) = DictionaryEncoded::read(chunk) {
-                prop_assert_eq!(found.len(), rows.len());
+                prop_assert_eq!(found.rows(), rows.len());
                 // Only who asks for a number is told that there is none.
                 let all = found.numbers(0..rows.len(), rows.len());
                 prop_assert_eq!(all.map_or(rows.len(), |numbers| numbers.len()), rows.len());

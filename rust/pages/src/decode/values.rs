@@ -5,8 +5,8 @@
 use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
+use super::chunk::{Decoded, Failure, NO_SUCH_ENTRY};
 use super::page::{Encoding, Page};
-use super::{Decoded, Failure, NO_SUCH_ENTRY};
 
 pub(super) const CUT_OFF: Failure = Failure::Corrupt("the values of a page are cut off");
 

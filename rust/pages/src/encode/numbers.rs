@@ -16,7 +16,7 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 
 use super::hybrid::{Hybrid, width_of};
 use super::page::PageCompressor;
-use super::{ColumnEncoder, DICTIONARY_BYTES, PAGE_BYTES};
+use super::values::{ColumnEncoder, DICTIONARY_BYTES, PAGE_BYTES};
 
 /// After so many numbers it is asked whether every other one was there before.
 const SAMPLED: usize = 1024;

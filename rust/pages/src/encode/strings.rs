@@ -12,7 +12,7 @@ use parquet::errors::ParquetError;
 use parquet::file::statistics::Statistics;
 
 use super::page::PageCompressor;
-use super::{BOUND_BYTES, ColumnEncoder, PAGE_BYTES};
+use super::values::{BOUND_BYTES, ColumnEncoder, PAGE_BYTES};
 
 /// Room for levels before the strings, which are few bytes where all rows have one.
 const LEVELS: usize = 32;

@@ -10,8 +10,8 @@ use parquet::arrow::arrow_writer::{ArrowColumnWriter, compute_leaves};
 use parquet::errors::ParquetError;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
+use super::column::{ColumnWriter, Kind};
 use super::page::PageCompressor;
-use super::{ColumnWriter, Kind};
 
 /// Where a leaf of the file is encoded.
 #[derive(Debug, Clone, Copy)]

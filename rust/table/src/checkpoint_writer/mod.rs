@@ -9,6 +9,7 @@ mod order;
 mod ranges;
 mod runs;
 mod sidecars;
+mod work;
 mod write;
 
 pub use self::write::{Written, checkpoint, is_due, of_snapshot};

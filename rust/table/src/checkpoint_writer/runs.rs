@@ -1,4 +1,4 @@
-//! Live files on their way into a checkpoint: read bit by bit, brought into order, and cut into row groups.
+//! Live files on their way into a checkpoint: read bit by bit, brought into order, and flush into row groups.
 //!
 //! What is held takes a bounded amount of memory, however large the table is, those rows included that are not encoded
 //! yet. Files that fit into it are sorted. Others are gathered by range of keys; when there is no room left the fullest
@@ -53,27 +53,27 @@ const PIECE_BYTES: usize = 8 * 1024 * 1024;
 /// Row groups are made smaller than they might be, to be encoded at once, but not smaller than this.
 const SHARED_ROWS: usize = 32 * 1024;
 /// Row groups decoded at once: each keeps its compressed bytes meanwhile.
-const LANES: usize = 4;
+const READERS: usize = 4;
 /// One row of so many is looked at to learn what keys there are, in so many row groups at most.
 const SAMPLED: usize = 64;
 const SAMPLED_GROUPS: usize = 16;
 
 /// Reads live files.
 pub(super) struct Reader {
-    hold: Hold,
+    buffer: SortBuffer,
     /// How many files the checkpoint is to consist of.
     outputs: usize,
     /// Files that are in memory already, and whether the commits supersede some of them.
     given: VecDeque<(AddBatch, bool)>,
-    lanes: Vec<Lane>,
+    readers: Vec<GroupReader>,
     /// What was read, by range of keys.
-    gathered: Vec<Gathered>,
+    partitions: Vec<Partition>,
     room: Arc<Semaphore>,
 }
 
 /// How files are held.
 #[derive(Clone)]
-struct Hold {
+struct SortBuffer {
     snapshot: Snapshot,
     layout: Arc<Layout>,
     order: Option<Order>,
@@ -87,10 +87,10 @@ struct Hold {
 type Groups = Vec<(Arc<Part>, usize)>;
 
 /// Files with their range.
-type Held = (usize, RecordBatch);
+type Keyed = (usize, RecordBatch);
 
 #[derive(Default)]
-struct Lane {
+struct GroupReader {
     groups: VecDeque<(Arc<Part>, usize)>,
     open: Option<(Arc<Part>, PartRows)>,
 }
@@ -113,15 +113,15 @@ impl Reader {
         }
         given.retain(|(adds, _)| !adds.is_empty());
         // What is sorted need not come in order.
-        let lanes = if order.is_some() { (parallelism() - 1).min(LANES) } else { 1 };
-        let mut lanes: Vec<Lane> = (0..lanes.min(groups.len())).map(|_| Lane::default()).collect();
+        let readers = if order.is_some() { (parallelism() - 1).min(READERS) } else { 1 };
+        let mut readers: Vec<GroupReader> = (0..readers.min(groups.len())).map(|_| GroupReader::default()).collect();
         for (at, group) in groups.into_iter().enumerate() {
-            let lane = at % lanes.len().max(1);
-            if let Some(lane) = lanes.get_mut(lane) {
-                lane.groups.push_back(group);
+            let reader = at % readers.len().max(1);
+            if let Some(reader) = readers.get_mut(reader) {
+                reader.groups.push_back(group);
             }
         }
-        let hold = Hold {
+        let buffer = SortBuffer {
             snapshot: snapshot.clone(),
             layout: layout.clone(),
             order: order.cloned(),
@@ -129,7 +129,7 @@ impl Reader {
             pages: Arc::default(),
         };
         let room = Arc::new(Semaphore::new(HELD_BYTES / COUNTED_BYTES));
-        Ok(Self { hold, outputs, given, lanes, gathered: vec![Gathered::default()], room })
+        Ok(Self { buffer, outputs, given, readers, partitions: vec![Partition::default()], room })
     }
 
     /// The files as row groups of a checkpoint with `schema`.
@@ -146,118 +146,121 @@ impl Reader {
     /// None when all were there.
     async fn next_groups(&mut self, schema: &SchemaRef) -> Result<VecDeque<Group>> {
         let step = (STEP_BYTES / COUNTED_BYTES) as u32;
-        while !self.given.is_empty() || self.lanes.iter().any(|lane| !lane.is_done()) {
+        while !self.given.is_empty() || self.readers.iter().any(|reader| !reader.is_done()) {
             let room = match self.room.clone().try_acquire_many_owned(step) {
                 Ok(room) => room,
                 Err(_) => {
-                    self.tell_apart().await?;
+                    self.split_by_range().await?;
                     if let Some(full) = self.fullest() {
-                        return cut(&self.hold, vec![full], false, schema).await;
+                        return flush(&self.buffer, vec![full], false, schema).await;
                     }
                     let room = self.room.clone().acquire_many_owned(step).await;
                     room.map_err(|e| Error::internal("a checkpoint has no room for files").caused_by(e))?
                 }
             };
             self.read(room).await?;
-            if self.hold.order.is_none()
-                && let Some(full) = self.gathered.iter_mut().find(|gathered| gathered.bytes >= UNSORTED_BYTES)
+            if self.buffer.order.is_none()
+                && let Some(full) = self.partitions.iter_mut().find(|partition| partition.bytes >= UNSORTED_BYTES)
             {
                 let full = full.take();
-                return cut(&self.hold, vec![full], false, schema).await;
+                return flush(&self.buffer, vec![full], false, schema).await;
             }
         }
-        let mut rest: Vec<Gathered> = Vec::new();
-        for gathered in self.gathered.iter_mut().map(Gathered::take) {
+        let mut rest: Vec<Partition> = Vec::new();
+        for partition in self.partitions.iter_mut().map(Partition::take) {
             match rest.last_mut() {
-                Some(before) if before.output == gathered.output => before.extend(gathered),
-                _ => rest.push(gathered),
+                Some(before) if before.output == partition.output => before.extend(partition),
+                _ => rest.push(partition),
             }
         }
-        cut(&self.hold, rest, true, schema).await
+        flush(&self.buffer, rest, true, schema).await
     }
 
     /// Files by ranges of their keys from now on, if they have an order.
-    async fn tell_apart(&mut self) -> Result<()> {
-        let (Some(order), None) = (self.hold.order.clone(), &self.hold.ranges) else { return Ok(()) };
+    async fn split_by_range(&mut self) -> Result<()> {
+        let (Some(order), None) = (self.buffer.order.clone(), &self.buffer.ranges) else { return Ok(()) };
         let (mut sample, groups) = self.known_keys()?;
-        sample.extend(self.hold.keys_in(groups).await?);
+        sample.extend(self.buffer.keys_in(groups).await?);
         let ranges = Arc::new(Ranges::new(&order, sample, self.outputs));
-        self.hold.ranges = Some(ranges.clone());
-        self.gathered = Gathered::split(std::mem::take(&mut self.gathered), &ranges).await?;
+        self.buffer.ranges = Some(ranges.clone());
+        self.partitions = Partition::split(std::mem::take(&mut self.partitions), &ranges).await?;
         Ok(())
     }
 
     /// The range that has most, unless most of what is held is being encoded and will soon make room.
-    fn fullest(&mut self) -> Option<Gathered> {
+    fn fullest(&mut self) -> Option<Partition> {
         // All other room is that of rows being encoded, or nobody would ever make any.
-        let room = |gathered: &Gathered| gathered.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let held: usize = self.gathered.iter().map(room).sum();
-        let fullest = self.gathered.iter_mut().max_by_key(|gathered| gathered.bytes);
-        fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Gathered::take)
+        let room = |partition: &Partition| partition.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held: usize = self.partitions.iter().map(room).sum();
+        let fullest = self.partitions.iter_mut().max_by_key(|partition| partition.bytes);
+        fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Partition::take)
     }
 
     /// Some of the keys of what is in memory, and the row groups that are not yet.
     fn known_keys(&self) -> Result<(Vec<Key>, Groups)> {
-        let (hold, mut keys) = (&self.hold, Vec::new());
-        for rows in self.gathered.iter().flat_map(|gathered| &gathered.pieces) {
-            keys.extend(hold.keys(&one_of(rows, SAMPLED)?)?);
+        let (buffer, mut keys) = (&self.buffer, Vec::new());
+        for rows in self.partitions.iter().flat_map(|partition| &partition.pieces) {
+            keys.extend(buffer.keys(&one_of(rows, SAMPLED)?)?);
         }
         for (adds, _) in &self.given {
-            keys.extend(hold.keys_of(AddBatch::new(adds.origin, one_of(adds.rows(), SAMPLED)?)?)?);
+            keys.extend(buffer.keys_of(AddBatch::new(adds.origin, one_of(adds.rows(), SAMPLED)?)?)?);
         }
-        Ok((keys, self.lanes.iter().flat_map(|lane| &lane.groups).cloned().collect()))
+        Ok((keys, self.readers.iter().flat_map(|reader| &reader.groups).cloned().collect()))
     }
 
     /// Reads some more.
     async fn read(&mut self, mut room: OwnedSemaphorePermit) -> Result<()> {
         let mut read = Vec::new();
         if self.given.is_empty() {
-            let hold = &self.hold;
-            let open: Vec<&mut Lane> = self.lanes.iter_mut().filter(|lane| !lane.is_done()).collect();
+            let buffer = &self.buffer;
+            let open: Vec<&mut GroupReader> = self.readers.iter_mut().filter(|reader| !reader.is_done()).collect();
             let share = STEP_BYTES / open.len().max(1);
-            read.extend(try_join_all(open.into_iter().map(|lane| lane.read(hold, share))).await?.into_iter().flatten());
+            read.extend(
+                try_join_all(open.into_iter().map(|reader| reader.read(buffer, share))).await?.into_iter().flatten(),
+            );
         } else {
-            let (mut given, hold) = (std::mem::take(&mut self.given), self.hold.clone());
-            (read, self.given) = blocking(move || Ok((hold.of_given(&mut given)?, given))).await?;
+            let (mut given, buffer) = (std::mem::take(&mut self.given), self.buffer.clone());
+            (read, self.given) = blocking(move || Ok((buffer.of_given(&mut given)?, given))).await?;
         }
         for (range, rows) in read {
             let bytes = memory_of(&rows);
-            let gathered = self.gathered.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+            let partition = self.partitions.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
             // What is beyond a step was not expected, and is not counted.
-            gathered.push(rows, bytes, room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
+            partition.push(rows, bytes, room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
         }
         Ok(())
     }
 }
 
-impl Lane {
+impl GroupReader {
     fn is_done(&self) -> bool {
         self.groups.is_empty() && self.open.is_none()
     }
 
     /// The next files, of about so many bytes.
-    async fn read(&mut self, hold: &Hold, most: usize) -> Result<Vec<Held>> {
+    async fn read(&mut self, buffer: &SortBuffer, most: usize) -> Result<Vec<Keyed>> {
         let (mut read, mut bytes) = (Vec::new(), 0);
         while bytes < most {
             let (part, mut rows) = match self.open.take() {
                 Some(open) => open,
                 None => {
                     let Some((part, group)) = self.groups.pop_front() else { break };
-                    let projection = hold.layout.wanted().of(&part);
+                    let projection = buffer.layout.wanted().of(&part);
                     let wanted = move |path: &[String]| projection.wants(path);
                     let together = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
-                    let rows =
-                        part.read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &hold.pages, &wanted).await?;
+                    let rows = part
+                        .read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &buffer.pages, &wanted)
+                        .await?;
                     (part, rows)
                 }
             };
-            let hold = hold.clone();
+            let buffer = buffer.clone();
             // A decoder that panics says something of the file.
             let more = part.blocking(move |here| {
                 let (mut read, mut bytes) = (Vec::new(), bytes);
                 while bytes < most {
                     let Some(batch) = rows.next() else { return Ok((None, read, bytes)) };
-                    let held = hold.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?;
+                    let held = buffer.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?;
                     bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
                     read.extend(held);
                 }
@@ -272,12 +275,12 @@ impl Lane {
     }
 }
 
-impl Hold {
+impl SortBuffer {
     fn needs_stats(&self) -> bool {
         self.order.as_ref().is_some_and(Order::needs_stats)
     }
 
-    fn of_checkpoint(&self, rows: &RecordBatch) -> Result<Vec<Held>> {
+    fn of_checkpoint(&self, rows: &RecordBatch) -> Result<Vec<Keyed>> {
         let origin = Origin::Checkpoint(self.snapshot.version());
         match adds_in_views(rows, |keys| self.unseen(&keys))? {
             Some((adds, paths)) => self.held(&AddBatch::new(origin, adds)?, Some(&paths)),
@@ -286,7 +289,7 @@ impl Hold {
     }
 
     /// The first of files that are in memory, which are taken out.
-    fn of_given(&self, given: &mut VecDeque<(AddBatch, bool)>) -> Result<Vec<Held>> {
+    fn of_given(&self, given: &mut VecDeque<(AddBatch, bool)>) -> Result<Vec<Keyed>> {
         let (mut read, mut bytes) = (Vec::new(), 0);
         while bytes < STEP_BYTES
             && let Some((adds, is_older)) = given.pop_front()
@@ -316,7 +319,7 @@ impl Hold {
         Ok(if unseen.count_set_bits() < adds.len() { adds.filter(unseen)? } else { adds })
     }
 
-    fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Held>> {
+    fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Keyed>> {
         let rows = self.layout.held(adds, paths, self.needs_stats())?;
         if rows.num_rows() == 0 {
             return Ok(Vec::new());
@@ -343,7 +346,7 @@ impl Hold {
         let projection = columns.of(&part);
         let wanted = |path: &[String]| projection.wants(path);
         let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &self.pages, &wanted).await?;
-        let (hold, all) = (self.clone(), part.rows(group).saturating_mul(each));
+        let (buffer, all) = (self.clone(), part.rows(group).saturating_mul(each));
         let some = part.blocking(move |part| {
             // Files that have neither the one nor the other have no keys.
             let some = rows.next().transpose()?.filter(|rows| rows.column_by_name("add").is_some());
@@ -351,7 +354,7 @@ impl Hold {
             // The first rows stand for all that come until the next ones that are looked at.
             let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
             let adds = action_rows(&one_of(&rows, many)?, "add", false).map_err(|e| e.in_file(part.path()))?;
-            hold.keys_of(AddBatch::new(Origin::Checkpoint(hold.snapshot.version()), without_paths(&adds)?)?)
+            buffer.keys_of(AddBatch::new(Origin::Checkpoint(buffer.snapshot.version()), without_paths(&adds)?)?)
         });
         some.await
     }
@@ -368,13 +371,18 @@ impl Hold {
 }
 
 /// Row groups of what was gathered; those that are not the last give their room back when they are encoded.
-async fn cut(hold: &Hold, full: Vec<Gathered>, is_last: bool, schema: &SchemaRef) -> Result<VecDeque<Group>> {
-    let (hold, schema) = (hold.clone(), schema.clone());
+async fn flush(
+    buffer: &SortBuffer,
+    full: Vec<Partition>,
+    is_last: bool,
+    schema: &SchemaRef,
+) -> Result<VecDeque<Group>> {
+    let (buffer, schema) = (buffer.clone(), schema.clone());
     blocking(move || {
         let mut groups = VecDeque::new();
-        for gathered in full.into_iter().filter(|gathered| !gathered.pieces.is_empty()) {
-            let output = gathered.output;
-            groups.extend(Run::new(&hold, gathered)?.groups(output, is_last, &schema));
+        for partition in full.into_iter().filter(|partition| !partition.pieces.is_empty()) {
+            let output = partition.output;
+            groups.extend(SortedRun::new(&buffer, partition)?.groups(output, is_last, &schema));
         }
         Ok(groups)
     })
@@ -414,14 +422,14 @@ fn without_pages(rows: RecordBatch) -> Result<RecordBatch> {
 
 /// Files of one range of keys that wait for others.
 #[derive(Default)]
-struct Gathered {
+struct Partition {
     output: usize,
     pieces: Vec<RecordBatch>,
     bytes: usize,
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl Gathered {
+impl Partition {
     fn push(&mut self, rows: RecordBatch, bytes: usize, room: Option<OwnedSemaphorePermit>) {
         self.extend(Self { output: self.output, pieces: vec![rows], bytes, room });
     }
@@ -445,7 +453,7 @@ impl Gathered {
     /// By ranges of keys.
     async fn split(all: Vec<Self>, ranges: &Arc<Ranges>) -> Result<Vec<Self>> {
         let mut whole = Self::default();
-        all.into_iter().for_each(|gathered| whole.extend(gathered));
+        all.into_iter().for_each(|partition| whole.extend(partition));
         let mut pieces = std::mem::take(&mut whole.pieces);
         let share = pieces.len().div_ceil(parallelism() - 1).max(1);
         let mut shares = Vec::new();
@@ -469,7 +477,7 @@ impl Gathered {
 }
 
 /// Files in memory, and their order.
-struct Run {
+struct SortedRun {
     layout: Arc<Layout>,
     pieces: Vec<RecordBatch>,
     bytes: usize,
@@ -479,15 +487,15 @@ struct Run {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-impl Run {
-    fn new(hold: &Hold, gathered: Gathered) -> Result<Self> {
-        let Gathered { pieces, bytes, room, .. } = gathered;
-        let pieces = with_the_same_columns(&hold.layout, pieces)?;
-        let order = match hold.order.as_ref().and_then(|order| order.sorted(&pieces).transpose()) {
+impl SortedRun {
+    fn new(buffer: &SortBuffer, partition: Partition) -> Result<Self> {
+        let Partition { pieces, bytes, room, .. } = partition;
+        let pieces = with_the_same_columns(&buffer.layout, pieces)?;
+        let order = match buffer.order.as_ref().and_then(|order| order.sorted(&pieces).transpose()) {
             Some(sorted) => sorted?,
             None => order::all_rows(pieces.iter().map(RecordBatch::num_rows)).collect(),
         };
-        Ok(Self { layout: hold.layout.clone(), pieces, bytes, order, _room: room })
+        Ok(Self { layout: buffer.layout.clone(), pieces, bytes, order, _room: room })
     }
 
     /// Row groups; `may_wait` if they may be put off until others share one with them.

@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use super::columns::Layout;
 use super::encode::{Encoded, Encoding, Group, Output, SCHEMA_ROOT, blocking, encode_all};
-use super::write::{Work, check_count};
+use super::work::{Work, check_count};
 use crate::checkpoint::actions::action_rows;
 use crate::checkpoint::part::Part;
 use crate::checkpoint::read::OpenCheckpoint;

@@ -15,27 +15,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray, RecordBatch, StructArray};
-use arrow_buffer::BooleanBuffer;
-use arrow_cast::cast;
-use arrow_schema::{DataType as ArrowType, SchemaRef};
-use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Txn;
-use deltic_protocol::action::batch::KeyBatch;
 use deltic_protocol::feature;
 use deltic_protocol::log::hint::{LastCheckpoint, UuidCheckpointHint};
 use deltic_protocol::log::name::{CheckpointFormat, LAST_CHECKPOINT, LogName, checkpoint_name};
 use deltic_protocol::property::{CheckpointPolicy, Properties};
-use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::columns::{Layout, State};
 use super::encode::{Encoding, Group, Output, grouped};
 use super::order::Order;
-use super::runs::Reader;
 use super::sidecars::{self, SIDECAR_FILES, Sidecars};
+use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
@@ -95,16 +87,6 @@ pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
     let (written, hint) = write(&sound, now_ms).await.map_err(place)?;
     point_to(snapshot.storage(), &hint).await.map_err(place)?;
     Ok(written)
-}
-
-/// What goes into one checkpoint.
-pub(super) struct Work {
-    pub(super) snapshot: Snapshot,
-    pub(super) layout: Arc<Layout>,
-    pub(super) order: Option<Order>,
-    pub(super) now_ms: i64,
-    /// Tombstones must be younger.
-    horizon: i64,
 }
 
 async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpoint)> {
@@ -222,72 +204,6 @@ async fn write_actions(
     let others = output.write_all(grouped(others, Ok)).await?;
     written.actions = written.adds + written.removes + others;
     Ok(written)
-}
-
-impl Work {
-    /// Live files as row groups for so many `outputs` with `schema`; of the last checkpoint only those of its files
-    /// `which`, by position, if given.
-    pub(super) async fn adds(
-        &self,
-        which: Option<Vec<usize>>,
-        outputs: usize,
-        schema: &SchemaRef,
-    ) -> Result<BoxStream<'static, Result<Group>>> {
-        let reader = Reader::new(&self.snapshot, &self.layout, self.order.as_ref(), which, outputs).await?;
-        Ok(reader.groups(schema).boxed())
-    }
-
-    /// Tombstones that are young enough, as row groups of a checkpoint with `schema`.
-    pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<Group>>> {
-        let (layout, schema) = (self.layout.clone(), schema.clone());
-        let convert =
-            move |rows: RecordBatch| layout.rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
-        Ok(grouped(removes(&self.snapshot, self.horizon).await?, convert).boxed())
-    }
-}
-
-/// Tombstones that are younger than `horizon`.
-async fn removes(snapshot: &Snapshot, horizon: i64) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
-    let newest: Vec<_> = snapshot.tail().await?.tombstones.iter().cloned().map(Ok).collect();
-    let older = snapshot.checkpoint().await?.map(|checkpoint| checkpoint.removes());
-    let replayed = snapshot.clone();
-    let unseen = move |(keys, rows): (KeyBatch, RecordBatch)| {
-        let snapshot = replayed.clone();
-        async move { kept(&rows, snapshot.tail().await?.unseen(&keys)) }
-    };
-    let older = stream::iter(older).flatten().and_then(unseen);
-    let young =
-        move |rows: RecordBatch| std::future::ready(unexpired(&rows, horizon).and_then(|keep| kept(&rows, keep)));
-    Ok(stream::iter(newest).chain(older).and_then(young))
-}
-
-/// A tombstone without a time is as old as can be.
-fn unexpired(rows: &RecordBatch, horizon: i64) -> Result<BooleanBuffer> {
-    let Some(column) = rows.column_by_name("deletionTimestamp") else {
-        return Ok(BooleanBuffer::new_unset(rows.num_rows()));
-    };
-    let column = cast(column, &ArrowType::Int64)
-        .map_err(|e| Error::corrupt("`remove.deletionTimestamp` is no number").caused_by(e))?;
-    let times = column.as_primitive::<Int64Type>();
-    Ok(BooleanBuffer::collect_bool(times.len(), |row| times.is_valid(row) && times.value(row) > horizon))
-}
-
-fn kept(rows: &RecordBatch, keep: BooleanBuffer) -> Result<RecordBatch> {
-    if keep.count_set_bits() == rows.num_rows() {
-        return Ok(rows.clone());
-    }
-    Ok(filter_record_batch(rows, &BooleanArray::new(keep, None))?)
-}
-
-/// What the checksum of the version knows must be so, or the checkpoint would make an error lasting.
-pub(super) fn check_count(snapshot: &Snapshot, adds: u64) -> Result<()> {
-    match snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()) {
-        Some(files) if files != adds => Err(Error::corrupt(format!(
-            "the log has {adds} live files and the checksum of this version says {files}; \
-             one of them is wrong, so no checkpoint was written"
-        ))),
-        Some(_) | None => Ok(()),
-    }
 }
 
 /// What `_last_checkpoint` is to say.

@@ -10,9 +10,9 @@ use arrow_array::BooleanArray;
 use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter;
 
-use super::Column;
-use super::decode::Values;
+use super::column::Column;
 use super::packed::Packed;
+use super::values::Values;
 use crate::error::{Error, Result};
 
 /// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.

@@ -10,8 +10,10 @@ use arrow_buffer::BooleanBuffer;
 use bytes::Bytes;
 use deltic_pages::decode::{Chunk, FrontCoder, StringPages};
 
-use super::decode::{ColumnPlan, PATH, Values};
+use super::decode::{ChunkedColumns, ColumnPlan, STATS};
 use super::direct::Failed;
+use super::part_columns::PATH;
+use super::values::Values;
 use crate::checkpoint::part::Part;
 use crate::error::Result;
 use crate::storage::no_memory;
@@ -20,34 +22,14 @@ use crate::storage::no_memory;
 const LOCAL_PIECE: u64 = 5 * 512 * 1024;
 const REMOTE_PIECE: u64 = 8 * 1024 * 1024;
 
-/// Where the texts are.
-const TEXTS: [&str; 2] = ["add", "stats"];
-
-/// What was read piece by piece.
-#[derive(Default)]
-pub(super) struct ChunkedColumns {
-    /// The columns that come from texts of the statistics.
-    pub(super) bounds: Option<Vec<Values>>,
-    /// All paths, of which few are wanted.
-    pub(super) paths: Option<FrontCoder>,
-}
-
-impl ChunkedColumns {
-    /// What had better be read piece by piece of the columns of a plan; of `rows` alone if given, where others may be
-    /// missing.
-    pub(super) async fn of(
-        part: &Arc<Part>,
-        group: usize,
-        plan: &Arc<ColumnPlan>,
-        rows: Option<&BooleanBuffer>,
-    ) -> Result<Self> {
-        Ok(Self { bounds: bounds(part, group, plan, rows).await?, paths: paths(part, group, plan).await? })
-    }
-
-    /// Whether a leaf was read.
-    pub(super) fn has(&self, leaf: &[String]) -> bool {
-        (self.bounds.is_some() && leaf == TEXTS) || (self.paths.is_some() && leaf == PATH)
-    }
+/// Reads what is better read in chunks of the columns of a plan; of `rows` alone if given, where others may be missing.
+pub(super) async fn read(
+    part: &Arc<Part>,
+    group: usize,
+    plan: &Arc<ColumnPlan>,
+    rows: Option<&BooleanBuffer>,
+) -> Result<ChunkedColumns> {
+    Ok(ChunkedColumns { bounds: bounds(part, group, plan, rows).await?, paths: paths(part, group, plan).await? })
 }
 
 /// `None` if the texts are few, or of a rare kind, and had better be decoded with the other columns.
@@ -57,14 +39,14 @@ async fn bounds(
     plan: &Arc<ColumnPlan>,
     rows: Option<&BooleanBuffer>,
 ) -> Result<Option<Vec<Values>>> {
-    let Some(leaf) = large_leaf(part, group, TEXTS)?.filter(|_| plan.reads_texts()) else { return Ok(None) };
+    let Some(leaf) = large_leaf(part, group, STATS)?.filter(|_| plan.reads_texts()) else { return Ok(None) };
     let (work, rows) = (plan.clone(), rows.cloned());
     let read = move |(pages, found): &mut (StringPages, Vec<Vec<Values>>), chunk: Chunk<'_>, is_last| {
         let (made, length) = pages.read(chunk, is_last, rows.as_ref(), |texts| work.read_texts(texts))?;
         found.extend(made.into_iter().collect::<Result<Vec<_>>>()?);
         Ok(length)
     };
-    match in_pieces(part, (group, leaf), Way::of(part), (StringPages::new(), Vec::new()), read).await? {
+    match in_pieces(part, (group, leaf), Way::of(part), (StringPages::default(), Vec::new()), read).await? {
         Some((_, found)) => plan.join_texts(found).map(Some).map_err(|e| e.in_file(part.path())),
         None => Ok(None),
     }
@@ -74,7 +56,7 @@ async fn bounds(
 async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
     let is_worth_it = part.is_local() && plan.wants_few_paths(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
-    in_pieces(part, (group, leaf), Way::of(part), FrontCoder::new(), |trimming, chunk, is_last| {
+    in_pieces(part, (group, leaf), Way::of(part), FrontCoder::default(), |trimming, chunk, is_last| {
         Ok(trimming.read(chunk, is_last)?)
     })
     .await

@@ -18,14 +18,12 @@ use arrow_select::concat::concat;
 use arrow_select::nullif::nullif;
 use deltic_pages::decode::FrontCoder;
 use deltic_protocol::log_bounds::parse_values;
-use deltic_protocol::schema::arrow::to_arrow_type;
-use deltic_protocol::schema::{DataType, PrimitiveType};
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
 
-use super::Column;
-use super::chunked::ChunkedColumns;
+use super::column::Column;
 use super::direct::{Direct, Failed};
-use super::encoded::EncodedColumn;
+use super::part_columns::{PATH, has_typed_partition, is_complete, stats_path, typed_partition_path};
+use super::values::{Counts, Values};
 use crate::checkpoint::actions::conform;
 use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::typed_stats_serve;
@@ -34,125 +32,23 @@ use crate::error::{Error, Result, corrupt_parquet};
 /// Rows whose JSON is decoded at once.
 const TEXT_ROWS: usize = 8 * 1024;
 
-/// A column of the files of one row group.
-#[derive(Debug, Clone)]
-pub(super) enum Values {
-    /// Which rows have something.
-    Rows(BooleanBuffer),
-    /// One value a row.
-    Array(ArrayRef),
-    /// One value a row, of which few are wanted.
-    Encoded(EncodedColumn),
-    /// Least and greatest values.
-    Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
+/// Where the statistics stand as JSON.
+pub(super) const STATS: [&str; 2] = ["add", "stats"];
+
+/// What was read in chunks.
+#[derive(Default)]
+pub(super) struct ChunkedColumns {
+    /// The columns that come from texts of the statistics.
+    pub(super) bounds: Option<Vec<Values>>,
+    /// All paths, of which few are wanted.
+    pub(super) paths: Option<FrontCoder>,
 }
 
-/// How many nulls and how many rows.
-#[derive(Debug, Clone)]
-pub(super) struct Counts {
-    pub(super) nulls: Int64Array,
-    pub(super) records: Int64Array,
-}
-
-impl Values {
-    /// Those of so many rows from `start` on.
-    pub(super) fn slice(&self, start: usize, length: usize) -> Result<Self> {
-        Ok(match self {
-            Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
-            Self::Array(array) => Self::Array(array.slice(start, length)),
-            Self::Encoded(few) => Self::Array(few.array(start..start + length, length)?),
-            Self::Bounds { min, max, counts } => {
-                let counts = counts.as_ref().map(|counts| Counts {
-                    nulls: counts.nulls.slice(start, length),
-                    records: counts.records.slice(start, length),
-                });
-                Self::Bounds { min: min.slice(start, length), max: max.slice(start, length), counts }
-            }
-        })
+impl ChunkedColumns {
+    /// Whether a leaf was read.
+    pub(super) fn has(&self, leaf: &[String]) -> bool {
+        (self.bounds.is_some() && leaf == STATS) || (self.paths.is_some() && leaf == PATH)
     }
-
-    /// Memory held.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Rows(rows) => rows.len() / 8,
-            Self::Array(array) => held(array),
-            Self::Encoded(few) => few.bytes(),
-            Self::Bounds { min, max, counts } => {
-                let counts = counts.as_ref().map(|c| held(&c.nulls) + held(&c.records));
-                held(min) + held(max) + counts.unwrap_or_default()
-            }
-        }
-    }
-}
-
-/// Memory of an array; of what numbers share with others, their part alone.
-fn held(array: &dyn Array) -> usize {
-    let all = || array.get_array_memory_size();
-    if !array.data_type().is_primitive() {
-        return all();
-    }
-    array.to_data().get_slice_memory_size().map_or_else(|_| all(), |numbers| size_of_val(array) + numbers)
-}
-
-/// What stands in the file cannot be.
-pub(super) fn broken(what: &str) -> Error {
-    Error::corrupt(format!("the Parquet file cannot be read: {what}"))
-}
-
-/// How many rows have no value in a leaf, if the footer says.
-pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
-    let column = part.metadata().metadata().row_groups().get(group)?.columns().get(part.leaf(leaf)?)?;
-    column.statistics()?.null_count_opt()
-}
-
-/// What an `add` always has.
-pub(super) const PATH: [&str; 2] = ["add", "path"];
-
-/// Whether every row is an `add`.
-pub(super) fn is_all_adds(part: &Part, group: usize) -> bool {
-    nulls(part, group, &PATH) == Some(0)
-}
-
-/// Whether no `add` can be there without a path.
-pub(super) fn is_path_required(part: &Part) -> bool {
-    part.leaf(&PATH).is_some_and(|leaf| part.definition_level(leaf, 1) == part.definition_level(leaf, 2))
-}
-
-/// Whether every `add` has a value in the leaf.
-pub(super) fn is_complete(part: &Part, group: usize, leaf: &[&str]) -> bool {
-    let missing = nulls(part, group, leaf);
-    missing.is_some() && missing == nulls(part, group, &PATH)
-}
-
-/// Whether some file may have a deletion vector.
-pub(super) fn may_have_vectors(part: &Part, group: usize) -> bool {
-    let leaf = ["add", "deletionVector", "storageType"];
-    let rows = u64::try_from(part.rows(group)).unwrap_or(u64::MAX);
-    part.leaf(&leaf).is_some() && nulls(part, group, &leaf).is_none_or(|nulls| nulls < rows)
-}
-
-/// Whether the typed values of a partition column can stand for their texts.
-pub(super) fn has_typed_partition(part: &Part, group: usize, leaf: &Leaf) -> bool {
-    use PrimitiveType as P;
-    let same_for_all = matches!(
-        leaf.data_type,
-        P::Long | P::Integer | P::Short | P::Byte | P::Date | P::String | P::Boolean | P::Decimal { .. }
-    );
-    let path = typed_partition_path(leaf);
-    let found = part.arrow_type(&path);
-    same_for_all && found == Some(&arrow_type(leaf)) && is_complete(part, group, &path)
-}
-
-pub(super) fn typed_partition_path(leaf: &Leaf) -> Vec<&str> {
-    ["add", "partitionValues_parsed"].into_iter().chain(leaf.path.iter().map(String::as_str)).collect()
-}
-
-pub(super) fn stats_path<'l>(bound: &'l str, leaf: &'l Leaf) -> Vec<&'l str> {
-    ["add", "stats_parsed", bound].into_iter().chain(leaf.path.iter().map(String::as_str)).collect()
-}
-
-fn arrow_type(leaf: &Leaf) -> ArrowType {
-    to_arrow_type(&DataType::Primitive(leaf.data_type.clone()))
 }
 
 /// Columns to decode together, and from what.
@@ -256,23 +152,24 @@ impl ColumnPlan {
         }
     }
 
-    /// Decodes all columns but what was read `before`; of `rows` alone if given, where others may be missing.
+    /// Decodes all columns but what was read `before`; of `rows` alone if given, where others may be missing. Tells
+    /// whether the pages were decoded directly.
     pub(super) fn decode(
         &self,
         part: &Part,
         fetched: Fetched,
         rows: Option<&BooleanBuffer>,
         before: ChunkedColumns,
-    ) -> Result<Vec<Values>> {
+    ) -> Result<(Vec<Values>, bool)> {
         let direct = Direct { part, fetched: &fetched, rows };
         let mut known = vec![None; self.columns.len()];
         let texts = known.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
         texts.zip(before.bounds.into_iter().flatten()).for_each(|((known, _), read)| *known = Some(read));
         let few = self.few(direct, before.paths, &mut known);
         match few.and_then(|()| self.direct(direct, &known)) {
-            Ok(values) => Ok(values),
+            Ok(values) => Ok((values, true)),
             Err(Failed::Error(error)) => Err(error),
-            Err(Failed::Unsupported) => self.general(part, fetched, known),
+            Err(Failed::Unsupported) => Ok((self.general(part, fetched, known)?, false)),
         }
     }
 
@@ -544,17 +441,6 @@ fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
                 })
             };
             Ok(Values::Bounds { min: bound(false)?, max: bound(true)?, counts })
-        }
-    }
-}
-
-impl Values {
-    fn rows(&self) -> usize {
-        match self {
-            Self::Rows(rows) => rows.len(),
-            Self::Array(array) => array.len(),
-            Self::Encoded(few) => few.len(),
-            Self::Bounds { min, .. } => min.len(),
         }
     }
 }

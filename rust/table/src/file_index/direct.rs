@@ -12,8 +12,9 @@ use deltic_pages::decode::{self as pages, Chunk, DictionaryEncoded, Entries, Fai
 use deltic_protocol::log_bounds::parse_texts;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
-use super::decode::{PATH, Values, broken, stats_path};
 use super::encoded::EncodedColumn;
+use super::part_columns::{PATH, broken, stats_path};
+use super::values::Values;
 use crate::checkpoint::part::{Fetched, Part};
 use crate::error::{Error, Result};
 
@@ -93,7 +94,7 @@ impl Direct<'_> {
             Some(read) => read,
             None => {
                 let paths = self.of_type(&PATH, &ArrowType::Utf8)?.ok_or(Failed::Unsupported)?;
-                let mut trimming = FrontCoder::new();
+                let mut trimming = FrontCoder::default();
                 trimming.read(paths, true)?;
                 trimming
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use deltic_pages::decode::{Decoded, DictionaryEncoded, Failure, FrontCodedStrings};
 
-use super::decode::broken;
+use super::part_columns::broken;
 use crate::error::{Error, Result};
 
 /// One value a row. Whether it can be read is seen when it is wanted.
@@ -19,8 +19,8 @@ impl EncodedColumn {
     /// How many rows there are.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Strings(texts) => texts.len(),
-            Self::Numbers(numbers) => numbers.len(),
+            Self::Strings(strings) => strings.rows(),
+            Self::Numbers(numbers) => numbers.rows(),
         }
     }
 

@@ -19,8 +19,8 @@ use deltic_protocol::stats::near_any_double;
 use deltic_protocol::stats::read::{Leaf, from_struct};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 
-use super::Column;
-use super::decode::{has_typed_partition, is_complete, stats_path, typed_partition_path};
+use super::column::Column;
+use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::part::Part;
 
 /// Writers cut texts to 32 characters, or to 64 bytes; whoever leaves less makes the greatest one greater.

@@ -8,7 +8,7 @@ use deltic_protocol::predicate::Column as LogicalColumn;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::stats::read::LeafBounds;
 
-use super::decode::Values;
+use super::values::Values;
 
 /// What is known of the columns of a predicate, for each file.
 pub(super) struct KnownBounds {

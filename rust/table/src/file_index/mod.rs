@@ -13,15 +13,19 @@
 
 mod cache;
 mod chunked;
+mod column;
 mod decode;
 mod direct;
 mod encoded;
 mod groups;
 mod known;
 mod packed;
+mod part_columns;
 pub(crate) mod sidecar_stats;
+mod values;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
@@ -33,16 +37,16 @@ use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::prune;
-use deltic_protocol::stats::read::Leaf;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 
 pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, Held};
-use self::chunked::ChunkedColumns;
-use self::decode::Values;
+
+pub(crate) use self::column::Column;
 use self::known::KnownBounds;
 use self::sidecar_stats::SidecarStats;
+use self::values::Values;
 use crate::checkpoint::actions::action_rows;
 use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
@@ -60,35 +64,6 @@ const OWN_PAGE_ROWS: usize = 1024;
 const FEW: usize = 8;
 /// Files of a checkpoint opened at once.
 const CONCURRENT_FILES: usize = 16;
-
-/// A column of the table of files.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Column {
-    /// Which rows hold an `add`.
-    Presence,
-    /// `add.path`.
-    Path,
-    /// `add.size`, bytes.
-    Size,
-    /// `add.modificationTime`, milliseconds since the epoch.
-    ModificationTime,
-    /// `add.deletionVector`.
-    DeletionVector,
-    /// Typed values of a partition column.
-    Partition {
-        /// Its name in the table.
-        name: String,
-        /// How the log names it, and its type.
-        leaf: Leaf,
-    },
-    /// Least and greatest values of a column.
-    Bounds {
-        /// How the log names it, and its type.
-        leaf: Leaf,
-        /// Whether counts of nulls and rows are wanted even where the bounds are known.
-        counted: bool,
-    },
-}
 
 /// A predicate split by what can decide it, with the columns that this needs.
 #[derive(Debug)]
@@ -123,6 +98,8 @@ pub struct FileIndex {
     /// that row groups have numbers while other files were never opened.
     groups: Vec<Once<Groups>>,
     cache: Arc<Cache>,
+    /// How often columns of a row group were decoded directly, and by the parquet crate.
+    decoded: [AtomicU64; 2],
 }
 
 impl Pruning {
@@ -184,7 +161,7 @@ impl FileIndex {
     /// Of a checkpoint; decodes nothing.
     pub fn new(checkpoint: OpenCheckpoint) -> Self {
         let groups = (0..checkpoint.file_count()).map(|_| Once::default()).collect();
-        Self { checkpoint, groups, cache: Arc::default() }
+        Self { checkpoint, groups, cache: Arc::default(), decoded: Default::default() }
     }
 
     /// The checkpoint.
@@ -205,6 +182,11 @@ impl FileIndex {
     /// Bytes of columns that are kept.
     pub fn cached_bytes(&self) -> usize {
         self.cache.bytes()
+    }
+
+    /// How often columns of a row group were decoded directly, and by the parquet crate.
+    pub fn decoded(&self) -> [u64; 2] {
+        self.decoded.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Packs all columns that are kept.
@@ -296,7 +278,7 @@ impl FileIndex {
     /// Which rows hold a file.
     pub(crate) async fn presence(&self, group: usize) -> Result<BooleanBuffer> {
         let (part, index) = self.group(group).await?;
-        if decode::is_all_adds(part, *index) {
+        if part_columns::is_all_adds(part, *index) {
             return Ok(BooleanBuffer::new_set(part.rows(*index)));
         }
         let all = BooleanBuffer::new_set(part.rows(*index));
@@ -307,9 +289,9 @@ impl FileIndex {
         };
         // An `add` that is there without a path is none. The paths, which are long, need not tell if so many rows have one.
         let there = rows.count_set_bits() as u64;
-        let with_path =
-            decode::nulls(part, *index, &decode::PATH).and_then(|nulls| (all.len() as u64).checked_sub(nulls));
-        if decode::is_path_required(part) || with_path == Some(there) {
+        let with_path = part_columns::nulls(part, *index, &part_columns::PATH)
+            .and_then(|nulls| (all.len() as u64).checked_sub(nulls));
+        if part_columns::is_path_required(part) || with_path == Some(there) {
             return Ok(rows);
         }
         let paths = self.arrays(group, &[Column::Path], &all).await?;
@@ -320,7 +302,7 @@ impl FileIndex {
     /// Whether files of a row group may have deletion vectors.
     pub(crate) async fn may_have_vectors(&self, group: usize) -> Result<bool> {
         let (part, index) = self.group(group).await?;
-        Ok(decode::may_have_vectors(part, *index))
+        Ok(part_columns::may_have_vectors(part, *index))
     }
 
     /// What identifies the files at `rows`, in their order.
@@ -405,17 +387,23 @@ impl FileIndex {
         }
         let plan = Arc::new(plan);
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
-        let before = ChunkedColumns::of(part, *index, &plan, rows.as_ref()).await?;
+        let before = chunked::read(part, *index, &plan, rows.as_ref()).await?;
         let fetched = part.fetch(*index, &|path| plan.wants(path) && !before.has(path)).await?;
         let work = plan.clone();
-        let mut decoded = part
+        let (mut decoded, is_direct) = part
             .blocking(move |part| work.decode(part, fetched, rows.as_ref(), before).map_err(|e| e.in_file(part.path())))
             .await?;
+        let [direct, general] = &self.decoded;
+        (if is_direct { direct } else { general }).fetch_add(1, Ordering::Relaxed);
         if is_kept {
             plan.columns().iter().zip(&decoded).for_each(|(column, values)| self.cache.put(column, group, values));
             if self.cache.is_packing_due(group) {
                 let cache = self.cache.clone();
-                part.blocking(move |_| Ok(cache.pack(Some(group)))).await?;
+                let pack = move |_: &Part| {
+                    cache.pack(Some(group));
+                    Ok(())
+                };
+                part.blocking(pack).await?;
             }
         }
         decoded.truncate(cached.iter().filter(|known| known.is_none()).count());

@@ -17,7 +17,7 @@ use deltic_protocol::schema::DataType;
 use deltic_protocol::stats::read::Leaf;
 use serde::{Deserialize, Serialize};
 
-use super::Column;
+use super::column::Column;
 use super::groups::{ContainerBounds, of_groups};
 use crate::checkpoint::part::Part;
 

@@ -125,7 +125,7 @@ fn no_more_is_kept_of_numbers_than_rows_have() {
     for (distinct, behind, is_kept) in [(3, 0, true), (3, 64, true), (4, 0, false), (3, 100, false)] {
         let numbers = numbers(distinct, behind);
         let number = Chunk { physical: PhysicalType::INT64, ..chunk(&numbers, (1, 0), 3) };
-        let found = DictionaryEncoded::read(number).map(|found| found.len());
+        let found = DictionaryEncoded::read(number).map(|found| found.rows());
         assert_eq!(found, if is_kept { Ok(3) } else { Err(Failure::Unsupported) }, "{distinct}, {behind}");
     }
 }

@@ -3,8 +3,8 @@
 //! A float is packed so only if the same division gives back all its bits; others stand beside, whole. NaN and the
 //! negative zero are among these.
 
-use super::Rows;
 use super::integers::Integers;
+use super::rows::Rows;
 
 const POWERS: [f64; 9] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
 /// Integers up to this are floats, too.

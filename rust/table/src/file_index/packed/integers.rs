@@ -4,7 +4,7 @@
 //! around, so any integers come back. Where all of a block are multiples of a power of 1000, as times and keys often
 //! are, quotients are packed.
 
-use super::Rows;
+use super::rows::Rows;
 
 /// Integers that are packed together.
 const BLOCK: usize = 1024;

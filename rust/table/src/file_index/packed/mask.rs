@@ -2,7 +2,7 @@
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
-use super::Rows;
+use super::rows::Rows;
 
 /// Some of the rows.
 #[derive(Debug, Clone, PartialEq)]

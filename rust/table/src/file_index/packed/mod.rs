@@ -9,6 +9,7 @@
 mod floats;
 mod integers;
 mod mask;
+mod rows;
 
 use std::sync::Arc;
 
@@ -23,28 +24,9 @@ use deltic_pages::decode::FrontCodedStrings;
 use self::floats::Floats;
 use self::integers::Integers;
 use self::mask::Mask;
-use super::decode::{Counts, Values};
+use self::rows::Rows;
+use super::values::{Counts, Values};
 use crate::error::{Error, Result};
-
-/// Rows to unpack.
-#[derive(Debug, Clone, Copy)]
-enum Rows<'r> {
-    Range {
-        start: usize,
-        length: usize,
-    },
-    /// Those whose bit is set.
-    Set(&'r BooleanBuffer),
-}
-
-impl Rows<'_> {
-    fn count(&self) -> usize {
-        match self {
-            Self::Range { length, .. } => *length,
-            Self::Set(rows) => rows.count_set_bits(),
-        }
-    }
-}
 
 /// A column of the files of one row group.
 #[derive(Debug)]

@@ -1,0 +1,207 @@
+//! One leaf's column chunk of a row group: pages one behind the other, and what a footer says of them.
+
+use std::sync::Arc;
+
+use arrow_array::Array;
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType as ArrowType, TimeUnit};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, PageType, Type as PhysicalType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
+use parquet::schema::types::ColumnDescPtr;
+
+use super::numbers::NumberEncoder;
+use super::page::{self, PageCompressor};
+use super::strings::StringEncoder;
+use super::values::{ColumnEncoder, PAGE_ROWS};
+use crate::pieces::Pieces;
+use crate::pool::Pool;
+
+/// What a leaf is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// StringEncoder that do not repeat, whether or not they have bounds.
+    String {
+        /// Whether they have bounds.
+        has_bounds: bool,
+    },
+    /// NumberEncoder of Parquet's types, each of which comes from several of Arrow's.
+    Int,
+    /// The same.
+    Long,
+    /// The same.
+    Double,
+}
+
+/// One leaf's chunk of a row group that is being encoded.
+pub struct ColumnWriter {
+    descr: ColumnDescPtr,
+    values: Box<dyn ColumnEncoder>,
+    /// Runs of definition levels of the page, and how many rows it has.
+    levels: Vec<(u8, usize)>,
+    page_rows: usize,
+    rows: usize,
+    nulls: usize,
+    pages: EncodedPages,
+}
+
+/// What was written.
+struct EncodedPages {
+    bytes: Pieces,
+    uncompressed: usize,
+    plain: i32,
+    coded: i32,
+}
+
+impl ColumnWriter {
+    /// Of a leaf.
+    pub fn new(descr: ColumnDescPtr, kind: Kind, pool: &Arc<Pool>) -> Self {
+        let values: Box<dyn ColumnEncoder> = match kind {
+            Kind::String { has_bounds } => Box::new(StringEncoder::new(has_bounds)),
+            Kind::Int => Box::new(NumberEncoder::<i32>::new()),
+            Kind::Long => Box::new(NumberEncoder::<i64>::new()),
+            Kind::Double => Box::new(NumberEncoder::<f64>::new()),
+        };
+        Self { descr, values, levels: Vec::new(), page_rows: 0, rows: 0, nulls: 0, pages: EncodedPages::new(pool) }
+    }
+
+    /// Appends rows. `nodes` are the nulls of all that may be null over the leaf and of itself, the root's first.
+    pub fn write(
+        &mut self,
+        nodes: &[Option<NullBuffer>],
+        array: &dyn Array,
+        compressor: &mut PageCompressor,
+    ) -> Result<(), ParquetError> {
+        let most = u8::try_from(self.descr.max_def_level()).unwrap_or_default();
+        let mut row = 0;
+        for (level, count) in runs_of_levels(nodes, array.len(), most) {
+            let end = row + count;
+            while row < end {
+                let room = PAGE_ROWS.saturating_sub(self.page_rows);
+                let rows = row..end.min(row + room);
+                let (taken, has_room) = if level == most { self.values.take(array, rows)? } else { (rows.len(), true) };
+                match self.levels.last_mut() {
+                    Some((last, times)) if *last == level => *times += taken,
+                    _ => self.levels.push((level, taken)),
+                }
+                self.nulls += if level == most { 0 } else { taken };
+                self.page_rows += taken;
+                row += taken;
+                if !has_room || self.page_rows >= PAGE_ROWS {
+                    self.end_page(compressor)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_page(&mut self, compressor: &mut PageCompressor) -> Result<(), ParquetError> {
+        if self.page_rows == 0 {
+            return Ok(());
+        }
+        let levels = page::levels(&self.levels, self.descr.max_def_level());
+        let encoding = self.values.page(&levels, compressor);
+        let (header, body, size) = compressor.data_page(self.page_rows, encoding)?;
+        self.pages.push(header, body, size);
+        *(if encoding == Encoding::PLAIN { &mut self.pages.plain } else { &mut self.pages.coded }) += 1;
+        self.rows += std::mem::take(&mut self.page_rows);
+        self.levels.clear();
+        Ok(())
+    }
+
+    /// All of its bytes, and what a footer says of them if it begins with them.
+    pub fn close(
+        mut self,
+        compressor: &mut PageCompressor,
+    ) -> Result<(impl Iterator<Item = Bytes> + use<>, ColumnChunkMetaData), ParquetError> {
+        self.end_page(compressor)?;
+        let Self { descr, mut values, rows, nulls, mut pages, .. } = self;
+        let mut first = EncodedPages::new(pages.bytes.pool());
+        let distinct = if pages.coded > 0 { values.dictionary(compressor.body()) } else { 0 };
+        if distinct > 0 {
+            let (header, body, size) = compressor.dictionary_page(distinct)?;
+            first.push(header, body, size);
+        }
+        let long = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let mut encodings = vec![Encoding::PLAIN, Encoding::RLE];
+        let stats = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
+        let mut kinds = Vec::new();
+        if distinct > 0 {
+            encodings.push(Encoding::RLE_DICTIONARY);
+            kinds.push(stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
+            kinds.push(stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, pages.coded));
+        }
+        if pages.plain > 0 {
+            kinds.push(stats(PageType::DATA_PAGE, Encoding::PLAIN, pages.plain));
+        }
+        let (dictionary, bytes) = (first.bytes.len(), first.bytes.len() + pages.bytes.len());
+        let mut metadata = ColumnChunkMetaData::builder(descr)
+            .set_compression(Compression::SNAPPY)
+            .set_encodings(encodings)
+            .set_page_encoding_stats(kinds)
+            .set_total_compressed_size(long(bytes))
+            .set_total_uncompressed_size(long(first.uncompressed + pages.uncompressed))
+            .set_num_values(long(rows))
+            .set_data_page_offset(long(dictionary))
+            .set_dictionary_page_offset((distinct > 0).then_some(0));
+        if let Some(statistics) = values.statistics(nulls as u64) {
+            metadata = metadata.set_statistics(statistics);
+        }
+        Ok((first.bytes.take().chain(pages.bytes.take()), metadata.build()?))
+    }
+}
+
+impl EncodedPages {
+    fn new(pool: &Arc<Pool>) -> Self {
+        Self { bytes: Pieces::new(pool), uncompressed: 0, plain: 0, coded: 0 }
+    }
+
+    fn push(&mut self, header: &[u8], body: &[u8], uncompressed: usize) {
+        self.bytes.push(header);
+        self.bytes.push(body);
+        self.uncompressed += header.len() + uncompressed;
+    }
+}
+
+/// Definition levels, each with how many rows in turn have it. A node that may be null adds one where it is there.
+fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u8, usize)> {
+    let nulls = |nulls: &Option<NullBuffer>| nulls.clone().filter(|nulls| nulls.null_count() > 0);
+    let some: Vec<(u8, NullBuffer)> =
+        (0..).zip(nodes).filter_map(|(level, node)| Some((level, nulls(node)?))).collect();
+    match some.first() {
+        None => return vec![(most, rows)],
+        Some((level, first)) if first.null_count() == rows => return vec![(*level, rows)],
+        Some(_) => {}
+    }
+    let mut levels = vec![most; rows];
+    // Whatever is null first decides.
+    for (level, nulls) in some.iter().rev() {
+        for (row, to) in levels.iter_mut().enumerate() {
+            if nulls.is_null(row) {
+                *to = *level;
+            }
+        }
+    }
+    let mut runs: Vec<(u8, usize)> = Vec::new();
+    for level in levels {
+        match runs.last_mut() {
+            Some((last, times)) if *last == level => *times += 1,
+            _ => runs.push((level, 1)),
+        }
+    }
+    runs
+}
+
+/// What a leaf is written as that has numbers of such types; `None` if they are left to the general encoder.
+pub fn kind_of_number(physical: PhysicalType, arrow: &ArrowType) -> Option<Kind> {
+    use ArrowType as A;
+    match (physical, arrow) {
+        (PhysicalType::INT32, A::Int32 | A::Date32 | A::Decimal128(..)) => Some(Kind::Int),
+        (PhysicalType::INT64, A::Int64 | A::Timestamp(TimeUnit::Microsecond, _) | A::Decimal128(..)) => {
+            Some(Kind::Long)
+        }
+        (PhysicalType::DOUBLE, A::Float64) => Some(Kind::Double),
+        _ => None,
+    }
+}

@@ -1,0 +1,32 @@
+//! The columns of the file index.
+
+use deltic_protocol::stats::read::Leaf;
+
+/// A column of the file index.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Column {
+    /// Which rows hold an `add`.
+    Presence,
+    /// `add.path`.
+    Path,
+    /// `add.size`, bytes.
+    Size,
+    /// `add.modificationTime`, milliseconds since the epoch.
+    ModificationTime,
+    /// `add.deletionVector`.
+    DeletionVector,
+    /// Typed values of a partition column.
+    Partition {
+        /// Its name in the table.
+        name: String,
+        /// How the log names it, and its type.
+        leaf: Leaf,
+    },
+    /// Least and greatest values of a column.
+    Bounds {
+        /// How the log names it, and its type.
+        leaf: Leaf,
+        /// Whether counts of nulls and rows are wanted even where the bounds are known.
+        counted: bool,
+    },
+}

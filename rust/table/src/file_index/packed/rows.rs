@@ -1,0 +1,24 @@
+//! Which rows of a packed column are unpacked.
+
+use arrow_buffer::BooleanBuffer;
+
+/// Rows to unpack.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Rows<'r> {
+    Range {
+        start: usize,
+        length: usize,
+    },
+    /// Those whose bit is set.
+    Set(&'r BooleanBuffer),
+}
+
+impl Rows<'_> {
+    /// How many.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Range { length, .. } => *length,
+            Self::Set(rows) => rows.count_set_bits(),
+        }
+    }
+}

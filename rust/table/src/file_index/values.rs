@@ -1,0 +1,77 @@
+//! Decoded values of a column.
+
+use arrow_array::{Array, ArrayRef, Int64Array};
+use arrow_buffer::BooleanBuffer;
+
+use super::encoded::EncodedColumn;
+use crate::error::Result;
+
+/// A column of the files of one row group.
+#[derive(Debug, Clone)]
+pub(super) enum Values {
+    /// Which rows have something.
+    Rows(BooleanBuffer),
+    /// One value a row.
+    Array(ArrayRef),
+    /// One value a row, of which few are wanted.
+    Encoded(EncodedColumn),
+    /// Least and greatest values.
+    Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
+}
+
+/// How many nulls and how many rows.
+#[derive(Debug, Clone)]
+pub(super) struct Counts {
+    pub(super) nulls: Int64Array,
+    pub(super) records: Int64Array,
+}
+
+impl Values {
+    /// How many rows there are.
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len(),
+            Self::Array(array) => array.len(),
+            Self::Encoded(few) => few.len(),
+            Self::Bounds { min, .. } => min.len(),
+        }
+    }
+
+    /// Those of so many rows from `start` on.
+    pub(super) fn slice(&self, start: usize, length: usize) -> Result<Self> {
+        Ok(match self {
+            Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
+            Self::Array(array) => Self::Array(array.slice(start, length)),
+            Self::Encoded(few) => Self::Array(few.array(start..start + length, length)?),
+            Self::Bounds { min, max, counts } => {
+                let counts = counts.as_ref().map(|counts| Counts {
+                    nulls: counts.nulls.slice(start, length),
+                    records: counts.records.slice(start, length),
+                });
+                Self::Bounds { min: min.slice(start, length), max: max.slice(start, length), counts }
+            }
+        })
+    }
+
+    /// Memory held.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len() / 8,
+            Self::Array(array) => held(array),
+            Self::Encoded(few) => few.bytes(),
+            Self::Bounds { min, max, counts } => {
+                let counts = counts.as_ref().map(|c| held(&c.nulls) + held(&c.records));
+                held(min) + held(max) + counts.unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// Memory of an array; of what numbers share with others, their part alone.
+fn held(array: &dyn Array) -> usize {
+    let all = || array.get_array_memory_size();
+    if !array.data_type().is_primitive() {
+        return all();
+    }
+    array.to_data().get_slice_memory_size().map_or_else(|_| all(), |numbers| size_of_val(array) + numbers)
+}
