@@ -1,6 +1,7 @@
 """Tables as other writers leave them: features that are not listed, foreign types, torn files, loose JSON."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -302,8 +303,9 @@ def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
 
 
 @pytest.mark.parametrize("has_older", [False, True])
+@pytest.mark.parametrize("left", [None, b"", b"PAR1 and not much more"])
 def test_a_checkpoint_without_its_sidecar_is_passed_over(
-    uri: str, has_older: bool, caplog: pytest.LogCaptureFixture
+    uri: str, has_older: bool, left: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log(uri, commits=5)
     if has_older:
@@ -314,6 +316,8 @@ def test_a_checkpoint_without_its_sidecar_is_passed_over(
     if has_older:
         log.remove(0, 1)
     sidecar.unlink()
+    if left is not None:
+        sidecar.write_bytes(left)
     everything = [0, 1, 2, 3, 4]
     for filter in (None, "v >= 0"):
         assert sorted(log.table.scan(filter=filter).to_arrow()["v"].to_pylist()) == everything
@@ -337,6 +341,19 @@ def test_a_checkpoint_without_its_sidecar_is_passed_over(
         log.rows(3)
     sidecar.write_bytes(kept)
     assert log.rows(3) == [0, 1, 2, 3]
+
+
+def test_a_snapshot_of_a_table_that_is_gone_is_not_read_from_another_one(uri: str) -> None:
+    log = Log(uri, commits=5)
+    log.two_level_checkpoint(3)
+    log.remove(0, 1, 2)
+    snapshot = log.table.snapshot()
+    shutil.rmtree(uri)
+    Log(uri, commits=7)
+    with pytest.raises(deltic.DelticError, match="gone since it was listed"):
+        snapshot.scan().to_arrow()
+    with pytest.raises(deltic.DelticError, match="gone since it was listed"):
+        snapshot.files().read_all()
 
 
 def test_a_torn_checkpoint_before_which_the_log_is_cut_off_is_an_error(uri: str) -> None:

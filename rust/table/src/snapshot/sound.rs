@@ -24,13 +24,14 @@ impl Snapshot {
     ) -> Result<Self> {
         let Ok(mut listing) = LogSource::of(storage).list(0).await else { return Err(error) };
         let (newest, location) = (damaged.as_ref().map(|checkpoint| checkpoint.version), storage.location());
-        let is_listed = |file: &LogFile| listing.iter().any(|there| there.file_name == file.file_name);
+        let is_listed = |file: &LogFile| listing.contains(file);
         let error = match &damaged {
-            // Nobody cleaned the log: it is its sidecar that is not there.
-            Some(checkpoint) if !error.is_corrupt() && checkpoint.files.iter().all(is_listed) => {
+            _ if error.is_corrupt() => error,
+            Some(checkpoint) if checkpoint.files.iter().all(is_listed) => {
                 Error::corrupt("a file that the checkpoint names is missing; restore it").caused_by(error)
             }
-            _ => error,
+            // The log was cleaned, or is another table's by now.
+            _ => return Err(error),
         };
         while let Some(checkpoint) = damaged {
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
@@ -65,27 +66,19 @@ impl Snapshot {
     }
 
     /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
-    /// enough of is opened without a look at the checkpoint. Sidecars are looked at only once one was missing.
+    /// enough of is opened without a look at the checkpoint. Sidecars are not looked at.
     ///
     /// # Errors
     /// The one that reading the checkpoint had, if nothing leads to the version without it.
     pub(crate) async fn sound(&self) -> Result<Self> {
-        let error = match self.checkpoint().await {
-            Ok(Some(open)) if open.is_gone() => match open.load_footers().await {
-                Ok(()) => return Ok(self.clone()),
-                Err(error) => error,
-            },
-            Ok(_) => return Ok(self.clone()),
-            Err(error) => error,
-        };
-        if !error.is_corrupt() && !self.is_gone() {
-            return Err(error);
+        match self.checkpoint().await {
+            Ok(_) => Ok(self.clone()),
+            Err(error) if error.is_corrupt() => self.past_checkpoint(error).await,
+            Err(error) => Err(error),
         }
-        let checkpoint = self.segment().checkpoint.clone();
-        Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await
     }
 
-    /// As [`Snapshot::sound`], for who reads every file of the checkpoint: all its sidecars are there, too.
+    /// As [`Snapshot::sound`], for who reads every file of the checkpoint: its sidecars are there and can be read, too.
     ///
     /// # Errors
     /// Those of [`Snapshot::sound`].
@@ -97,8 +90,20 @@ impl Snapshot {
         };
         match loaded {
             Ok(()) => Ok(sound),
-            Err(error) if error.is_corrupt() || sound.is_gone() => sound.sound().await,
+            Err(error) if error.is_corrupt() || sound.is_gone() => sound.past_checkpoint(error).await,
             Err(error) => Err(error),
+        }
+    }
+
+    async fn past_checkpoint(&self, error: Error) -> Result<Self> {
+        let (checkpoint, told) = (self.segment().checkpoint.clone(), error.to_string());
+        let opened = Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await?;
+        // Another table may have been made in this one's place.
+        match opened.metadata().id == self.metadata().id {
+            true => Ok(opened),
+            false => Err(Error::corrupt(format!(
+                "another table is in the place of this one, whose checkpoint cannot be read: {told}"
+            ))),
         }
     }
 }

@@ -95,8 +95,8 @@ impl ScanPlan {
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = match Self::plan(snapshot, columns, filter).await {
             // Perhaps for a checkpoint that the version can do without.
-            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.sound().await {
-                Ok(sound) => Self::plan(&sound, columns, filter).await,
+            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.whole().await {
+                Ok(whole) => Self::plan(&whole, columns, filter).await,
                 Err(_) => Err(error),
             },
             planned => planned,
