@@ -16,8 +16,8 @@ use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
+use super::committer::{CommitFile, Committer};
 use super::log::{is_passed, is_same_table};
-use super::{CommitFile, Committer};
 use crate::error::{Error, Result};
 use crate::log::claimed::ClaimedCommits;
 use crate::log::{LogSource, log_path};

@@ -10,7 +10,7 @@ use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
-use super::{CommitFile, Committer, body};
+use super::committer::{CommitFile, Committer, body};
 use crate::error::{Kind, Result};
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;

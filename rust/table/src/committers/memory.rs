@@ -7,7 +7,7 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use futures::future::BoxFuture;
 
-use super::Committer;
+use super::committer::Committer;
 use crate::error::Result;
 use crate::storage::Put;
 

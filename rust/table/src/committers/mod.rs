@@ -13,19 +13,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
-use deltic_protocol::commit::TableState;
-use deltic_protocol::log::segment::LogFile;
-use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::log::log_path;
-use crate::storage::{Body, FileMeta, Put, Storage, Syncing};
+use crate::storage::{Put, Storage, Syncing};
 
+mod committer;
 mod dynamodb;
 mod log;
 mod memory;
 
+use committer::body;
+pub use committer::{CommitFile, Committer};
 pub use dynamodb::DynamoDbCommitter;
 pub use log::LogCommitter;
 pub use memory::MemoryCommitter;
@@ -56,66 +55,5 @@ pub(crate) async fn put_hint_file(storage: &Storage, name: &str, data: Bytes) ->
     match DynamoDbCommitter::of(storage) {
         Some(committer) => committer.put_if_absent(name, data).await,
         None => storage.put_hint_if_absent(&log_path(name), data).await,
-    }
-}
-
-fn body(lines: &Lines) -> Body {
-    Body::of(lines.len(), lines.pieces().map(|piece| piece.map(Bytes::from)))
-}
-
-/// Makes versions exist.
-pub trait Committer: Send + Sync {
-    /// Writes `version` unless it exists. `Unknown` if nobody can say whether it was written.
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>>;
-
-    /// Reads `version`, `None` if it does not exist.
-    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
-
-    /// Makes sure that `version`, which was found where nobody knew whether it would be, stays there.
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
-
-    /// Whether the log has gone on past `version`: there are later files, which are older than its commit if that is there.
-    /// Then the log was cleaned, and no reader looks at `version`.
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
-
-    /// Whether the table that a writer remembers is still there: the commit of `base` is the file that it was, or a log of
-    /// the same table leads to one of `versions`.
-    ///
-    /// Where tables are not deleted there is nothing to look for.
-    fn is_same_table<'a>(
-        &'a self,
-        (_base, _file): (&'a TableState, CommitFile),
-        _versions: &'a [u64],
-    ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(true)))
-    }
-}
-
-/// The file of a commit, by which it is known again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitFile {
-    length: u64,
-    /// When it was written, in milliseconds since the epoch.
-    modified_ms: Option<i64>,
-    /// How far from that the store may say it was.
-    within_ms: u64,
-}
-
-impl CommitFile {
-    /// As a listing has it, which may tell fractions of a second that a look at the file does not.
-    pub fn listed(file: &LogFile) -> Self {
-        Self { length: file.size, modified_ms: Some(file.modified_ms), within_ms: 1000 }
-    }
-
-    /// As its writer knows it: by another clock than the store's, and before it was sent. Where that is too far off, more is
-    /// asked of the store each time.
-    pub fn written(length: u64, at_ms: Option<i64>) -> Self {
-        Self { length, modified_ms: at_ms, within_ms: 5000 }
-    }
-
-    /// The length alone does not tell: tables that are made anew as they were have commits of the same lengths.
-    fn is(&self, there: &FileMeta) -> bool {
-        let is_time = |modified_ms: i64| modified_ms.abs_diff(there.modified_ms) < self.within_ms;
-        self.length == there.size && self.modified_ms.is_some_and(is_time)
     }
 }

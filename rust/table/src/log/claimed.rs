@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use deltic_protocol::log::name::LogName;
 
-use super::log_path;
+use super::path::log_path;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::storage::dynamodb::{Item, LockTable, TablePaths};

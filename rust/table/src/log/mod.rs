@@ -4,18 +4,13 @@
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 
-use deltic_protocol::log::name::LOG_DIR;
-
 mod absent;
 pub(crate) mod claimed;
+mod path;
 mod reader;
 mod source;
 pub mod tail;
 
+pub use path::log_path;
 pub use reader::{Loaded, parse_file};
 pub use source::LogSource;
-
-/// The path of a file of the log, relative to the table's root.
-pub fn log_path(file_name: &str) -> String {
-    format!("{LOG_DIR}/{file_name}")
-}

@@ -12,7 +12,7 @@ use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
 use futures::stream::{self, Stream, StreamExt};
 
-use super::log_path;
+use super::path::log_path;
 use crate::error::{Error, Result};
 use crate::parallel::{in_parallel, parallelism};
 use crate::storage::Storage;

@@ -15,9 +15,10 @@ use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, SIDECARS_DIR, commit_
 use deltic_protocol::log::segment::{LogFile, Segment};
 use futures::stream::Stream;
 
+use super::absent;
 use super::claimed::ClaimedCommits;
+use super::path::log_path;
 use super::reader::{self, Loaded};
-use super::{absent, log_path};
 use crate::error::{Error, Result};
 use crate::storage::{FileMeta, Storage};
 
