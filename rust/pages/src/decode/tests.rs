@@ -282,7 +282,10 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
                     assert_eq!(found, some.iter().map(value).collect::<Int64Array>());
                 }
             }
-            Err(stop) => assert!(stop == Failure::Unsupported && layout.delta, "numbers are of a rare kind: {stop:?}"),
+            Err(stop) => {
+                let is_rare = layout.delta || layout.codec == Compression::LZ4_RAW;
+                assert!(stop == Failure::Unsupported && is_rare, "numbers are of a rare kind: {stop:?}");
+            }
         }
     }
     for size in [1, 100, 1000, 1 << 20] {
