@@ -98,7 +98,13 @@ MOST_OPENING_LINES = 15
 KNOWN_CIRCLES: list[set[str]] = [
     {f"table/transaction/builder{name}" for name in ("", "/header", "/metadata", "/remembered", "/write")},
 ]
-KNOWN_LARGE_FOLDERS: set[str] = {"rust/pages/src/decode", "rust/protocol/src", "rust/protocol/src/predicate"}
+KNOWN_LARGE_FOLDERS: set[str] = {
+    "rust/pages/src/decode",
+    "rust/protocol/src",
+    "rust/protocol/src/predicate",
+    "rust/table/src",
+    "rust/table/src/checkpoint_writer",
+}
 
 
 def step(ladder: list[set[str]], module: str) -> int | None:
