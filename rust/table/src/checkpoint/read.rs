@@ -109,6 +109,7 @@ impl OpenCheckpoint {
                     let actions = actions.map_err(|e| Error::internal("parsing a checkpoint failed").caused_by(e))?;
                     let actions = actions.map_err(|e| e.in_file(path))?;
                     state = state_of(&actions);
+                    check_not_cut(&state).map_err(|e| e.in_file(path))?;
                     inline = Some(actions);
                 }
             }
@@ -124,12 +125,6 @@ impl OpenCheckpoint {
                 };
                 files.extend(footers.into_iter().zip(parts).map(file));
             }
-        }
-        // What ends too early is no Parquet file, but may still be JSON.
-        if state.protocol.is_none() || state.metadata.is_none() {
-            return Err(Error::corrupt(
-                "the checkpoint has no protocol or no metaData action, it was torn or never whole",
-            ));
         }
         let sidecar = |s: &Sidecar| -> Result<(String, u64)> {
             let size = u64::try_from(s.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
@@ -304,6 +299,16 @@ fn state_of(actions: &CommitActions) -> StateActions {
         sidecars: actions.sidecars.clone(),
         checkpoint_metadata: actions.checkpoint_metadata.clone(),
     }
+}
+
+/// Refuses JSON that was cut at the end of a line. Parquet that was cut has no footer.
+fn check_not_cut(state: &StateActions) -> Result<()> {
+    let missing = match (&state.protocol, &state.metadata) {
+        (None, _) => "protocol",
+        (Some(_), None) => "metaData",
+        (Some(_), Some(_)) => return Ok(()),
+    };
+    Err(Error::corrupt(format!("the checkpoint has no {missing} action: it was torn, or never whole")))
 }
 
 fn sidecar_path(name: &str) -> String {
