@@ -101,6 +101,7 @@ impl OpenCheckpoint {
                     let actions = actions.map_err(|e| Error::internal("parsing a checkpoint failed").caused_by(e))?;
                     let actions = actions.map_err(|e| e.in_file(path))?;
                     state = state_of(&actions);
+                    check_not_cut(&state).map_err(|e| e.in_file(path))?;
                     inline = Some(actions);
                 }
                 // A Parquet file that was cut cannot be opened; JSON that was cut at the end of a line can.
@@ -296,6 +297,16 @@ fn state_of(actions: &CommitActions) -> StateActions {
         sidecars: actions.sidecars.clone(),
         checkpoint_metadata: actions.checkpoint_metadata.clone(),
     }
+}
+
+/// Refuses JSON that was cut at the end of a line. Parquet that was cut has no footer.
+fn check_not_cut(state: &StateActions) -> Result<()> {
+    let missing = match (&state.protocol, &state.metadata) {
+        (None, _) => "protocol",
+        (Some(_), None) => "metaData",
+        (Some(_), Some(_)) => return Ok(()),
+    };
+    Err(Error::corrupt(format!("the checkpoint has no {missing} action: it was torn, or never whole")))
 }
 
 fn sidecar_path(name: &str) -> String {
