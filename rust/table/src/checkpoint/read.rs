@@ -104,12 +104,6 @@ impl OpenCheckpoint {
                     check_not_cut(&state).map_err(|e| e.in_file(path))?;
                     inline = Some(actions);
                 }
-                // A Parquet file that was cut cannot be opened; JSON that was cut at the end of a line can.
-                if state.protocol.is_none() || state.metadata.is_none() {
-                    return Err(Error::corrupt(
-                        "the checkpoint has no protocol or no metaData action, it was torn or never whole",
-                    ));
-                }
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
                 let footers = Footer::read_all(storage, paths).await?;
