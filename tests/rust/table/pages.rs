@@ -247,7 +247,7 @@ fn growing() -> File {
 #[tokio::test]
 async fn a_few_bytes_do_not_become_gigabytes_of_text() {
     let error = read_checkpoint(shared(0).bytes()).await.unwrap_err();
-    check_refused("a long text for all", &error, "the texts of 60000 rows claim to be 6000");
+    check_refused("a long text for all", &error, "the strings of 60000 rows claim to be 6000");
     // That there is a long text does not matter where it is not used.
     assert_eq!(read_checkpoint(shared(1).bytes()).await.unwrap(), MANY as usize);
     let error = read_checkpoint(growing().bytes()).await.unwrap_err();
