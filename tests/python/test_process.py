@@ -241,6 +241,44 @@ def test_the_environment_is_as_it_was(given: str | None) -> None:
     assert seen.stdout.strip() == f"{expected} True"
 
 
+def test_pages_that_the_parquet_crate_decodes_and_encodes_say_the_same(tmp_path: Path) -> None:
+    """A process with the switch reads and writes the checkpoints of one without, and the other way round."""
+    program = """
+        import sys, deltic, pyarrow as pa
+        table = deltic.Table(sys.argv[1])
+        for filter in (None, "n > 450", "p = 'b'", "s IS NULL"):
+            plan = table.plan(filter=filter)
+            print(plan.files_kept, sorted(plan.to_arrow()["path"].to_pylist()))
+        print(sorted(table.files().read_all().to_pylist(), key=lambda file: file["path"]))
+        table.checkpoint()
+    """
+    uri = str(tmp_path / "table")
+    for start in range(0, 500, 100):
+        rows = pa.table(
+            {
+                "n": range(start, start + 100),
+                "s": [None if start == 200 else f"s{n}" for n in range(100)],
+                "p": ["a", "b"] * 50,
+            }
+        )
+        deltic.write(uri, rows, partition_by=["p"])
+    deltic.Table(uri).checkpoint()
+    answers = []
+    for switch in ("on", "off", "on"):
+        # Each reads the checkpoint that the one before it wrote.
+        found = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), uri],
+            env=os.environ | {"DELTIC_DIRECT_PAGES": switch},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        answers.append(found.stdout)
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0].splitlines()[0].startswith("10 ")
+
+
 SOURCE = """
     import contextlib, os, signal, sys, threading, time
     import numpy as np, pyarrow as pa, deltic
