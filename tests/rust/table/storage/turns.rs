@@ -107,18 +107,22 @@ async fn a_commit_is_an_item_and_a_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn races_for_a_turn_have_one_winner() {
-    let stores = stores();
+    races(&stores().storage).await;
+}
+
+/// Of many writers of one version one commits, and its bytes stay.
+pub(super) async fn races(storage: &Storage) {
     for version in 0..3 {
         let tasks: Vec<_> = (0..32u8)
             .map(|i| {
-                let committer = stores.committer();
+                let committer = DynamoDbCommitter::of(storage).unwrap();
                 // Some are large enough to go in parts where a store can refuse to overwrite.
                 let text = Bytes::from(vec![i; if i % 8 == 0 { 36 << 20 } else { 100 }]);
                 tokio::spawn(async move { (i, committer.put_if_absent(&name(version), text).await.unwrap()) })
             })
             .collect();
         let winner = winner(tasks).await;
-        let text = stores.read(version).await.unwrap();
+        let text = LogSource::of(storage).read(&name(version)).await.unwrap();
         assert!(text.iter().all(|byte| *byte == winner), "{winner}");
     }
 }
