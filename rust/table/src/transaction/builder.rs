@@ -138,8 +138,12 @@ impl Transaction {
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
-        Ok(Self {
-            storage: storage.clone(),
+        Ok(Self::empty(storage.clone(), options, isolation))
+    }
+
+    fn empty(storage: Storage, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
+        Self {
+            storage,
             options,
             isolation,
             base: None,
@@ -164,7 +168,7 @@ impl Transaction {
             writes: false,
             txn_id: String::new(),
             has_ids: false,
-        })
+        }
     }
 
     /// Builds on a version from now on.

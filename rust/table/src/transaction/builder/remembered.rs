@@ -9,13 +9,12 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Metadata;
-use deltic_protocol::commit::{Actions, Conflict, MAINTENANCE, ReadSet};
+use deltic_protocol::commit::{Conflict, MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::{HandleState, Transaction, check_writable};
 use crate::error::{Kind, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::Syncing;
 use crate::transaction::Failed;
 
 /// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
@@ -46,31 +45,15 @@ impl Transaction {
             && self.domains.is_empty()
             && reads_nothing;
         (only_adds && self.is_on_remembered()).then(|| Self {
-            storage: self.storage.clone(),
-            options: self.options.clone(),
-            isolation: self.isolation,
             base: self.base.clone(),
-            snapshot: None,
-            latest: None,
-            replayed: None,
             travelled: self.travelled,
-            read: ReadSet::Nothing,
-            overwrites: false,
-            removed: Actions::new(),
-            re_added: None,
             added: self.added.clone(),
-            syncing: Syncing::default(),
-            discarded: Vec::new(),
-            metadata: None,
-            protocol: None,
-            shape: None,
-            domains: self.domains.clone(),
             parameters: self.parameters.clone(),
             files: self.files.clone(),
-            planned: None,
             writes: self.writes,
             txn_id: self.txn_id.clone(),
             has_ids: self.has_ids,
+            ..Self::empty(self.storage.clone(), self.options.clone(), self.isolation)
         })
     }
 

@@ -107,7 +107,7 @@ impl Transaction {
             Mode::Overwrite => "Overwrite",
             Mode::Error => "ErrorIfExists",
         };
-        // The members of operationParameters are texts, and this one is JSON inside its text, as Spark writes it.
+        // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
         self.parameters.insert("mode".to_owned(), json!(mode));
         self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
