@@ -14,7 +14,7 @@ mod listings;
 mod races;
 mod writes;
 
-pub use races::check_races;
+pub use races::{check_races, winner};
 pub use writes::check_large_puts;
 
 /// Checks all but [`check_races`].

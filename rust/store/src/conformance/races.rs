@@ -62,8 +62,11 @@ async fn overtaken(storage: &Storage) {
     storage.delete(path).await.unwrap();
 }
 
-/// The one of several that made the file.
-async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
+/// The one of several writers of a name that made the file.
+///
+/// # Panics
+/// Not exactly one did, or nobody knows.
+pub async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
     let mut created = Vec::new();
     for racer in racers {
         match racer.await.unwrap() {

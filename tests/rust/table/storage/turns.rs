@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
+use deltic_store::conformance;
 use deltic_table::committers::{DynamoDbCommitter, for_table};
 use deltic_table::error::{Kind, Result};
 use deltic_table::log::{LogSource, log_path};
@@ -12,20 +13,6 @@ use deltic_table::storage::{Put, Storage};
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
 use super::{google, is_storage};
-
-/// The one of several that made the file.
-async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
-    let mut created = Vec::new();
-    for racer in racers {
-        match racer.await.unwrap() {
-            (i, Put::Created) => created.push(i),
-            (_, Put::Exists) => {}
-            (_, Put::Unknown(e)) => panic!("{e}"),
-        }
-    }
-    let [winner] = created[..] else { panic!("{created:?}") };
-    winner
-}
 
 const TABLE: &str = "s3a://bucket/a table";
 
@@ -121,7 +108,7 @@ pub(super) async fn races(storage: &Storage) {
                 tokio::spawn(async move { (i, committer.put_if_absent(&name(version), text).await.unwrap()) })
             })
             .collect();
-        let winner = winner(tasks).await;
+        let winner = conformance::winner(tasks).await;
         let text = LogSource::of(storage).read(&name(version)).await.unwrap();
         assert!(text.iter().all(|byte| *byte == winner), "{winner}");
     }
