@@ -31,7 +31,7 @@ use crate::events::TARGET;
 use crate::file_index::{Column as TableColumn, FileIndex, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::parallel::{all_of, blocking, in_parallel, parallelism, worker_count};
+use crate::parallel::{all_of, blocking, in_parallel, parallelism};
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::check_types;
 use crate::scan::row_tracking;
@@ -340,7 +340,7 @@ where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    let at_once = if snapshot.storage().is_local() { worker_count() } else { parallelism() };
+    let at_once = parallelism();
     all_of(groups.map(in_parallel), at_once).await
 }
 
