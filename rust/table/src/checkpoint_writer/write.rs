@@ -25,8 +25,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::columns::{Layout, State};
 use super::encode::{Encoding, Group, Output, grouped};
-use super::order::Order;
 use super::sidecars::{self, SIDECAR_FILES, Sidecars};
+use super::sort::Order;
 use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
 use crate::log::{LogSource, log_path};

@@ -157,7 +157,7 @@ impl ScanPlan {
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| count_group(self.snapshot.clone(), by_partition.clone(), group);
-        for group in together(&self.snapshot, groups.into_iter().map(count)).await? {
+        for group in together(groups.into_iter().map(count)).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -168,7 +168,7 @@ impl ScanPlan {
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
         let of_group = |at: usize| group_bytes(self.snapshot.clone(), self.groups.clone(), at);
-        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
@@ -176,7 +176,7 @@ impl ScanPlan {
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| group_adds(self.snapshot.clone(), self.groups.clone(), at);
-            let in_groups = together(&self.snapshot, (0..self.groups.len()).map(members)).await?;
+            let in_groups = together((0..self.groups.len()).map(members)).await?;
             Ok(self.loose.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
@@ -188,7 +188,7 @@ impl ScanPlan {
             let pruning = self.pruning.clone();
             group_counted(self.snapshot.clone(), self.groups.clone(), at, pruning)
         };
-        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().cloned().chain(in_groups).collect())
     }
 
@@ -245,7 +245,7 @@ impl ScanPlan {
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
         let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
-        batches.extend(together(&self.snapshot, (0..self.groups.len()).map(in_group)).await?);
+        batches.extend(together((0..self.groups.len()).map(in_group)).await?);
         Ok((schema, batches))
     }
 }
@@ -283,7 +283,7 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let keep = |group| keep_group(snapshot.clone(), pruning.clone(), group);
-    let mut kept = together(snapshot, files.groups_for(pruning).await?.into_iter().map(keep)).await?;
+    let mut kept = together(files.groups_for(pruning).await?.into_iter().map(keep)).await?;
     kept.retain(|kept| !kept.paths.is_empty());
     Ok(kept)
 }
@@ -335,13 +335,12 @@ fn prune_batch(
 }
 
 /// Does what is to be done with row groups, several at once.
-pub(super) async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
+pub(super) async fn together<T, W>(groups: impl Iterator<Item = W>) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    let at_once = parallelism();
-    all_of(groups.map(in_parallel), at_once).await
+    all_of(groups.map(in_parallel), parallelism()).await
 }
 
 pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
