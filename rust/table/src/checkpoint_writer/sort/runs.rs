@@ -133,10 +133,7 @@ impl Reader {
     }
 
     /// The files as row groups of a checkpoint with `schema`.
-    pub(crate) fn groups(
-        self,
-        schema: &SchemaRef,
-    ) -> impl Stream<Item = Result<Group>> + Send + use<> {
+    pub(crate) fn groups(self, schema: &SchemaRef) -> impl Stream<Item = Result<Group>> + Send + use<> {
         let state = (self, VecDeque::new(), schema.clone());
         stream::try_unfold(state, |(mut reader, mut groups, schema)| async move {
             if groups.is_empty() {

@@ -28,7 +28,7 @@ use deltic_protocol::schema::StructType;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_index::{Column as TableColumn, FileIndex, Keys, Pruning, scatter};
+use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
 use crate::parallel::{all_of, blocking, in_parallel, parallelism};
@@ -95,7 +95,7 @@ impl ScanPlan {
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = match Self::plan(snapshot, columns, filter).await {
             // Perhaps for a checkpoint that the version can do without.
-            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.whole().await {
+            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.with_readable_sidecars().await {
                 Ok(whole) => Self::plan(&whole, columns, filter).await,
                 Err(_) => Err(error),
             },
@@ -385,7 +385,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     if rows.count_set_bits() == 0 {
         return Ok(Totals::default());
     }
-    let sizes = files.arrays(group, &[TableColumn::Size], &rows).await?;
+    let sizes = files.arrays(group, &[IndexColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
     let kept = files.keep(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
@@ -397,7 +397,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
+    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[IndexColumn::Size], &kept.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
@@ -430,13 +430,13 @@ async fn group_batch(
 ) -> Result<RecordBatch> {
     let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let mut wanted = vec![TableColumn::Size, TableColumn::ModificationTime];
+    let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
-        wanted.push(TableColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
+        wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
     }
     let has_vectors = files.may_have_vectors(kept.group).await?;
-    wanted.extend(has_vectors.then_some(TableColumn::DeletionVector));
+    wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
     let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
