@@ -18,9 +18,7 @@ use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::{Counts, Put};
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{
-    Ended, Ids, Known, Outcome, Transaction, TransactionOptions, WriteOptions,
-};
+use deltic_table::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions, WriteOptions};
 use deltic_table::write::writer::DataWriter;
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -373,7 +371,8 @@ fn a_transaction_sees_what_it_deleted() {
         });
         assert_eq!(table.sorted(&["x"], None), ["3", "5", "9"]);
         // What the transaction wrote and replaced again is gone from the disk.
-        let named: BTreeSet<String> = table.files().iter().map(|file| file.split(' ').next().unwrap().to_owned()).collect();
+        let named: BTreeSet<String> =
+            table.files().iter().map(|file| file.split(' ').next().unwrap().to_owned()).collect();
         let first = table.sample.read(1).iter().find_map(|action| action["add"]["path"].as_str().map(str::to_owned));
         let kept: BTreeSet<String> = named.into_iter().chain(first).collect();
         let on_disk: BTreeSet<String> = table.on_disk().into_iter().filter(|path| path.ends_with(".parquet")).collect();
@@ -504,9 +503,8 @@ fn worlds() -> impl Strategy<Value = Case> {
     let filter = (leaf.clone(), prop::sample::select(vec!["AND", "OR"]), leaf)
         .prop_map(|(one, op, other)| format!("({one} {op} {other})"));
     let properties = prop::sample::subsequence(vec![VECTORS, IDS, FEED], 0..=3);
-    (properties, any::<bool>(), files, prop::collection::vec(filter, 1..4)).prop_map(
-        |(properties, partitioned, files, filters)| Case { properties, partitioned, files, filters },
-    )
+    (properties, any::<bool>(), files, prop::collection::vec(filter, 1..4))
+        .prop_map(|(properties, partitioned, files, filters)| Case { properties, partitioned, files, filters })
 }
 
 proptest! {
