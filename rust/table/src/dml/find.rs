@@ -50,6 +50,8 @@ pub(super) struct Found {
     pub(super) candidates: u64,
     /// What this read of the table.
     pub(super) read: ReadSet,
+    /// The plan of the base's files.
+    pub(super) plan: ScanPlan,
 }
 
 /// Files of the base that go as a whole.
@@ -120,6 +122,7 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
         touched: Vec::new(),
         read: ReadSet::WholeTable,
         candidates: 0,
+        plan: plan.clone(),
     };
     let (mut candidates, mut paths) = (Vec::new(), PathSet::default());
     for (adds, covered) in plan.judged_adds().await? {

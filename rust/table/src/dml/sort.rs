@@ -30,9 +30,9 @@ pub(super) struct Sorted {
     /// Files of the transaction's own that go, as a whole or for others that take their place, by path.
     own_gone: HashSet<String>,
     /// Files of the base of which rows are marked.
-    marked: Vec<Touched>,
+    pub(super) marked: Vec<Touched>,
     /// Files with rows of the base that are written again.
-    copied: Vec<Touched>,
+    pub(super) copied: Vec<Touched>,
     /// Files with new rows that are written again.
     copied_new: Vec<Touched>,
     /// Rows that go, where they are known to be found.
