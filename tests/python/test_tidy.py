@@ -15,6 +15,7 @@ PROTOCOL: list[set[str]] = [
     {"json"},
     {"schema"},
     {"scalar"},
+    {"expression"},
     {"predicate"},
     {"action"},
     {"property"},

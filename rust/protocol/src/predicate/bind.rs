@@ -4,12 +4,11 @@
 //! values of a type becomes a comparison with a neighbour, two limits of one column become one range, equalities of
 //! one column joined by OR become one set. Proved by `predicate::properties::evaluate_is_exact`.
 
-use super::ast::{Name, Op, Operand, Predicate};
-use super::bound::{BoundPredicate, Column, one_of};
+use super::ast::{Operand, Predicate};
+use super::bound::{BoundPredicate, one_of};
 use super::fit::{Fit, advice, fit};
-use super::like::Pattern;
-use super::{hint, resolve};
 use crate::error::{Error, Result};
+use crate::expression::{Column, Name, Op, Pattern, hint, resolve};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
 
@@ -90,6 +89,9 @@ impl Binder<'_> {
             (Predicate::Like { operand, pattern, escape, negated: not }, _) => {
                 let bound = like(self.side(operand)?, Pattern::new(pattern, *escape)?)?;
                 Ok(negated(bound, negate != *not))
+            }
+            (Predicate::Expression(expression), _) => {
+                Err(Error::unsupported("expressions", format!("`{expression:#}` is not bound")))
             }
             (Predicate::Bare(operand), _) => match self.side(operand)? {
                 Side::Literal(Scalar::Null) => Ok(BoundPredicate::Constant(None)),

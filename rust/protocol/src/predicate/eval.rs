@@ -4,15 +4,12 @@
 
 use arrow_arith::boolean::{and_kleene, not, or_kleene};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray};
+use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
-use super::ast::Op;
-use super::bound::{BoundPredicate, Column};
-use super::compare::{compare_columns, compare_value};
+use super::bound::BoundPredicate;
 use crate::error::{Error, Result};
-use crate::schema::DataType;
-use crate::schema::arrow::to_arrow_type;
+use crate::expression::{Op, Values, compare_columns, compare_value};
 
 /// Which rows a filter keeps: those where the condition is TRUE, not those where it is NULL.
 pub fn keep(condition: &BooleanArray) -> BooleanArray {
@@ -97,34 +94,4 @@ impl BoundPredicate {
 
 fn constant(value: bool, rows: usize) -> BooleanBuffer {
     if value { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) }
-}
-
-/// A column of a batch.
-struct Values {
-    array: ArrayRef,
-    /// Rows that are null, be it because a struct around the column is.
-    nulls: Option<NullBuffer>,
-}
-
-impl Values {
-    fn find(batch: &RecordBatch, column: &Column) -> Result<Self> {
-        let missing = || Error::internal(format!("the batch has no column {column}, which the predicate needs"));
-        let (first, fields) = column.path.split_first().ok_or_else(missing)?;
-        let mut array = batch.column_by_name(first).ok_or_else(missing)?;
-        let mut nulls = array.logical_nulls();
-        for field in fields {
-            let parent = array.as_any().downcast_ref::<StructArray>().ok_or_else(missing)?;
-            array = parent.column_by_name(field).ok_or_else(missing)?;
-            nulls = NullBuffer::union(nulls.as_ref(), array.logical_nulls().as_ref());
-        }
-        // Only IS NULL looks at nested values, and that does not depend on their type.
-        if let DataType::Primitive(_) = column.data_type {
-            let expected = to_arrow_type(&column.data_type);
-            if *array.data_type() != expected {
-                let found = array.data_type();
-                return Err(Error::internal(format!("column {column} comes as {found}, and {expected} is needed")));
-            }
-        }
-        Ok(Self { array: array.clone(), nulls })
-    }
 }

@@ -8,8 +8,8 @@ use arrow_array::{Array, ArrayRef, downcast_primitive_array};
 use arrow_buffer::{ArrowNativeType, BooleanBuffer};
 use arrow_schema::DataType as ArrowType;
 
-use super::compare::Real;
 use crate::error::{Error, Result};
+use crate::expression::Real;
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType;
 

@@ -1,0 +1,24 @@
+//! Expressions: typed text, syntax tree, binding to a schema, evaluation on Arrow batches with Spark's semantics.
+//!
+//! One grammar for filters, constraints, generated columns and defaults. [`Expression`] is what was typed,
+//! [`BoundExpression`] is checked against a schema and has a type; conditions that skipping understands are a
+//! [`BoundPredicate`](crate::predicate::BoundPredicate). Semantics are those of Spark 4 in ANSI mode in UTC, held
+//! against Spark by `tests/spark/test_expressions.py`; differences are listed in `docs/expressions.md`.
+
+mod ast;
+mod column;
+mod compare;
+mod like;
+mod parse;
+mod print;
+mod regex;
+pub(crate) mod resolve;
+
+pub use ast::{ArithmeticOp, Expression, Match, Name, Op};
+pub use column::Column;
+pub(crate) use column::Values;
+pub(crate) use compare::{Real, compare_columns, compare_value};
+pub use like::Pattern;
+pub(crate) use parse::{hint, parse_condition};
+pub use parse::{MAX_DEPTH, MAX_LENGTH, parse_expression};
+pub(crate) use print::{fmt_bytes, fmt_text};
