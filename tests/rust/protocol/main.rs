@@ -6,6 +6,7 @@ mod check;
 mod conflict;
 mod corpora;
 mod deletion_vector;
+mod expression;
 mod feature;
 mod legality;
 mod lines;

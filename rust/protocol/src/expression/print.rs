@@ -196,7 +196,7 @@ impl fmt::Display for Expression {
 }
 
 impl ArithmeticOp {
-    fn symbol(self) -> &'static str {
+    pub(super) fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",
             Self::Subtract => "-",

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 /// A regular expression ready to match.
 #[derive(Debug, Clone)]
-pub struct Regular {
+pub(crate) struct Regular {
     compiled: Regex,
 }
 

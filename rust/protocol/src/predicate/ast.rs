@@ -227,6 +227,15 @@ impl std::str::FromStr for Predicate {
     }
 }
 
+impl From<&Operand> for Expression {
+    fn from(operand: &Operand) -> Self {
+        match operand {
+            Operand::Column(name) => Self::Column(name.clone()),
+            Operand::Literal(value) => Self::Literal(value.clone()),
+        }
+    }
+}
+
 impl Operand {
     fn of(expression: &Expression) -> Option<Self> {
         match expression {

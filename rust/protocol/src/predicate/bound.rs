@@ -5,9 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::set::ValueSet;
 use crate::error::Result;
-use crate::expression::{Column, Op, Pattern};
+use crate::expression::{BoundExpression, Column, Op, Pattern, ValueSet};
 use crate::scalar::Scalar;
 
 /// A predicate over a schema's columns.
@@ -77,6 +76,9 @@ pub enum BoundPredicate {
         /// What it must match.
         pattern: Pattern,
     },
+    /// Any other condition. It is evaluated exactly and decides nothing else: no container is skipped by it, and any
+    /// row may make it TRUE.
+    Expression(Box<BoundExpression>),
 }
 
 impl BoundPredicate {
@@ -93,7 +95,8 @@ impl BoundPredicate {
             | Self::CompareColumns { .. }
             | Self::Range { .. }
             | Self::In { .. }
-            | Self::Like { .. } => true,
+            | Self::Like { .. }
+            | Self::Expression(_) => true,
         }
     }
 }
@@ -131,6 +134,7 @@ impl BoundPredicate {
                 add(left);
                 add(right);
             }
+            Self::Expression(expression) => expression.columns().into_iter().for_each(add),
         }
     }
 

@@ -8,12 +8,10 @@ mod bind;
 mod bound;
 mod eval;
 mod fit;
-mod set;
+mod leaf;
 
-pub use crate::expression::{Column, MAX_DEPTH, MAX_LENGTH, Name, Op, Pattern};
-pub(crate) use crate::expression::{compare_columns, compare_value};
+pub use crate::expression::{Column, MAX_DEPTH, MAX_LENGTH, Name, Op, Pattern, ValueSet};
+pub(crate) use crate::expression::{compare_columns, compare_value, partition_point};
 pub use ast::{Operand, Predicate, parse};
 pub use bound::BoundPredicate;
 pub use eval::keep;
-pub use set::ValueSet;
-pub(crate) use set::partition_point;

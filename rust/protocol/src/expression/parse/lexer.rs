@@ -51,9 +51,8 @@ pub(super) struct Lexer<'a> {
 }
 
 /// Longest first, so that `<=>` is not read as `<=` and `>`.
-const SYMBOLS: [&str; 21] = [
-    "<=>", "==", "<>", "!=", "<=", ">=", "||", "::", "=", "<", ">", "(", ")", ",", ".", "-", "+", "!", "*", "/", "%",
-];
+const SYMBOLS: [&str; 21] =
+    ["<=>", "==", "<>", "!=", "<=", ">=", "||", "::", "=", "<", ">", "(", ")", ",", ".", "-", "+", "!", "*", "/", "%"];
 /// How much text an error message shows on either side of the place.
 const WINDOW: usize = 40;
 

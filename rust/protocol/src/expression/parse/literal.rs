@@ -13,7 +13,9 @@ pub(super) fn number(spelled: &str, negative: bool) -> Result<Scalar, String> {
     let (digits, suffix) = spelled.split_at_checked(split).unwrap_or((spelled, ""));
     let whole = |name: &str| {
         let sign = if negative { "-" } else { "" };
-        format!("{sign}{digits}").parse::<i64>().map_err(|_| format!("`{sign}{digits}` is beyond the range of a {name}"))
+        format!("{sign}{digits}")
+            .parse::<i64>()
+            .map_err(|_| format!("`{sign}{digits}` is beyond the range of a {name}"))
     };
     let beyond = |name: &str| format!("`{spelled}` is beyond the range of a {name}");
     Ok(match suffix.to_ascii_uppercase().as_str() {
@@ -64,6 +66,9 @@ fn decimal(digits: &str, negative: bool) -> Result<Scalar, String> {
         value = shifted.ok_or_else(too_long)?;
     }
     let mut scale = i64::try_from(fraction.len()).map_err(|_| too_long())?.saturating_sub(exponent);
+    if value == 0 {
+        scale = scale.max(0);
+    }
     while scale < 0 {
         value = value.checked_mul(10).ok_or_else(too_long)?;
         scale += 1;
@@ -101,13 +106,19 @@ pub(super) fn typed(word: &str, text: &str) -> Result<Scalar, String> {
             let plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.')
                 && digits.bytes().any(|b| b.is_ascii_digit())
                 && digits.bytes().filter(|b| *b == b'.').count() <= 1;
-            return if plain { decimal(digits, negative) } else { Err(format!("'{text}' is no decimal; write it like '1.50'")) };
+            return if plain {
+                decimal(digits, negative)
+            } else {
+                Err(format!("'{text}' is no decimal; write it like '1.50'"))
+            };
         }
         "INTERVAL" => return Err("intervals are not supported; write the resulting time".to_owned()),
         _ => {
-            return Err("a string follows a word that is no type; types are DATE, TIMESTAMP, TIMESTAMP_NTZ, X, FLOAT, \
+            return Err(
+                "a string follows a word that is no type; types are DATE, TIMESTAMP, TIMESTAMP_NTZ, X, FLOAT, \
                         DOUBLE, DECIMAL, INT, BIGINT, SMALLINT, TINYINT, BOOLEAN and STRING"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     };
     let value = Scalar::parse(text.trim(), &data_type);

@@ -10,8 +10,8 @@ mod lexer;
 mod literal;
 mod primary;
 
-pub(crate) use self::literal::type_named;
 use self::lexer::{Dialect, Lexer, Token, error_at};
+pub(crate) use self::literal::type_named;
 use super::ast::{ArithmeticOp, Expression, Match, Name, Op, check_pattern};
 use super::print::level;
 use crate::error::{Error, Result};
@@ -47,9 +47,7 @@ fn whole(text: &str, dialect: Dialect) -> Result<Expression> {
     }
     let mut parser = Parser::new(text, dialect)?;
     let tree = parser.expression(level::OR, 0)?;
-    if dialect == Dialect::Filter {
-        parser.check_condition(&tree)?;
-    }
+    parser.check_condition(&tree)?;
     match parser.token {
         Token::End => Ok(tree.expression),
         Token::Symbol(")") => Err(parser.error("this parenthesis was never opened")),
@@ -191,11 +189,13 @@ impl<'a> Parser<'a> {
         Ok(Tree { expression, height: height + 1 })
     }
 
-    /// A value that is no condition can stand neither alone in a filter nor beside AND, OR and NOT.
+    /// In a filter a value that is no condition can stand neither alone nor beside AND, OR and NOT.
     fn check_condition(&self, tree: &Tree) -> Result<()> {
         match &tree.expression {
             Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => Ok(()),
-            Expression::Literal(_) => Err(self.expected("a comparison after the value")),
+            Expression::Literal(_) if self.dialect == Dialect::Filter => {
+                Err(self.expected("a comparison after the value"))
+            }
             _ => Ok(()),
         }
     }

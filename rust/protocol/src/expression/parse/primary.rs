@@ -140,21 +140,22 @@ impl Parser<'_> {
                 self.need_word("AS")?;
                 let (to, height) = (self.data_type()?, operand.height);
                 self.need_symbol(")", "`)`")?;
-                return self.node(Expression::Cast { operand: operand.boxed(), to, is_try: name == "try_cast" }, height);
+                return self
+                    .node(Expression::Cast { operand: operand.boxed(), to, is_try: name == "try_cast" }, height);
             }
             "extract" => return self.extract(depth),
+            _ if self.token == Token::Symbol(")") => {}
+            // Another spelling of locate, of which the first argument cannot be a bare AND, OR or NOT.
             "position" => {
                 let part = self.expression(level::COMPARE, depth)?;
-                if self.take_word("IN")? {
-                    let text = self.expression(level::OR, depth)?;
-                    let height = part.height.max(text.height);
-                    self.need_symbol(")", "`)`")?;
-                    return self.node(
-                        Expression::Call { name: "locate".to_owned(), arguments: vec![part.expression, text.expression] },
-                        height,
-                    );
+                if !self.take_word("IN")? {
+                    return self.arguments("locate".to_owned(), Some(part), depth);
                 }
-                return self.arguments(name, Some(part), depth);
+                let text = self.expression(level::OR, depth)?;
+                let height = part.height.max(text.height);
+                self.need_symbol(")", "`)`")?;
+                let arguments = vec![part.expression, text.expression];
+                return self.node(Expression::Call { name: "locate".to_owned(), arguments }, height);
             }
             "trim" => return self.trim(depth),
             _ => {}
@@ -228,10 +229,15 @@ impl Parser<'_> {
             let height = first.height.max(text.height);
             let arguments = match name {
                 // As Spark has it: ltrim and rtrim take the characters first, btrim last.
-                "trim" => return self.node(
-                    Expression::Call { name: "btrim".to_owned(), arguments: vec![text.expression, first.expression] },
-                    height,
-                ),
+                "trim" => {
+                    return self.node(
+                        Expression::Call {
+                            name: "btrim".to_owned(),
+                            arguments: vec![text.expression, first.expression],
+                        },
+                        height,
+                    );
+                }
                 _ => vec![first.expression, text.expression],
             };
             return self.node(Expression::Call { name: name.to_owned(), arguments }, height);
@@ -270,7 +276,10 @@ impl Parser<'_> {
         let at = self.at;
         let Token::Word(word) = self.token else { return Err(self.expected("a type")) };
         let unknown = |parser: &Self| -> Error {
-            parser.error_at(at, &format!("`{word}` is no type that values are cast to; write int, string, decimal(10,2) …"))
+            parser.error_at(
+                at,
+                &format!("`{word}` is no type that values are cast to; write int, string, decimal(10,2) …"),
+            )
         };
         let named = type_named(word).ok_or_else(|| unknown(self))?;
         self.advance()?;
@@ -290,7 +299,9 @@ impl Parser<'_> {
         let scale = if self.take_symbol(",")? { limit(self)? } else { 0 };
         self.need_symbol(")", "`)`")?;
         if precision == 0 || scale > precision {
-            return Err(self.error_at(at, &format!("decimal({precision},{scale}) has more digits after the point than in all")));
+            return Err(
+                self.error_at(at, &format!("decimal({precision},{scale}) has more digits after the point than in all"))
+            );
         }
         Ok(PrimitiveType::Decimal { precision, scale })
     }

@@ -8,8 +8,8 @@ use arrow_array::{Array, ArrayRef, downcast_primitive_array};
 use arrow_buffer::{ArrowNativeType, BooleanBuffer};
 use arrow_schema::DataType as ArrowType;
 
+use super::compare::Real;
 use crate::error::{Error, Result};
-use crate::expression::Real;
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType;
 
@@ -53,7 +53,7 @@ impl ValueSet {
     }
 
     /// Whether each row of `array`, of the same Arrow type, is in the set. Null rows have an arbitrary bit.
-    pub(super) fn contains(&self, array: &ArrayRef) -> Result<BooleanBuffer> {
+    pub(crate) fn contains(&self, array: &ArrayRef) -> Result<BooleanBuffer> {
         let sorted = &self.sorted;
         if sorted.data_type() != array.data_type() {
             return Err(Error::internal(format!(
