@@ -21,6 +21,7 @@ __all__ = [
     "commit_files",
     "create",
     "enable_row_tracking",
+    "evaluate",
     "locate",
     "read_task_group",
     "write_files",
@@ -153,6 +154,9 @@ class TransactionScan:
     def read(self, batch_size: int | None = None, limit: int | None = None) -> ArrowStream: ...
 
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
+def evaluate(data: Any, expression: str) -> ArrowStream:
+    """The values of an SQL expression, as Spark gives them in ANSI mode in UTC, for Arrow rows in the types of scans."""
+
 def locate(uri: str, storage_options: dict[str, str] | None) -> tuple[str, dict[str, str] | None]: ...
 def read_task_group(
     uri: str, storage_options: dict[str, str] | None, group: bytes, batch_size: int | None = None

@@ -48,7 +48,7 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"changes"},
+    {"changes", "expression"},
     {"table"},
     {"transaction"},
     {"write"},
