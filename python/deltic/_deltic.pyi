@@ -155,7 +155,7 @@ class TransactionScan:
 
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:
-    """The values of an SQL expression, as Spark gives them in ANSI mode in UTC, for Arrow rows in the types of scans."""
+    """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""
 
 def locate(uri: str, storage_options: dict[str, str] | None) -> tuple[str, dict[str, str] | None]: ...
 def read_task_group(
