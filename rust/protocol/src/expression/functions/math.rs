@@ -79,7 +79,7 @@ fn map(arguments: &Arguments<'_>, of: impl Fn(f64) -> Option<f64>) -> Evaluated 
 fn power(arguments: &Arguments<'_>) -> Evaluated {
     let (base, exponent) = (arguments.primitive::<Float64Type>(0)?, arguments.primitive::<Float64Type>(1)?);
     let java = |base: f64, exponent: f64| match exponent {
-        e if e == 0.0 => 1.0,
+        0.0 => 1.0,
         e if e.is_nan() => f64::NAN,
         e if e.is_infinite() && base.abs() == 1.0 => f64::NAN,
         e => libm::pow(base, e),

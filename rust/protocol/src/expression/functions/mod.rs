@@ -39,13 +39,15 @@ pub(crate) enum Slot {
     Moment,
 }
 
+type TypeOf = fn(&[PrimitiveType], &[Option<&Scalar>]) -> std::result::Result<PrimitiveType, String>;
+
 /// The type of the result.
 pub(crate) enum Gives {
     Fixed(PrimitiveType),
     /// That of the first argument.
     First,
     /// By the types of the arguments and the values of those that are literals.
-    With(fn(&[PrimitiveType], &[Option<&Scalar>]) -> std::result::Result<PrimitiveType, String>),
+    With(TypeOf),
 }
 
 /// A function.

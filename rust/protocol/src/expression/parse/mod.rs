@@ -213,8 +213,7 @@ impl<'a> Parser<'a> {
         } else {
             (self.signed(depth)?, level::PRIMARY)
         };
-        loop {
-            let Some((operator, at)) = self.operator().filter(|(_, at)| (least..=most).contains(at)) else { break };
+        while let Some((operator, at)) = self.operator().filter(|(_, at)| (least..=most).contains(at)) {
             most = at;
             left = match operator {
                 Operator::Or => self.chain(left, "OR", depth)?,
