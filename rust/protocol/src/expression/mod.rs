@@ -7,28 +7,33 @@
 
 mod ast;
 mod bind;
+mod bound;
 mod civil;
 mod column;
 mod compare;
 mod evaluate;
+mod fold;
 mod functions;
+mod kernel;
 mod like;
 mod parse;
 mod print;
 mod regex;
 pub(crate) mod resolve;
 mod set;
+mod types;
 
 pub use ast::{ArithmeticOp, Expression, Match, Name, Op};
-pub use bind::BoundExpression;
-pub(crate) use bind::{Node, Typed};
+pub use bound::BoundExpression;
+pub(crate) use bound::{Node, Typed};
 pub(crate) use civil::first_day_of_year;
 pub use column::Column;
 pub(crate) use column::Values;
 pub(crate) use compare::{compare_columns, compare_value};
-pub(crate) use evaluate::{Evaluated, Trouble, evaluate_rows, on_rows};
 pub use evaluate::{evaluate, evaluate_at};
+pub(crate) use evaluate::{evaluate_rows, on_rows};
 pub use functions::names as function_names;
+pub(crate) use kernel::{Evaluated, Trouble};
 pub use like::Pattern;
 pub use parse::{MAX_DEPTH, MAX_LENGTH, parse_expression};
 pub(crate) use parse::{hint, parse_condition};

@@ -94,45 +94,11 @@ impl Expression {
         self.fmt(f)?;
         f.write_str(")")
     }
-}
 
-fn chain(f: &mut fmt::Formatter<'_>, terms: &[Expression], separator: &str, at_least: u8) -> fmt::Result {
-    for (i, term) in terms.iter().enumerate() {
-        f.write_str(if i > 0 { separator } else { "" })?;
-        term.part(f, at_least)?;
-    }
-    Ok(())
-}
-
-fn infix(f: &mut fmt::Formatter<'_>, left: &Expression, op: &str, right: &Expression, level: u8) -> fmt::Result {
-    left.part(f, level)?;
-    write!(f, " {op} ")?;
-    right.part(f, level + 1)
-}
-
-impl fmt::Display for Expression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// IS, IN, BETWEEN and LIKE.
+    fn fmt_test(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = |negated: bool| if negated { "NOT " } else { "" };
         match self {
-            Self::Literal(value) => fmt_literal(f, value),
-            Self::Column(Name(path)) => fmt_quoted_path(f, path),
-            Self::And(terms) if terms.is_empty() => f.write_str("TRUE"),
-            Self::Or(terms) if terms.is_empty() => f.write_str("FALSE"),
-            Self::And(terms) => chain(f, terms, " AND ", if terms.len() > 1 { level::NOT } else { level::AND }),
-            Self::Or(terms) => chain(f, terms, " OR ", if terms.len() > 1 { level::AND } else { level::OR }),
-            Self::Not(inner) => {
-                f.write_str("NOT ")?;
-                inner.part(f, level::NOT)
-            }
-            Self::Negate(inner) => {
-                // `--` is a comment, and a sign before a number belongs to the number.
-                let plain = matches!(**inner, Self::Column(_) | Self::Call { .. });
-                f.write_str("-")?;
-                inner.part(f, if plain { level::PRIMARY } else { u8::MAX })
-            }
-            Self::Arithmetic { left, op, right } => infix(f, left, op.symbol(), right, op.level()),
-            Self::Compare { left, op, right } => infix(f, left, op.symbol(), right, level::COMPARE),
-            Self::NullSafeEqual { left, right } => infix(f, left, "<=>", right, level::COMPARE),
             Self::IsNull { operand, negated } => {
                 operand.part(f, level::COMPARE)?;
                 write!(f, " IS {}NULL", not(*negated))
@@ -162,30 +128,77 @@ impl fmt::Display for Expression {
                 f.write_str(" ESCAPE ")?;
                 fmt_text(f, escape.encode_utf8(&mut [0; 4]), f.alternate())
             }
+            _ => Ok(()),
+        }
+    }
+
+    fn fmt_case(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Case { operand, branches, otherwise } = self else { return Ok(()) };
+        f.write_str("CASE")?;
+        if let Some(operand) = operand {
+            // A sign or the like would read as an operator after a column called `case`.
+            f.write_str(" ")?;
+            operand.part(f, u8::MAX)?;
+        }
+        for (when, then) in branches {
+            f.write_str(" WHEN ")?;
+            when.fmt(f)?;
+            f.write_str(" THEN ")?;
+            then.fmt(f)?;
+        }
+        if let Some(otherwise) = otherwise {
+            f.write_str(" ELSE ")?;
+            otherwise.fmt(f)?;
+        }
+        f.write_str(" END")
+    }
+}
+
+fn chain(f: &mut fmt::Formatter<'_>, terms: &[Expression], separator: &str, at_least: u8) -> fmt::Result {
+    for (i, term) in terms.iter().enumerate() {
+        f.write_str(if i > 0 { separator } else { "" })?;
+        term.part(f, at_least)?;
+    }
+    Ok(())
+}
+
+fn infix(f: &mut fmt::Formatter<'_>, left: &Expression, op: &str, right: &Expression, level: u8) -> fmt::Result {
+    left.part(f, level)?;
+    write!(f, " {op} ")?;
+    right.part(f, level + 1)
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Literal(value) => fmt_literal(f, value),
+            Self::Column(Name(path)) => fmt_quoted_path(f, path),
+            Self::And(terms) if terms.is_empty() => f.write_str("TRUE"),
+            Self::Or(terms) if terms.is_empty() => f.write_str("FALSE"),
+            Self::And(terms) => chain(f, terms, " AND ", if terms.len() > 1 { level::NOT } else { level::AND }),
+            Self::Or(terms) => chain(f, terms, " OR ", if terms.len() > 1 { level::AND } else { level::OR }),
+            Self::Not(inner) => {
+                f.write_str("NOT ")?;
+                inner.part(f, level::NOT)
+            }
+            Self::Negate(inner) => {
+                // `--` is a comment, and a sign before a number belongs to the number.
+                let plain = matches!(**inner, Self::Column(_) | Self::Call { .. });
+                f.write_str("-")?;
+                inner.part(f, if plain { level::PRIMARY } else { u8::MAX })
+            }
+            Self::Arithmetic { left, op, right } => infix(f, left, op.symbol(), right, op.level()),
+            Self::Compare { left, op, right } => infix(f, left, op.symbol(), right, level::COMPARE),
+            Self::NullSafeEqual { left, right } => infix(f, left, "<=>", right, level::COMPARE),
+            Self::IsNull { .. } | Self::IsTruth { .. } | Self::In { .. } | Self::Between { .. } | Self::Like { .. } => {
+                self.fmt_test(f)
+            }
             Self::Cast { operand, to, is_try } => {
                 f.write_str(if *is_try { "TRY_CAST(" } else { "CAST(" })?;
                 operand.fmt(f)?;
                 write!(f, " AS {to})")
             }
-            Self::Case { operand, branches, otherwise } => {
-                f.write_str("CASE")?;
-                if let Some(operand) = operand {
-                    // A sign or the like would read as an operator after a column called `case`.
-                    f.write_str(" ")?;
-                    operand.part(f, u8::MAX)?;
-                }
-                for (when, then) in branches {
-                    f.write_str(" WHEN ")?;
-                    when.fmt(f)?;
-                    f.write_str(" THEN ")?;
-                    then.fmt(f)?;
-                }
-                if let Some(otherwise) = otherwise {
-                    f.write_str(" ELSE ")?;
-                    otherwise.fmt(f)?;
-                }
-                f.write_str(" END")
-            }
+            Self::Case { .. } => self.fmt_case(f),
             Self::Call { name, arguments } => {
                 write!(f, "{name}(")?;
                 chain(f, arguments, ", ", level::OR)?;

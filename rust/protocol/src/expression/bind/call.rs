@@ -1,13 +1,15 @@
 //! Operators and functions: the types that their operands need, and of what they give.
 
-use super::coerce::{cast, common, is_number, is_whole, text, to_common, to_decimal};
-use super::{DataType, Node, Typed, case, compare, is_null, limited, negate as negate_condition, primitive, unfit};
+use super::coerce::{cast, text, to_common, to_decimal, unfit};
+use super::forms::{case, compare, is_null, limited, negate as negate_condition};
 use crate::error::{Error, Result};
 use crate::expression::ast::{ArithmeticOp, Expression, NON_DETERMINISTIC, Op};
-use crate::expression::functions::{self, Definition, Gives, Slot};
+use crate::expression::bound::{Node, Typed};
+use crate::expression::functions::{self, Definition, Gives, Second, Slot};
 use crate::expression::parse::{hint, type_named};
+use crate::expression::types::{common, decimal_result, is_number, is_whole, primitive};
 use crate::scalar::Scalar;
-use crate::schema::PrimitiveType as P;
+use crate::schema::{DataType, PrimitiveType as P};
 
 const DOUBLE: DataType = DataType::DOUBLE;
 const LONG: DataType = DataType::LONG;
@@ -15,7 +17,7 @@ const LONG: DataType = DataType::LONG;
 /// `-operand`: zero minus it, of its own type.
 pub(super) fn negate(operand: Typed, whole: &Expression) -> Result<Typed> {
     let operand = number(operand, whole)?;
-    functions::call("negative", vec![operand], whole)
+    named("negative", vec![operand], whole)
 }
 
 /// A number as it is, a string as a double.
@@ -29,13 +31,13 @@ fn number(operand: Typed, whole: &Expression) -> Result<Typed> {
 
 pub(super) fn arithmetic(left: Typed, op: ArithmeticOp, right: Typed, whole: &Expression) -> Result<Typed> {
     if op == ArithmeticOp::Concat {
-        return functions::call("concat", vec![left, right], whole);
+        return named("concat", vec![left, right], whole);
     }
     let moment = |of: &Typed| matches!(primitive(&of.data_type), Some(P::Date | P::Timestamp | P::TimestampNtz));
     match (op, moment(&left), moment(&right)) {
-        (ArithmeticOp::Add, true, false) => return functions::call("date_add", vec![left, right], whole),
-        (ArithmeticOp::Add, false, true) => return functions::call("date_add", vec![right, left], whole),
-        (ArithmeticOp::Subtract, true, false) => return functions::call("date_sub", vec![left, right], whole),
+        (ArithmeticOp::Add, true, false) => return named("date_add", vec![left, right], whole),
+        (ArithmeticOp::Add, false, true) => return named("date_add", vec![right, left], whole),
+        (ArithmeticOp::Subtract, true, false) => return named("date_sub", vec![left, right], whole),
         (ArithmeticOp::Subtract, true, true) => {
             let message = format!("`{whole:#}` is an interval; write datediff(end, start)");
             return Err(Error::unsupported("intervals", message));
@@ -112,39 +114,40 @@ fn promoted(left: Typed, right: Typed, whole: &Expression) -> Result<(Typed, Typ
     Ok((number(left, whole)?, number(right, whole)?))
 }
 
-/// The type of what is computed of two decimals; where 38 digits do not do, digits after the point give way, down to six.
-fn decimal_result(op: ArithmeticOp, (p, s): (u8, u8), (q, t): (u8, u8)) -> P {
-    let (p, s, q, t) = (u32::from(p), u32::from(s), u32::from(q), u32::from(t));
-    let (precision, scale) = match op {
-        ArithmeticOp::Add | ArithmeticOp::Subtract => ((p - s).max(q - t) + s.max(t) + 1, s.max(t)),
-        ArithmeticOp::Multiply => (p + q + 1, s + t),
-        ArithmeticOp::Divide => {
-            let scale = (s + q + 1).max(6);
-            (p - s + t + scale, scale)
-        }
-        ArithmeticOp::Remainder => ((p - s).min(q - t) + s.max(t), s.max(t)),
-        ArithmeticOp::Div | ArithmeticOp::Concat => return P::Long,
-    };
-    adjusted(precision, scale)
-}
-
-/// A decimal of these digits, or of 38.
-pub(crate) fn adjusted(precision: u32, scale: u32) -> P {
-    let (precision, scale) = if precision <= 38 {
-        (precision, scale)
-    } else {
-        let whole = precision - scale;
-        (38, 38_u32.saturating_sub(whole).max(scale.min(6)))
-    };
-    P::Decimal { precision: precision as u8, scale: scale as u8 }
-}
-
-pub(super) fn bind(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<Typed> {
+/// A call: another form if it is one, else of a function.
+pub(super) fn bind(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Result<Typed> {
     let count = arguments.len();
+    let arguments = match reduced(name, arguments, whole)? {
+        Reduced::Form(form) => return Ok(form),
+        Reduced::Call(arguments) => arguments,
+    };
     let wrong = || Err(Error::invalid(format!("`{whole:#}`: {name} does not take {count} arguments")));
-    let is_text = arguments_are_text(&arguments);
+    match functions::find(name) {
+        Some(function) if count < function.least || count > function.most() => wrong(),
+        Some(function) => call(function, arguments, whole),
+        None if NON_DETERMINISTIC.contains(&name) && !KNOWN.contains(&name) => {
+            let message = format!("{name}() gives something else each time, and is not evaluated");
+            Err(Error::unsupported(format!("function {name}"), message))
+        }
+        None if KNOWN.contains(&name) => wrong(),
+        None => {
+            let advice = hint::function(name).map(|instead| format!("; {instead}")).unwrap_or_default();
+            let message = format!("there is no function {name}{advice}");
+            Err(Error::unsupported(format!("function {name}"), message))
+        }
+    }
+}
+
+enum Reduced {
+    Form(Typed),
+    Call(Vec<Typed>),
+}
+
+/// Calls that are only another spelling: of CASE, COALESCE, casts, tests and operators.
+fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<Reduced> {
+    let (count, is_text) = (arguments.len(), arguments_are_text(&arguments));
     let mut take = |at: usize| arguments.get_mut(at).map_or_else(|| Typed::literal(Scalar::Null), std::mem::take);
-    Ok(match (name, count) {
+    Ok(Reduced::Form(match (name, count) {
         ("coalesce" | "nvl" | "ifnull", 1..) if name == "coalesce" || count == 2 => {
             let parts = to_common(arguments, whole)?;
             let data_type = parts.first().map_or(DataType::Primitive(P::Void), |part| part.data_type.clone());
@@ -165,11 +168,7 @@ pub(super) fn bind(name: &str, mut arguments: Vec<Typed>, whole: &Expression) ->
         }
         ("pmod", 2) => {
             let (left, right) = promoted(take(0), take(1), whole)?;
-            functions::call("pmod", to_common(vec![left, right], whole)?, whole)?
-        }
-        ("to_date" | "to_timestamp", 2) if !is_text => {
-            let target = if name == "to_date" { P::Date } else { P::Timestamp };
-            super::coerce::explicit(take(0), &target, false, whole)?
+            named("pmod", to_common(vec![left, right], whole)?, whole)?
         }
         ("mod", 2) => arithmetic(take(0), ArithmeticOp::Remainder, take(1), whole)?,
         ("positive", 1) => number(take(0), whole)?,
@@ -178,45 +177,40 @@ pub(super) fn bind(name: &str, mut arguments: Vec<Typed>, whole: &Expression) ->
             cast(Typed::new(Node::Now, DataType::TIMESTAMP), &DataType::Primitive(P::TimestampNtz))
         }
         ("current_date" | "curdate", 0) => Typed::new(Node::Now, DataType::DATE),
-        (
-            "int" | "bigint" | "smallint" | "tinyint" | "float" | "double" | "decimal" | "string" | "boolean" | "date"
-            | "timestamp" | "binary",
-            1,
-        ) => {
-            let target = type_named(name).ok_or_else(|| Error::internal("a cast to no type"))?;
-            super::coerce::explicit(take(0), &target, false, whole)?
-        }
-        ("to_date" | "to_timestamp", 1) => {
+        ("to_date" | "to_timestamp", 1 | 2) if count == 1 || !is_text => {
             let target = if name == "to_date" { P::Date } else { P::Timestamp };
             super::coerce::explicit(take(0), &target, false, whole)?
         }
-        _ => match functions::find(name) {
-            Some(function) => {
-                if arguments.len() < function.least || arguments.len() > function.most() {
-                    return wrong();
-                }
-                call(function, arguments, whole)?
-            }
-            None if NON_DETERMINISTIC.contains(&name) => {
-                let message = format!("{name}() gives something else each time, and is not evaluated");
-                return Err(Error::unsupported(format!("function {name}"), message));
-            }
-            None if KNOWN.contains(&name) => return wrong(),
-            None => {
-                let advice = hint::function(name).map(|instead| format!("; {instead}")).unwrap_or_default();
-                let message = format!("there is no function {name}{advice}");
-                return Err(Error::unsupported(format!("function {name}"), message));
-            }
-        },
-    })
+        (_, 1) if TYPES.contains(&name) => {
+            let target = type_named(name).ok_or_else(|| Error::internal("a cast to no type"))?;
+            super::coerce::explicit(take(0), &target, false, whole)?
+        }
+        _ => return Ok(Reduced::Call(arguments)),
+    }))
 }
+
+/// Types whose names are functions.
+const TYPES: [&str; 12] = [
+    "int",
+    "bigint",
+    "smallint",
+    "tinyint",
+    "float",
+    "double",
+    "decimal",
+    "string",
+    "boolean",
+    "date",
+    "timestamp",
+    "binary",
+];
 
 fn arguments_are_text(arguments: &[Typed]) -> bool {
     arguments.first().is_some_and(|first| matches!(primitive(&first.data_type), Some(P::String | P::Void)))
 }
 
 /// Functions that are reduced to other forms.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 17] = [
     "coalesce",
     "nvl",
     "ifnull",
@@ -229,10 +223,15 @@ const KNOWN: [&str; 12] = [
     "equal_null",
     "mod",
     "positive",
+    "current_timestamp",
+    "now",
+    "localtimestamp",
+    "current_date",
+    "curdate",
 ];
 
 /// A call whose number of arguments is right.
-pub(crate) fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression) -> Result<Typed> {
+fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression) -> Result<Typed> {
     let arguments = match function.slots {
         [Slot::Common] => to_common(arguments, whole)?,
         slots => {
@@ -260,9 +259,12 @@ pub(crate) fn call(function: &'static Definition, arguments: Vec<Typed>, whole: 
         Gives::Fixed(data_type) => data_type.clone(),
         Gives::First => types.first().cloned().unwrap_or(P::Void),
         Gives::With(of) => {
-            let folded: Vec<Typed> = arguments.iter().map(|part| part.clone().folded()).collect();
-            let constants: Vec<Option<&Scalar>> = folded.iter().map(Typed::as_literal).collect();
-            of(&types, &constants).map_err(|message| Error::invalid(format!("`{whole:#}`: {message}")))?
+            let second = arguments.get(1).map(|part| part.clone().folded());
+            let second = match &second {
+                None => Second::Missing,
+                Some(second) => second.as_literal().map_or(Second::Computed, Second::Value),
+            };
+            of(&types, second).map_err(|message| Error::invalid(format!("`{whole:#}`: {message}")))?
         }
     };
     Ok(Typed::new(Node::Call { function, arguments }, DataType::Primitive(data_type)))
@@ -297,4 +299,10 @@ fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
         (Slot::Bytes, _) => refused("bytes are needed, and this is of type"),
         (Slot::Any | Slot::Common, None) => refused("a plain value is needed, and this is of type"),
     }
+}
+
+/// A call of a function that is known to exist.
+pub(super) fn named(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Result<Typed> {
+    let function = functions::find(name).ok_or_else(|| Error::internal(format!("the function {name} is missing")))?;
+    call(function, arguments, whole)
 }

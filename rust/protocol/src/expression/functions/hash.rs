@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, StringArray};
+use arrow_array::{Array, ArrayRef, Int32Array, Int64Array};
 use md5::{Digest, Md5};
 
-use super::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, Gives, Slot};
 use crate::error::{Error, Result};
-use crate::expression::evaluate::{Evaluated, unexpected};
+use crate::expression::kernel::{Evaluated, unexpected};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType as P;
 
@@ -61,7 +61,7 @@ fn md5(arguments: &Arguments<'_>) -> Evaluated {
     let array = arguments.array(0)?;
     let bytes = array.as_binary_opt::<i32>().ok_or_else(|| unexpected(array))?;
     let hex = |row: usize| Md5::digest(bytes.value(row)).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    Ok(Arc::new(arguments.each::<_, StringArray>(|row| Ok(Some(hex(row))))?))
+    Ok(Arc::new(arguments.strings(|row| Ok(hex(row)))?))
 }
 
 /// One hash after the other over the values of a row; a null leaves it as it is.

@@ -13,10 +13,10 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::DataType as ArrowType;
 use arrow_select::zip::zip;
 
-use super::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, Gives, Second, Slot};
 use crate::expression::ast::Op;
-use crate::expression::bind::adjusted;
-use crate::expression::evaluate::{Evaluated, checked_decimal, compare, each, rescale, unexpected};
+use crate::expression::kernel::{Evaluated, checked_decimal, compare, each, rescale, unexpected};
+use crate::expression::types::adjusted;
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType as P;
 
@@ -128,7 +128,9 @@ fn signed(arguments: &Arguments<'_>, absolute: bool) -> Evaluated {
             Arc::new(each_of::<Float64Type>(arguments, absolute, |v| Some(if absolute { v.abs() } else { -v }))?)
         }
         ArrowType::Decimal128(p, s) => {
-            let values = each_of::<Decimal128Type>(arguments, absolute, |v| Some(if absolute { v.abs() } else { -v }))?;
+            let values = each_of::<Decimal128Type>(arguments, absolute, |v| {
+                if absolute { v.checked_abs() } else { v.checked_neg() }
+            })?;
             Arc::new(values.with_precision_and_scale(*p, *s)?)
         }
         _ => return Err(unexpected(array).into()),
@@ -136,7 +138,7 @@ fn signed(arguments: &Arguments<'_>, absolute: bool) -> Evaluated {
 }
 
 /// Floor and ceil give longs, and decimals without digits after the point.
-fn whole_type(types: &[P], _: &[Option<&Scalar>]) -> Result<P, String> {
+fn whole_type(types: &[P], _: Second<'_>) -> Result<P, String> {
     Ok(match types.first() {
         Some(P::Decimal { precision, scale: 0 }) => P::Decimal { precision: *precision, scale: 0 },
         Some(P::Decimal { precision, scale }) => adjusted(u32::from(precision - scale) + 1, 0),
@@ -179,12 +181,11 @@ fn typed_decimal(digits: Decimal128Array, to: &P) -> Evaluated {
 }
 
 /// Of a decimal with fewer digits after the point; other numbers keep their type.
-fn round_type(types: &[P], constants: &[Option<&Scalar>]) -> Result<P, String> {
-    let places = match constants.get(1) {
-        None => 0,
-        Some(Some(Scalar::Integer(places))) => *places,
-        Some(Some(Scalar::Null)) => 0,
-        Some(_) => return Err("the number of digits must be a literal".to_owned()),
+fn round_type(types: &[P], places: Second<'_>) -> Result<P, String> {
+    let places = match places {
+        Second::Missing | Second::Value(Scalar::Null) => 0,
+        Second::Value(Scalar::Integer(places)) => *places,
+        Second::Value(_) | Second::Computed => return Err("the number of digits must be a literal".to_owned()),
     };
     Ok(match types.first() {
         Some(P::Decimal { precision, scale }) => {
@@ -345,8 +346,8 @@ fn pmod(arguments: &Arguments<'_>) -> Evaluated {
                 if n == 0 {
                     return Err(ZERO.to_owned());
                 }
-                let rest = a % n;
-                Ok(checked_decimal(if rest < 0 { (rest + n) % n } else { rest }, *p))
+                let rest = a.wrapping_rem(n);
+                Ok(checked_decimal(if rest < 0 { rest.wrapping_add(n).wrapping_rem(n) } else { rest }, *p))
             })?;
             Arc::new(rests.with_precision_and_scale(*p, *s)?)
         }

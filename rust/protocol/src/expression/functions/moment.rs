@@ -6,9 +6,9 @@ use arrow_array::types::{Date32Type, TimestampMicrosecondType};
 use arrow_array::{Date32Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
 
 use super::pattern::Pattern;
-use super::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, Gives, Second, Slot};
 use crate::expression::civil;
-use crate::expression::evaluate::Evaluated;
+use crate::expression::kernel::Evaluated;
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::PrimitiveType as P;
 
@@ -70,7 +70,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Moment, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, constants| checked(constants, P::String)),
+        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
         run: date_format,
     },
     Definition {
@@ -78,7 +78,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Text, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, constants| checked(constants, P::Date)),
+        gives: Gives::With(|_, pattern| checked(pattern, P::Date)),
         run: to_date,
     },
     Definition {
@@ -86,15 +86,15 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Text, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, constants| checked(constants, P::Timestamp)),
+        gives: Gives::With(|_, pattern| checked(pattern, P::Timestamp)),
         run: to_timestamp,
     },
 ];
 
 /// The type, if a pattern that is a literal is one.
-fn checked(constants: &[Option<&Scalar>], gives: P) -> Result<P, String> {
-    match constants.get(1) {
-        Some(Some(Scalar::String(pattern))) => Pattern::new(pattern).map(|_| gives),
+fn checked(pattern: Second<'_>, gives: P) -> Result<P, String> {
+    match pattern {
+        Second::Value(Scalar::String(pattern)) => Pattern::new(pattern).map(|_| gives),
         _ => Ok(gives),
     }
 }
@@ -200,8 +200,7 @@ impl<'a> Patterns<'a> {
 fn date_format(arguments: &Arguments<'_>) -> Evaluated {
     let instants = arguments.primitive::<TimestampMicrosecondType>(0)?;
     let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
-    let made: StringArray = arguments.each(|row| Ok(Some(patterns.of(row)?.print(instants.value(row)))))?;
-    Ok(Arc::new(made))
+    Ok(Arc::new(arguments.strings(|row| Ok(patterns.of(row)?.print(instants.value(row))))?))
 }
 
 fn parsed<T>(

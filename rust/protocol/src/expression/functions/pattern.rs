@@ -147,72 +147,114 @@ impl Pattern {
 
     /// Reads a timestamp; what the pattern does not have is the beginning of 1970.
     pub(super) fn parse(&self, text: &str) -> Option<i64> {
-        let mut rest = text;
-        let (mut year, mut month, mut day) = (1970, 1, 1);
-        let (mut hours, mut minutes, mut seconds, mut fraction, mut of_year) = (0, 0, 0, 0, None);
-        let (mut twelve, mut is_pm) = (None, false);
+        let (mut rest, mut found) = (text, Found::default());
         for item in &self.items {
-            let (letter, count) = match item {
-                Item::Text(expected) => {
-                    rest = rest.strip_prefix(expected.as_str())?;
-                    continue;
-                }
-                Item::Field(letter, count) => (*letter, *count),
-            };
-            match letter {
-                'M' if count > 2 => month = named(&mut rest, &MONTHS, count == 3)? + 1,
-                'E' => drop(named(&mut rest, &DAYS, count < 4)?),
-                'a' => {
-                    let (half, after) = rest.split_at_checked(2)?;
-                    is_pm = match half {
-                        "AM" => false,
-                        "PM" => true,
-                        _ => return None,
-                    };
-                    rest = after;
-                }
-                'S' => {
-                    let digits = digits(&mut rest, count, count)?;
-                    fraction = digits.checked_mul(10_i64.pow(9 - u32::try_from(count).ok()?))? / 1000;
-                }
-                'y' if count == 2 => year = 2000 + digits(&mut rest, 2, 2)?,
-                'y' if count == 1 => year = digits(&mut rest, 1, 6)?,
-                'y' => {
-                    let negative = rest.starts_with('-');
-                    let signed = rest.strip_prefix(['-', '+']);
-                    rest = signed.unwrap_or(rest);
-                    // More than four digits need a sign.
-                    year = digits(&mut rest, 4, if signed.is_some() { 6 } else { 4 })?;
-                    year = if negative { -year } else { year };
-                }
-                'D' => of_year = Some(digits(&mut rest, count, 3)?),
-                letter => {
-                    let number = digits(&mut rest, count, 2)?;
-                    match letter {
-                        'M' => month = number,
-                        'd' => day = number,
-                        'H' => hours = number,
-                        'h' => twelve = Some(number),
-                        'm' => minutes = number,
-                        _ => seconds = number,
-                    }
+            match item {
+                Item::Text(expected) => rest = rest.strip_prefix(expected.as_str())?,
+                Item::Field(letter, count) => found.read(*letter, *count, &mut rest)?,
+            }
+        }
+        if rest.is_empty() { found.micros() } else { None }
+    }
+}
+
+/// What was read of a timestamp.
+struct Found {
+    year: i64,
+    month: i64,
+    day: i64,
+    of_year: Option<i64>,
+    hours: i64,
+    /// The hour by a clock of twelve.
+    twelve: Option<i64>,
+    is_pm: bool,
+    minutes: i64,
+    seconds: i64,
+    /// Microseconds.
+    fraction: i64,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self {
+            year: 1970,
+            month: 1,
+            day: 1,
+            of_year: None,
+            hours: 0,
+            twelve: None,
+            is_pm: false,
+            minutes: 0,
+            seconds: 0,
+            fraction: 0,
+        }
+    }
+}
+
+impl Found {
+    /// Reads one field from the beginning of what is left.
+    fn read(&mut self, letter: char, count: usize, rest: &mut &str) -> Option<()> {
+        match letter {
+            'M' if count > 2 => self.month = named(rest, &MONTHS, count == 3)? + 1,
+            'E' => drop(named(rest, &DAYS, count < 4)?),
+            'a' => {
+                let (half, after) = rest.split_at_checked(2)?;
+                self.is_pm = match half {
+                    "AM" => false,
+                    "PM" => true,
+                    _ => return None,
+                };
+                *rest = after;
+            }
+            'S' => {
+                let digits = digits(rest, count, count)?;
+                self.fraction = digits.checked_mul(10_i64.pow(9 - u32::try_from(count).ok()?))? / 1000;
+            }
+            'y' if count == 2 => self.year = 2000 + digits(rest, 2, 2)?,
+            'y' if count == 1 => self.year = digits(rest, 1, 6)?,
+            'y' => {
+                let negative = rest.starts_with('-');
+                let signed = rest.strip_prefix(['-', '+']);
+                *rest = signed.unwrap_or(rest);
+                // More than four digits need a sign.
+                let year = digits(rest, 4, if signed.is_some() { 6 } else { 4 })?;
+                self.year = if negative { -year } else { year };
+            }
+            'D' => self.of_year = Some(digits(rest, count, 3)?),
+            letter => {
+                let number = digits(rest, count, 2)?;
+                match letter {
+                    'M' => self.month = number,
+                    'd' => self.day = number,
+                    'H' => self.hours = number,
+                    'h' => self.twelve = Some(number),
+                    'm' => self.minutes = number,
+                    _ => self.seconds = number,
                 }
             }
         }
-        if let Some(hour) = twelve {
-            hours = if (1..=12).contains(&hour) { hour % 12 + if is_pm { 12 } else { 0 } } else { return None };
-        }
-        if !rest.is_empty() || hours > 23 || minutes > 59 || seconds > 59 {
+        Some(())
+    }
+
+    /// Microseconds since the epoch, if there is such a time.
+    fn micros(&self) -> Option<i64> {
+        let hours = match self.twelve {
+            Some(hour) if (1..=12).contains(&hour) => hour % 12 + if self.is_pm { 12 } else { 0 },
+            Some(_) => return None,
+            None => self.hours,
+        };
+        if hours > 23 || self.minutes > 59 || self.seconds > 59 {
             return None;
         }
-        let days = match of_year {
+        let days = match self.of_year {
             Some(at) => {
-                let last = civil::first_of(year + 1, 1) - civil::first_of(year, 1);
-                civil::first_of(year, 1) + (1..=last).contains(&at).then_some(at - 1)?
+                let first = civil::first_of(self.year, 1);
+                let last = civil::first_of(self.year + 1, 1) - first;
+                first + (1..=last).contains(&at).then_some(at - 1)?
             }
-            None => civil::days_of(year, month, day)?,
+            None => civil::days_of(self.year, self.month, self.day)?,
         };
-        let time = ((hours * 60 + minutes) * 60 + seconds) * MICROS_PER_SECOND + fraction;
+        let time = ((hours * 60 + self.minutes) * 60 + self.seconds) * MICROS_PER_SECOND + self.fraction;
         days.checked_mul(MICROS_PER_DAY)?.checked_add(time)
     }
 }

@@ -1,17 +1,15 @@
 //! Functions of strings. Positions count characters, from 1.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, Int32Array, StringArray};
+use arrow_array::{Array, BooleanArray, Int32Array, StringArray};
 
-use super::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, Gives, Slot};
 use crate::error::Result;
-use crate::expression::evaluate::{Evaluated, each, unexpected};
+use crate::expression::kernel::{Evaluated, bounded, each, unexpected};
 use crate::schema::PrimitiveType as P;
-
-/// Most bytes that the strings of one function and batch have.
-const MAX_BYTES: usize = 1 << 30;
 
 const fn define(
     name: &'static str,
@@ -76,7 +74,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
 
 fn map(arguments: &Arguments<'_>, of: impl Fn(&str) -> String) -> Evaluated {
     let text = arguments.text(0)?;
-    Ok(Arc::new(arguments.each::<_, StringArray>(|row| Ok(Some(of(text.value(row)))))?))
+    Ok(Arc::new(arguments.strings(|row| Ok(of(text.value(row))))?))
 }
 
 fn test(arguments: &Arguments<'_>, of: impl Fn(&str, &str) -> bool) -> Evaluated {
@@ -122,7 +120,7 @@ fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end
     let both = arguments.arrays.len() > 1;
     let texts = arguments.text(if both { text } else { 0 })?;
     let sets = if both { Some(arguments.text(set)?) } else { None };
-    let trimmed: StringArray = arguments.each(|row| {
+    let trimmed = arguments.strings(|row| {
         let mut text = texts.value(row);
         let set = sets.map_or(" ", |sets| sets.value(row));
         let within = |c: char| set.contains(c);
@@ -132,7 +130,7 @@ fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end
         if end {
             text = text.trim_end_matches(within);
         }
-        Ok(Some(text.to_owned()))
+        Ok(text.to_owned())
     })?;
     Ok(Arc::new(trimmed))
 }
@@ -165,38 +163,38 @@ fn substring(arguments: &Arguments<'_>) -> Evaluated {
     let length = if arguments.arrays.len() > 2 { Some(arguments.int(2)?) } else { None };
     let length = |row: usize| length.map_or(i32::MAX, |length| length.value(row));
     if let Some(bytes) = array.as_binary_opt::<i32>() {
-        let parts: BinaryArray = arguments.each(|row| {
+        let parts = arguments.bytes(|row| {
             let bytes = bytes.value(row);
             let (from, to) = range(position.value(row), length(row), bytes.len());
-            Ok(Some(bytes.get(from..to).unwrap_or_default().to_vec()))
+            bytes.get(from..to).unwrap_or_default().to_vec()
         })?;
         return Ok(Arc::new(parts));
     }
     let texts = arguments.text(0)?;
-    let parts: StringArray = arguments.each(|row| {
+    let parts = arguments.strings(|row| {
         let text = texts.value(row);
         let (from, to) = range(position.value(row), length(row), text.chars().count());
-        Ok(Some(characters(text, from, to).to_owned()))
+        Ok(characters(text, from, to).to_owned())
     })?;
     Ok(Arc::new(parts))
 }
 
 fn left(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, length) = (arguments.text(0)?, arguments.int(1)?);
-    let parts: StringArray = arguments.each(|row| {
+    let parts = arguments.strings(|row| {
         let to = usize::try_from(length.value(row)).unwrap_or_default();
-        Ok(Some(characters(texts.value(row), 0, to).to_owned()))
+        Ok(characters(texts.value(row), 0, to).to_owned())
     })?;
     Ok(Arc::new(parts))
 }
 
 fn right(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, length) = (arguments.text(0)?, arguments.int(1)?);
-    let parts: StringArray = arguments.each(|row| {
+    let parts = arguments.strings(|row| {
         let text = texts.value(row);
         let count = text.chars().count();
         let wanted = usize::try_from(length.value(row)).unwrap_or_default();
-        Ok(Some(characters(text, count.saturating_sub(wanted), count).to_owned()))
+        Ok(characters(text, count.saturating_sub(wanted), count).to_owned())
     })?;
     Ok(Arc::new(parts))
 }
@@ -204,17 +202,12 @@ fn right(arguments: &Arguments<'_>) -> Evaluated {
 fn concat(arguments: &Arguments<'_>) -> Evaluated {
     if *arguments.gives == P::Binary {
         let parts: Vec<_> = arguments.arrays.iter().filter_map(|array| array.as_binary_opt::<i32>()).collect();
-        let joined: BinaryArray = arguments
-            .each(|row| Ok(Some(parts.iter().flat_map(|part| part.value(row)).copied().collect::<Vec<u8>>())))?;
+        let joined =
+            arguments.bytes(|row| parts.iter().flat_map(|part| part.value(row)).copied().collect::<Vec<u8>>())?;
         return Ok(Arc::new(joined));
     }
     let parts = (0..arguments.arrays.len()).map(|at| arguments.text(at)).collect::<Result<Vec<_>>>()?;
-    let mut total = 0_usize;
-    let joined: StringArray = arguments.each(|row| {
-        let joined: String = parts.iter().map(|part| part.value(row)).collect();
-        total = total.saturating_add(joined.len());
-        bounded(total).map(|()| Some(joined))
-    })?;
+    let joined = arguments.strings(|row| Ok(parts.iter().map(|part| part.value(row)).collect()))?;
     Ok(Arc::new(joined))
 }
 
@@ -236,30 +229,26 @@ fn replace(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, from) = (arguments.text(0)?, arguments.text(1)?);
     let to = if arguments.arrays.len() > 2 { Some(arguments.text(2)?) } else { None };
     let mut total = 0_usize;
-    let made: StringArray = arguments.each(|row| {
+    let made = arguments.strings(|row| {
         let (text, from) = (texts.value(row), from.value(row));
         let to = to.map_or("", |to| to.value(row));
         let hits = if from.is_empty() { 0 } else { text.matches(from).count() };
         total = total.saturating_add(text.len()).saturating_add(hits.saturating_mul(to.len()));
         bounded(total)?;
-        Ok(Some(if from.is_empty() { text.to_owned() } else { text.replace(from, to) }))
+        Ok(if from.is_empty() { text.to_owned() } else { text.replace(from, to) })
     })?;
     Ok(Arc::new(made))
-}
-
-fn bounded(bytes: usize) -> std::result::Result<(), String> {
-    if bytes <= MAX_BYTES { Ok(()) } else { Err(format!("the strings would have {bytes} bytes")) }
 }
 
 fn repeat(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, times) = (arguments.text(0)?, arguments.int(1)?);
     let mut total = 0_usize;
-    let made: StringArray = arguments.each(|row| {
+    let made = arguments.strings(|row| {
         let times = usize::try_from(times.value(row)).unwrap_or_default();
         let text = texts.value(row);
         total = total.saturating_add(text.len().saturating_mul(times));
         bounded(total)?;
-        Ok(Some(text.repeat(times)))
+        Ok(text.repeat(times))
     })?;
     Ok(Arc::new(made))
 }
@@ -268,17 +257,17 @@ fn pad(arguments: &Arguments<'_>, before: bool) -> Evaluated {
     let (texts, length) = (arguments.text(0)?, arguments.int(1)?);
     let with = if arguments.arrays.len() > 2 { Some(arguments.text(2)?) } else { None };
     let mut total = 0_usize;
-    let made: StringArray = arguments.each(|row| {
+    let made = arguments.strings(|row| {
         let (text, with) = (texts.value(row), with.map_or(" ", |with| with.value(row)));
         let length = usize::try_from(length.value(row)).unwrap_or_default();
         let count = text.chars().count();
         if length <= count || with.is_empty() {
-            return Ok(Some(characters(text, 0, length).to_owned()));
+            return Ok(characters(text, 0, length).to_owned());
         }
         total = total.saturating_add(text.len().saturating_add((length - count).saturating_mul(4)));
         bounded(total)?;
         let padding: String = with.chars().cycle().take(length - count).collect();
-        Ok(Some(if before { padding + text } else { text.to_owned() + &padding }))
+        Ok(if before { padding + text } else { text.to_owned() + &padding })
     })?;
     Ok(Arc::new(made))
 }
@@ -312,7 +301,7 @@ fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
 /// Part number `n` between separators, from the end if negative; empty if there is none.
 fn split_part(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, separators, numbers) = (arguments.text(0)?, arguments.text(1)?, arguments.int(2)?);
-    let made: StringArray = arguments.each(|row| {
+    let made = arguments.strings(|row| {
         let (text, separator, number) = (texts.value(row), separators.value(row), numbers.value(row));
         let parts: Vec<&str> = if separator.is_empty() { vec![text] } else { text.split(separator).collect() };
         let wanted = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
@@ -321,7 +310,7 @@ fn split_part(arguments: &Arguments<'_>) -> Evaluated {
             1.. => wanted.checked_sub(1),
             _ => parts.len().checked_sub(wanted),
         };
-        Ok(Some(at.and_then(|at| parts.get(at)).copied().unwrap_or_default().to_owned()))
+        Ok(at.and_then(|at| parts.get(at)).copied().unwrap_or_default().to_owned())
     })?;
     Ok(Arc::new(made))
 }
@@ -335,14 +324,19 @@ fn ascii(arguments: &Arguments<'_>) -> Evaluated {
 
 fn translate(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, from, to) = (arguments.text(0)?, arguments.text(1)?, arguments.text(2)?);
-    let made: StringArray = arguments.each(|row| {
-        let to: Vec<char> = to.value(row).chars().collect();
-        let from: Vec<char> = from.value(row).chars().collect();
-        let one = |c: char| match from.iter().position(|f| *f == c) {
-            Some(at) => to.get(at).copied(),
-            None => Some(c),
-        };
-        Ok(Some(texts.value(row).chars().filter_map(one).collect::<String>()))
+    // What the characters of the latest arguments become.
+    let (mut latest, mut becomes) = (("", ""), HashMap::new());
+    let made = arguments.strings(|row| {
+        let pair = (from.value(row), to.value(row));
+        if pair != latest {
+            latest = pair;
+            becomes.clear();
+            let with = pair.1.chars().map(Some).chain(std::iter::repeat(None));
+            for (c, becoming) in pair.0.chars().zip(with) {
+                becomes.entry(c).or_insert(becoming);
+            }
+        }
+        Ok(texts.value(row).chars().filter_map(|c| becomes.get(&c).copied().unwrap_or(Some(c))).collect())
     })?;
-    Ok(Arc::new(made) as ArrayRef)
+    Ok(Arc::new(made))
 }

@@ -76,7 +76,8 @@ pub(super) fn character(c: char) -> String {
         '[' | ']' => {
             format!("`{c}` is not supported; values after IN stand in parentheses, fields of structs are written a.b")
         }
-        ':' => "`:` is not supported; write the type before the value, such as DATE '2020-12-31', or a cast, x::date".to_owned(),
+        ':' => "`:` is not supported; write the type before the value, such as DATE '2020-12-31', or a cast, x::date"
+            .to_owned(),
         '?' | '$' | '@' | '{' | '}' => format!(
             "`{c}` is not supported; put the value itself into the filter, a string in single quotes, with quotes \
              inside it doubled"

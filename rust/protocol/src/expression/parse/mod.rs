@@ -91,13 +91,16 @@ struct Parser<'a> {
     end: usize,
     /// Where the token before it begins and ends, if that was a string.
     string: Option<(usize, usize)>,
+    /// Whether a CASE is possible at all.
+    has_when: bool,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str, dialect: Dialect) -> Result<Self> {
         let mut lexer = Lexer::new(text, dialect);
         let (token, at, end) = lexer.token()?;
-        Ok(Self { text, dialect, lexer, token, at, end, string: None })
+        let has_when = text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"WHEN"));
+        Ok(Self { text, dialect, lexer, token, at, end, string: None, has_when })
     }
 
     fn advance(&mut self) -> Result<Token<'a>> {

@@ -99,7 +99,7 @@ impl Parser<'_> {
             return Ok(Tree::leaf(Expression::Literal(value)));
         }
         match following {
-            Some(following) if word.eq_ignore_ascii_case("CASE") && begins_operand(&following) => self.case(depth),
+            Some(following) if word.eq_ignore_ascii_case("CASE") && self.begins_operand(&following) => self.case(depth),
             Some(Token::Symbol("(")) => self.call(word, depth),
             _ if self.dialect == Dialect::Sql && BARE.iter().any(|bare| bare.eq_ignore_ascii_case(word)) => {
                 self.advance()?;
@@ -305,14 +305,15 @@ impl Parser<'_> {
         }
         Ok(PrimitiveType::Decimal { precision, scale })
     }
-}
 
-/// Whether a token after `CASE` makes it one, and no column of that name.
-fn begins_operand(token: &Token<'_>) -> bool {
-    match token {
-        Token::Word(word) => !AFTER_OPERAND.iter().any(|after| after.eq_ignore_ascii_case(word)),
-        Token::Quoted(_) | Token::Text(_) | Token::Number(_) => true,
-        Token::Symbol(symbol) => *symbol == "(",
-        Token::End => false,
+    /// Whether a token after `CASE` makes it one, and no column of that name. A sign may be an operator after a column.
+    fn begins_operand(&self, token: &Token<'_>) -> bool {
+        match token {
+            Token::Word(word) => !AFTER_OPERAND.iter().any(|after| after.eq_ignore_ascii_case(word)),
+            Token::Quoted(_) | Token::Text(_) | Token::Number(_) => true,
+            Token::Symbol("-" | "+" | "!") => self.has_when,
+            Token::Symbol(symbol) => *symbol == "(",
+            Token::End => false,
+        }
     }
 }

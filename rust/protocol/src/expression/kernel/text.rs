@@ -61,7 +61,7 @@ pub(crate) fn decimal_of(text: &str, precision: u8, scale: u8) -> Option<i128> {
     if wanted >= 0 && all.next().is_some_and(|digit| digit >= 5) {
         value += 1;
     }
-    let value = super::checked_decimal(value, precision)?;
+    let value = super::decimal::checked(value, precision)?;
     Some(if negative { -value } else { value })
 }
 

@@ -11,20 +11,23 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, StringArray, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
+use super::decimal;
+use super::rows::{Evaluated, each, unexpected};
 use super::text::{
     boolean_of, date_of, decimal_of, double_of, float_of, instant_of, print_date, print_instant, wall_of, whole_of,
 };
-use super::{Evaluated, decimal, each, unexpected};
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType as P};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
+/// The first double that is more microseconds than a timestamp has.
+const MICROS_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
 /// What one row gives: a value, NULL, or a failure, for which the value and its type are named.
 type Cell<T> = Option<T>;
 
-pub(super) fn cast(array: &ArrayRef, from: &DataType, to: &DataType, is_try: bool) -> Evaluated {
+pub(crate) fn cast(array: &ArrayRef, from: &DataType, to: &DataType, is_try: bool) -> Evaluated {
     if from == to {
         return Ok(array.clone());
     }
@@ -247,10 +250,12 @@ impl Cast<'_> {
     }
 
     fn instant(&self, parse: impl Fn(&str) -> Option<i64>) -> Evaluated<PrimitiveArray<TimestampMicrosecondType>> {
-        // As Spark, which stops at the last timestamp.
+        // As in Spark: a whole number stops at the last timestamp, a float beyond it is an error.
         let seconds = |v: i64| Some(v.saturating_mul(MICROS_PER_SECOND));
-        let float = |v: f64| if v.is_finite() { Some(Some((v * 1e6) as i64)) } else { Some(None) };
-        let nested = |values: Vec<Option<Option<i64>>>| values.into_iter().map(Option::flatten).collect();
+        let float = |v: f64| {
+            let micros = v * 1e6;
+            (micros >= -MICROS_LIMIT && micros < MICROS_LIMIT).then_some(micros as i64)
+        };
         match self.source {
             P::String => self.texts(parse),
             P::Date => self.primitive::<Date32Type, _, _>(|v| i64::from(v).checked_mul(MICROS_PER_DAY)),
@@ -259,8 +264,8 @@ impl Cast<'_> {
             P::Short => self.primitive::<Int16Type, _, _>(|v| seconds(v.into())),
             P::Integer => self.primitive::<Int32Type, _, _>(|v| seconds(v.into())),
             P::Long => self.primitive::<Int64Type, _, _>(seconds),
-            P::Float => self.primitive::<Float32Type, _, Vec<_>>(|v| float(v.into())).map(nested),
-            P::Double => self.primitive::<Float64Type, _, Vec<_>>(float).map(nested),
+            P::Float => self.primitive::<Float32Type, _, _>(|v| float(v.into())),
+            P::Double => self.primitive::<Float64Type, _, _>(float),
             P::Decimal { scale, .. } => self.primitive::<Decimal128Type, _, _>(|v| {
                 let micros = match u32::from(*scale) {
                     scale @ 0..=6 => v.checked_mul(10_i128.pow(6 - scale))?,

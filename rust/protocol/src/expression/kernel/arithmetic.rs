@@ -9,12 +9,13 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, ArrowNativeTypeOp, Int64Array, PrimitiveArray};
 use arrow_schema::DataType as ArrowType;
 
-use super::{Evaluated, decimal, each, unexpected};
+use super::decimal;
+use super::rows::{Evaluated, each, unexpected};
 use crate::error::Error;
 use crate::expression::ast::ArithmeticOp as Op;
 use crate::schema::{DataType, PrimitiveType};
 
-pub(super) fn compute(left: &ArrayRef, op: Op, right: &ArrayRef, gives: &DataType) -> Evaluated {
+pub(crate) fn compute(left: &ArrayRef, op: Op, right: &ArrayRef, gives: &DataType) -> Evaluated {
     Ok(match (left.data_type(), right.data_type()) {
         (ArrowType::Int8, ArrowType::Int8) => Arc::new(whole::<Int8Type>(left, op, right)?),
         (ArrowType::Int16, ArrowType::Int16) => Arc::new(whole::<Int16Type>(left, op, right)?),

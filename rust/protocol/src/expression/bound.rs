@@ -1,6 +1,5 @@
 //! The tree of an expression that is bound to a schema: every part has a type, and operands have those they need.
 
-use crate::error::Result;
 use crate::expression::ast::{ArithmeticOp, Op};
 use crate::expression::column::Column;
 use crate::expression::functions::Definition;
@@ -96,10 +95,10 @@ impl BoundExpression {
 
     /// Every column it reads, each once, in order of appearance.
     pub fn columns(&self) -> Vec<&Column> {
-        let mut found: Vec<&Column> = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), std::collections::HashSet::new());
         self.root.visit(&mut |part| {
             if let Node::Column(column) = &*part.node
-                && found.iter().all(|known| known.path != column.path)
+                && seen.insert(&column.path)
             {
                 found.push(column);
             }
@@ -117,23 +116,6 @@ impl BoundExpression {
     /// Whether its value may be an error for some row.
     pub fn may_fail(&self) -> bool {
         self.root.may_fail()
-    }
-
-    /// The value, if there are no columns and it is the same each time.
-    pub(crate) fn constant(&self) -> Result<Option<Scalar>> {
-        if !self.columns().is_empty() || !self.is_deterministic() {
-            return Ok(None);
-        }
-        let one = arrow_array::RecordBatch::try_new_with_options(
-            std::sync::Arc::new(arrow_schema::Schema::empty()),
-            Vec::new(),
-            &arrow_array::RecordBatchOptions::new().with_row_count(Some(1)),
-        )?;
-        let value = crate::expression::evaluate(self, &one)?;
-        if value.data_type() == &arrow_schema::DataType::Null {
-            return Ok(Some(Scalar::Null));
-        }
-        Scalar::from_array(&value, 0).map(Some)
     }
 }
 
@@ -193,7 +175,7 @@ impl Typed {
         }
     }
 
-    fn parts_mut(&mut self) -> Vec<&mut Self> {
+    pub(super) fn parts_mut(&mut self) -> Vec<&mut Self> {
         match &mut *self.node {
             Node::Literal(_) | Node::Column(_) | Node::Now => Vec::new(),
             Node::And(parts) | Node::Or(parts) | Node::Coalesce(parts) | Node::Call { arguments: parts, .. } => {
@@ -212,23 +194,6 @@ impl Typed {
             Node::Case { branches, otherwise } => {
                 branches.iter_mut().flat_map(|(when, then)| [when, then]).chain([otherwise]).collect()
             }
-        }
-    }
-
-    /// With values instead of what is made of values alone and is no error.
-    pub(crate) fn folded(mut self) -> Self {
-        for part in self.parts_mut() {
-            *part = std::mem::take(part).folded();
-        }
-        let constant = !matches!(*self.node, Node::Literal(_) | Node::Column(_) | Node::Now)
-            && self.parts().iter().all(|part| part.as_literal().is_some());
-        if !constant || self.data_type.as_primitive().is_none() {
-            return self;
-        }
-        let whole = BoundExpression { root: self, text: String::new() };
-        match whole.constant() {
-            Ok(Some(value)) => Self::new(Node::Literal(value), whole.root.data_type),
-            Ok(None) | Err(_) => whole.root,
         }
     }
 

@@ -3,16 +3,10 @@
 //! What SQL does not compute is not evaluated: the terms of AND after a FALSE, the branches of CASE not taken. Where that
 //! could hide an error, a part is evaluated on the rows that need it alone. Errors name the row and the expression.
 
-mod arithmetic;
-mod cast;
-mod decimal;
-mod text;
-
 use std::sync::Arc;
 
 use arrow_arith::boolean::{and_kleene, not, or_kleene};
 use arrow_array::cast::AsArray;
-use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::DataType as ArrowType;
@@ -20,39 +14,15 @@ use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take;
 use arrow_select::zip::zip;
 
-pub(crate) use self::decimal::{checked as checked_decimal, rescale};
 use super::ast::{ArithmeticOp, Op};
-use super::bind::{BoundExpression, Node, Typed};
+use super::bound::{BoundExpression, Node, Typed};
 use super::column::Values;
-use super::compare::compare_columns;
-use super::functions::Arguments;
+use super::functions::{Arguments, Definition};
+use super::kernel::{self, Evaluated, Trouble, compare, unexpected};
 use crate::error::{Error, Result};
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
-
-/// Why a value could not be computed.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// SQL has none for this row.
-    Row(usize, String),
-    /// Another reason.
-    Other(Error),
-}
-
-pub(crate) type Evaluated<T = ArrayRef> = std::result::Result<T, Trouble>;
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl From<arrow_schema::ArrowError> for Trouble {
-    fn from(error: arrow_schema::ArrowError) -> Self {
-        Self::Other(error.into())
-    }
-}
 
 /// The expression's value for every row, in the Arrow type of its type.
 ///
@@ -82,15 +52,6 @@ pub(crate) fn evaluate_rows(expression: &BoundExpression, batch: &RecordBatch, n
     })
 }
 
-impl Trouble {
-    pub(crate) fn into_error(self) -> Error {
-        match self {
-            Self::Row(row, message) => Error::invalid(format!("row {row}: {message}")),
-            Self::Other(error) => error,
-        }
-    }
-}
-
 /// What a part is evaluated on.
 struct Rows<'a> {
     batch: &'a RecordBatch,
@@ -104,42 +65,54 @@ impl Rows<'_> {
 }
 
 fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
-    let count = rows.len();
     Ok(match &*typed.node {
-        Node::Literal(value) => literal(value, &typed.data_type, count)?,
+        Node::Literal(value) => literal(value, &typed.data_type, rows.len())?,
         Node::Column(column) => {
             let Values { array, nulls } = Values::find(rows.batch, column)?;
             with_nulls(&array, nulls)?
         }
-        Node::Now => {
-            let Some(now) = rows.now else {
-                return Err(Error::invalid("the current time is not known here; write a date or a timestamp").into());
-            };
-            let value = match &typed.data_type {
-                DataType::Primitive(PrimitiveType::Date) => {
-                    Scalar::Date(i32::try_from(now.div_euclid(MICROS_PER_DAY)).unwrap_or(i32::MAX))
-                }
-                _ => Scalar::Timestamp(now),
-            };
-            literal(&value, &typed.data_type, count)?
+        Node::Now => now(&typed.data_type, rows)?,
+        Node::Arithmetic { left, op, right } => arithmetic(left, *op, right, typed, rows)?,
+        Node::Cast { operand, is_try } => {
+            kernel::cast(&part(operand, rows)?, &operand.data_type, &typed.data_type, *is_try)?
         }
-        Node::And(terms) => Arc::new(connected(terms, true, rows)?),
-        Node::Or(terms) => Arc::new(connected(terms, false, rows)?),
-        Node::Not(inner) => Arc::new(not(boolean(&part(inner, rows)?)?)?),
+        Node::Case { branches, otherwise } => case(branches, otherwise, rows)?,
+        Node::Coalesce(parts) => coalesce(parts, typed, rows)?,
+        Node::Call { function, arguments } => call(function, arguments, typed, rows)?,
+        Node::And(_)
+        | Node::Or(_)
+        | Node::Not(_)
+        | Node::IsNull(_)
+        | Node::Compare { .. }
+        | Node::NullSafeEqual { .. }
+        | Node::In { .. }
+        | Node::InSet { .. }
+        | Node::Like { .. }
+        | Node::Regular { .. } => Arc::new(condition(typed, rows)?),
+    })
+}
+
+/// What is TRUE, FALSE or NULL.
+fn condition(typed: &Typed, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
+    let count = rows.len();
+    Ok(match &*typed.node {
+        Node::And(terms) => connected(terms, true, rows)?,
+        Node::Or(terms) => connected(terms, false, rows)?,
+        Node::Not(inner) => not(boolean(&part(inner, rows)?)?)?,
         Node::IsNull(inner) => {
             let nulls = part(inner, rows)?.logical_nulls();
-            Arc::new(BooleanArray::new(nulls.map_or_else(|| BooleanBuffer::new_unset(count), |n| !n.inner()), None))
+            BooleanArray::new(nulls.map_or_else(|| BooleanBuffer::new_unset(count), |n| !n.inner()), None)
         }
         Node::Compare { left, op, right } => {
             let left = part(left, rows)?;
-            Arc::new(compare(&left, *op, &on(right, rows, &present(&left))?)?)
+            compare(&left, *op, &on(right, rows, &present(&left))?)?
         }
         Node::NullSafeEqual { left, right } => {
             let (left, right) = (part(left, rows)?, part(right, rows)?);
             let equal = compare(&left, Op::Eq, &right)?;
             let (l, r) = (present(&left), present(&right));
             let both = &(&l & &r) & equal.values();
-            Arc::new(BooleanArray::new(&both | &(&!&l & &!&r), None))
+            BooleanArray::new(&both | &(&!&l & &!&r), None)
         }
         Node::In { operand, list } => {
             let operand = part(operand, rows)?;
@@ -150,73 +123,85 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
                 let item = on(item, rows, &(&known & &!&found))?;
                 any = or_kleene(&any, &compare(&operand, Op::Eq, &item)?)?;
             }
-            Arc::new(any)
+            any
         }
         Node::InSet { operand, values, has_null } => {
             let operand = part(operand, rows)?;
             let found = values.contains(&operand)?;
             let known = operand.nulls().map_or_else(|| BooleanBuffer::new_set(count), |n| n.inner().clone());
             let known = if *has_null { &known & &found } else { known };
-            Arc::new(BooleanArray::new(found, Some(NullBuffer::new(known))))
+            BooleanArray::new(found, Some(NullBuffer::new(known)))
         }
         Node::Like { operand, pattern } => {
             let texts = part(operand, rows)?;
-            Arc::new(pattern.matches_all(texts.as_string_opt::<i32>().ok_or_else(|| unexpected(&texts))?)?)
+            pattern.matches_all(texts.as_string_opt::<i32>().ok_or_else(|| unexpected(&texts))?)?
         }
         Node::Regular { operand, pattern } => {
             let texts = part(operand, rows)?;
             let texts = texts.as_string_opt::<i32>().ok_or_else(|| unexpected(&texts))?;
-            Arc::new(BooleanArray::from_unary(texts, |text| pattern.matches(text)))
+            BooleanArray::from_unary(texts, |text| pattern.matches(text))
         }
-        // As Spark has it: a divisor is computed before what it divides.
-        Node::Arithmetic {
-            left,
-            op: op @ (ArithmeticOp::Divide | ArithmeticOp::Div | ArithmeticOp::Remainder),
-            right,
-        } => {
-            let right = part(right, rows)?;
-            arithmetic::compute(&on(left, rows, &present(&right))?, *op, &right, &typed.data_type)?
-        }
-        Node::Arithmetic { left, op, right } => {
-            let left = part(left, rows)?;
-            let right = on(right, rows, &present(&left))?;
-            arithmetic::compute(&left, *op, &right, &typed.data_type)?
-        }
-        Node::Cast { operand, is_try } => {
-            cast::cast(&part(operand, rows)?, &operand.data_type, &typed.data_type, *is_try)?
-        }
-        Node::Case { branches, otherwise } => case(branches, otherwise, rows)?,
-        Node::Coalesce(parts) => {
-            let mut parts = parts.iter();
-            let mut first = match parts.next() {
-                Some(first) => part(first, rows)?,
-                None => literal(&Scalar::Null, &typed.data_type, count)?,
-            };
-            for next in parts {
-                let Some(nulls) = first.logical_nulls().filter(|nulls| nulls.null_count() > 0) else { break };
-                let missing = !nulls.inner();
-                let next = on(next, rows, &missing)?;
-                first = zip(&BooleanArray::new(missing, None), &next, &first)?;
-            }
-            first
-        }
-        Node::Call { function, arguments } => {
-            // After a null the arguments are not computed, unless nulls do not decide.
-            let mut arrays = Vec::with_capacity(arguments.len());
-            let mut needed = BooleanBuffer::new_set(count);
-            for argument in arguments {
-                let array = on(argument, rows, &needed)?;
-                if !function.repeats {
-                    needed = &needed & &present(&array);
-                }
-                arrays.push(array);
-            }
-            let Some(gives) = typed.data_type.as_primitive() else {
-                return Err(Error::internal("a function gives a nested type").into());
-            };
-            (function.run)(&Arguments { arrays, rows: count, gives })?
-        }
+        _ => return Err(Error::internal("a value stands for a condition").into()),
     })
+}
+
+fn now(data_type: &DataType, rows: &Rows<'_>) -> Evaluated {
+    let Some(now) = rows.now else {
+        return Err(Error::invalid("the current time is not known here; write a date or a timestamp").into());
+    };
+    let value = match data_type {
+        DataType::Primitive(PrimitiveType::Date) => {
+            Scalar::Date(i32::try_from(now.div_euclid(MICROS_PER_DAY)).unwrap_or(i32::MAX))
+        }
+        _ => Scalar::Timestamp(now),
+    };
+    Ok(literal(&value, data_type, rows.len())?)
+}
+
+fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows: &Rows<'_>) -> Evaluated {
+    let divides = matches!(op, ArithmeticOp::Divide | ArithmeticOp::Div | ArithmeticOp::Remainder);
+    let (left, right) = if divides {
+        // As in Spark: a divisor is computed before what it divides.
+        let right = part(right, rows)?;
+        (on(left, rows, &present(&right))?, right)
+    } else {
+        let left = part(left, rows)?;
+        let right = on(right, rows, &present(&left))?;
+        (left, right)
+    };
+    kernel::compute(&left, op, &right, &whole.data_type)
+}
+
+fn coalesce(parts: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
+    let mut parts = parts.iter();
+    let mut first = match parts.next() {
+        Some(first) => part(first, rows)?,
+        None => literal(&Scalar::Null, &whole.data_type, rows.len())?,
+    };
+    for next in parts {
+        let Some(nulls) = first.logical_nulls().filter(|nulls| nulls.null_count() > 0) else { break };
+        let missing = !nulls.inner();
+        let next = on(next, rows, &missing)?;
+        first = zip(&BooleanArray::new(missing, None), &next, &first)?;
+    }
+    Ok(first)
+}
+
+fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
+    // After a null the arguments are not computed, unless nulls do not decide.
+    let mut arrays = Vec::with_capacity(arguments.len());
+    let mut needed = BooleanBuffer::new_set(rows.len());
+    for argument in arguments {
+        let array = on(argument, rows, &needed)?;
+        if !function.repeats {
+            needed = &needed & &present(&array);
+        }
+        arrays.push(array);
+    }
+    let Some(gives) = whole.data_type.as_primitive() else {
+        return Err(Error::internal("a function gives a nested type").into());
+    };
+    (function.run)(&Arguments { arrays, rows: rows.len(), gives })
 }
 
 /// Where an array is not null.
@@ -224,11 +209,13 @@ fn present(array: &ArrayRef) -> BooleanBuffer {
     array.logical_nulls().map_or_else(|| BooleanBuffer::new_set(array.len()), |nulls| nulls.inner().clone())
 }
 
-pub(crate) fn unexpected(array: &ArrayRef) -> Error {
-    Error::internal(format!("an expression meets the Arrow type {}", array.data_type()))
-}
-
 fn literal(value: &Scalar, data_type: &DataType, rows: usize) -> Result<ArrayRef> {
+    let bytes = match value {
+        Scalar::String(text) => text.len(),
+        Scalar::Binary(bytes) => bytes.len(),
+        _ => 0,
+    };
+    kernel::bounded(bytes.saturating_mul(rows)).map_err(Error::invalid)?;
     match data_type.as_primitive() {
         Some(primitive) => value.to_array(primitive, rows),
         None => Ok(new_null_array(&to_arrow_type(data_type), rows)),
@@ -320,7 +307,20 @@ pub(crate) fn on_rows(
 
 fn case(branches: &[(Typed, Typed)], otherwise: &Typed, rows: &Rows<'_>) -> Evaluated {
     let mut left = BooleanBuffer::new_set(rows.len());
-    let mut values = Vec::with_capacity(branches.len());
+    let mut result: Option<ArrayRef> = None;
+    let mut choose = |values: &Typed, chosen: BooleanBuffer| -> Evaluated<()> {
+        if result.is_some() && chosen.count_set_bits() == 0 {
+            return Ok(());
+        }
+        let values = on(values, rows, &chosen)?;
+        result = Some(match result.take() {
+            Some(others) if others.data_type() != &ArrowType::Null => {
+                zip(&BooleanArray::new(chosen, None), &values, &others)?
+            }
+            _ => values,
+        });
+        Ok(())
+    };
     for (when, then) in branches {
         let condition = on(when, rows, &left)?;
         let condition = boolean(&condition)?;
@@ -330,48 +330,8 @@ fn case(branches: &[(Typed, Typed)], otherwise: &Typed, rows: &Rows<'_>) -> Eval
         };
         let taken = &holds & &left;
         left = &left & &!&taken;
-        values.push((on(then, rows, &taken)?, taken));
+        choose(then, taken)?;
     }
-    let mut result = on(otherwise, rows, &left)?;
-    for (value, taken) in values {
-        if result.data_type() != &ArrowType::Null {
-            result = zip(&BooleanArray::new(taken, None), &value, &result)?;
-        }
-    }
-    Ok(result)
-}
-
-/// `left op right` of one type, or of two decimals.
-pub(crate) fn compare(left: &ArrayRef, op: Op, right: &ArrayRef) -> Result<BooleanArray> {
-    let nulls = NullBuffer::union(left.logical_nulls().as_ref(), right.logical_nulls().as_ref());
-    let values = match (left.data_type(), right.data_type()) {
-        (ArrowType::Null, _) | (_, ArrowType::Null) => BooleanBuffer::new_unset(left.len()),
-        (ArrowType::Decimal128(_, s), ArrowType::Decimal128(_, t)) => {
-            let (l, r) =
-                (left.as_primitive::<Decimal128Type>().values(), right.as_primitive::<Decimal128Type>().values());
-            if s == t {
-                l.iter().zip(r).map(|(a, b)| op.holds(a.cmp(b))).collect()
-            } else {
-                let (s, t) = (s.cast_unsigned(), t.cast_unsigned());
-                l.iter().zip(r).map(|(a, b)| op.holds(decimal::compare(*a, s, *b, t))).collect()
-            }
-        }
-        _ => compare_columns(left, op, right)?,
-    };
-    Ok(BooleanArray::new(values, nulls))
-}
-
-/// One value per row that has no null among `inputs`.
-pub(crate) fn each<T, A: FromIterator<Option<T>>>(
-    inputs: &[&ArrayRef],
-    rows: usize,
-    mut value: impl FnMut(usize) -> std::result::Result<Option<T>, String>,
-) -> Evaluated<A> {
-    let valid = inputs.iter().fold(None, |sum, input| NullBuffer::union(sum.as_ref(), input.logical_nulls().as_ref()));
-    (0..rows)
-        .map(|row| match valid.as_ref().is_none_or(|valid| valid.is_valid(row)) {
-            true => value(row).map_err(|message| Trouble::Row(row, message)),
-            false => Ok(None),
-        })
-        .collect()
+    choose(otherwise, left)?;
+    result.ok_or_else(|| Error::internal("CASE without a value").into())
 }
