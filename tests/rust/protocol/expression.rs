@@ -209,8 +209,63 @@ fn trees_are_limited_in_height_and_in_growth() {
     }
     let nested = (0..60).fold("i".to_owned(), |inner, _| format!("nullif({inner}, 1)"));
     assert!(parse_expression(&nested).unwrap().bind(&schema()).unwrap_err().message().contains("more than"));
+    let wide = format!("CASE {} {}END", chain(150).replace('a', "i"), "WHEN 1 THEN 2 ".repeat(10_000));
+    assert!(parse_expression(&wide).unwrap().bind(&schema()).unwrap_err().message().contains("more than"));
     let nested = (0..60).fold("flag".to_owned(), |inner, _| format!("({inner} BETWEEN FALSE AND TRUE)"));
     assert!(parse_expression(&nested).unwrap().bind(&schema()).unwrap_err().message().contains("more than"));
+}
+
+/// Decimals of a file may have more digits than their type; strings may grow beyond all memory.
+#[test]
+fn values_that_no_type_holds_are_errors() {
+    let wide = arrow_array::Decimal128Array::from(vec![i128::MIN]).with_precision_and_scale(38, 0).unwrap();
+    let texts: Vec<String> = (0..2000).map(|row| row.to_string()).collect();
+    let (one, schema) = batch(vec![("w", Arc::new(wide))]);
+    let evaluated = |text: &str, batch: &RecordBatch, schema: &StructType| {
+        evaluate(&parse_expression(text).unwrap().bind(schema).unwrap(), batch)
+    };
+    for text in ["-w", "abs(w)", "w + w", "w * w", "pmod(w, -1)", "pmod(w, w - w - 1)", "w % -1", "w / -1", "w div -1"]
+    {
+        if let Err(error) = evaluated(text, &one, &schema) {
+            assert_eq!(*error.kind(), Kind::Invalid, "{text}: {error}");
+        }
+    }
+    for text in ["floor(w)", "ceil(w)", "round(w)", "round(w, -3)", "CAST(w AS bigint)", "CAST(w AS decimal(38,10))"] {
+        drop(evaluated(text, &one, &schema));
+    }
+    for (text, expected) in [
+        ("round(2147483647, -2147483648)", "0"),
+        ("substring('abc', -2147483648, 2147483647)", "abc"),
+        ("split_part('abc', 'b', -2147483648)", ""),
+        ("locate('c', 'abc', -2147483648)", "0"),
+    ] {
+        assert_eq!(shown(&evaluated(text, &one, &schema).unwrap(), 0), expected, "{text}");
+    }
+    let (many, schema) = batch(vec![("s", Arc::new(StringArray::from(texts)))]);
+    let long = "x".repeat(1 << 20);
+    for text in [
+        format!("s || '{long}'"),
+        "repeat(s, 1000000)".to_owned(),
+        "repeat(s, 2147483647)".to_owned(),
+        "lpad(s, 1000000)".to_owned(),
+        "rpad(s, 2147483647, 'b')".to_owned(),
+        "replace(repeat('a', 100000), 'a', repeat('b', 100000))".to_owned(),
+        "concat_ws(repeat('-', 300000), s, s)".to_owned(),
+        "CAST(repeat(s, 100000) AS binary) || CAST(repeat(s, 100000) AS binary)".to_owned(),
+        format!("date_format(CAST(s AS int)::timestamp, '\\'{long}\\'')"),
+    ] {
+        let error = evaluated(&text, &many, &schema).unwrap_err();
+        assert!(error.to_string().contains("bytes"), "{error:.400}");
+    }
+}
+
+#[test]
+fn regular_expressions_are_limited() {
+    let nested = (0..8).fold("a".to_owned(), |inner, _| format!("({inner}){{1,100}}"));
+    let error = parse_expression(&format!("s RLIKE '{nested}'")).unwrap_err();
+    assert!(error.to_string().contains("size limit"), "{error}");
+    let bound = parse_expression("repeat('a', 100000) RLIKE '^(a*)*(a*)*(a*)*b$'").unwrap().bind(&schema()).unwrap();
+    assert_eq!(bound.data_type(), &DataType::BOOLEAN);
 }
 
 /// Dates and years of columns become ranges; the same condition, evaluated as an expression, is the oracle.

@@ -191,12 +191,19 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
     // After a null the arguments are not computed, unless nulls do not decide.
     let mut arrays = Vec::with_capacity(arguments.len());
     let mut needed = BooleanBuffer::new_set(rows.len());
-    for argument in arguments {
+    let mut compute = |argument: &Typed| {
         let array = on(argument, rows, &needed)?;
         if !function.repeats {
             needed = &needed & &present(&array);
         }
         arrays.push(array);
+        Ok::<(), Trouble>(())
+    };
+    if function.divides() {
+        arguments.iter().rev().try_for_each(&mut compute)?;
+        arrays.reverse();
+    } else {
+        arguments.iter().try_for_each(&mut compute)?;
     }
     let Some(gives) = whole.data_type.as_primitive() else {
         return Err(Error::internal("a function gives a nested type").into());

@@ -168,7 +168,17 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
         }
         ("pmod", 2) => {
             let (left, right) = promoted(take(0), take(1), whole)?;
-            named("pmod", to_common(vec![left, right], whole)?, whole)?
+            let decimals = match (primitive(&left.data_type), primitive(&right.data_type)) {
+                (Some(P::Decimal { .. }), Some(other)) | (Some(other), Some(P::Decimal { .. })) => {
+                    !matches!(other, P::Float | P::Double)
+                }
+                _ => false,
+            };
+            let operands = match decimals {
+                true => vec![to_decimal(left), to_decimal(right)],
+                false => to_common(vec![left, right], whole)?,
+            };
+            named("pmod", operands, whole)?
         }
         ("mod", 2) => arithmetic(take(0), ArithmeticOp::Remainder, take(1), whole)?,
         ("positive", 1) => number(take(0), whole)?,

@@ -47,12 +47,17 @@ pub(super) fn to_decimal(whole: Typed) -> Typed {
     }
 }
 
-/// Two operands that are compared. Decimals of different scales stay as they are: they are compared exactly.
+/// Two operands that are compared. Decimals of different scales stay as they are, for they are compared exactly, unless
+/// no decimal holds both.
 pub(super) fn comparable(left: Typed, right: Typed, whole: &Expression) -> Result<(Typed, Typed)> {
     let (left, right) = match (primitive(&left.data_type), primitive(&right.data_type)) {
-        (Some(P::Decimal { .. }), Some(P::Decimal { .. })) => return Ok((left, right)),
-        (Some(P::Decimal { .. }), Some(other)) if is_whole(other) => return Ok((left, to_decimal(right))),
-        (Some(other), Some(P::Decimal { .. })) if is_whole(other) => return Ok((to_decimal(left), right)),
+        (Some(P::Decimal { .. }), Some(P::Decimal { .. })) => return Ok(comparable_decimals(left, right)),
+        (Some(P::Decimal { .. }), Some(other)) if is_whole(other) => {
+            return Ok(comparable_decimals(left, to_decimal(right)));
+        }
+        (Some(other), Some(P::Decimal { .. })) if is_whole(other) => {
+            return Ok(comparable_decimals(to_decimal(left), right));
+        }
         _ => {
             let target = common(&left.data_type, &right.data_type)
                 .ok_or_else(|| unfit(whole, "these types cannot be compared:", &[&left.data_type, &right.data_type]))?;
@@ -61,6 +66,19 @@ pub(super) fn comparable(left: Typed, right: Typed, whole: &Expression) -> Resul
     };
     check_order(&left.data_type, whole)?;
     Ok((left, right))
+}
+
+fn comparable_decimals(left: Typed, right: Typed) -> (Typed, Typed) {
+    let scale = |of: &DataType| match primitive(of) {
+        Some(P::Decimal { scale, .. }) => *scale,
+        _ => 0,
+    };
+    match common(&left.data_type, &right.data_type) {
+        Some(target) if scale(&target) < scale(&left.data_type).max(scale(&right.data_type)) => {
+            (cast(left, &target), cast(right, &target))
+        }
+        _ => (left, right),
+    }
 }
 
 /// Whether values of a type are ordered.

@@ -14,9 +14,9 @@ use arrow_schema::DataType as ArrowType;
 use arrow_select::zip::zip;
 
 use super::signature::{Arguments, Definition, Gives, Second, Slot};
-use crate::expression::ast::Op;
-use crate::expression::kernel::{Evaluated, checked_decimal, compare, each, rescale, unexpected};
-use crate::expression::types::adjusted;
+use crate::expression::ast::{ArithmeticOp, Op};
+use crate::expression::kernel::{Evaluated, compare, each, positive_remainder, rescale, unexpected};
+use crate::expression::types::{adjusted, decimal_result};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType as P;
 
@@ -50,7 +50,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     double("log10", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log10(v)))),
     double("log2", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v) / libm::log(2.0)))),
     define("power", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), power),
-    define("pmod", 2, &[Slot::Number, Slot::Number], Gives::First, pmod),
+    define("pmod", 2, &[Slot::Number, Slot::Number], Gives::With(remainder_type), pmod),
     define("isnan", 1, &[Slot::Double], Gives::Fixed(P::Boolean), is_nan),
     Definition {
         name: "greatest",
@@ -300,6 +300,15 @@ fn round_spelled(spelled: &str, places: i32, even: bool) -> Option<f64> {
     .map(|v: f64| if v == 0.0 { 0.0 } else { v })
 }
 
+fn remainder_type(types: &[P], _: Second<'_>) -> Result<P, String> {
+    Ok(match types {
+        [P::Decimal { precision: p, scale: s }, P::Decimal { precision: q, scale: t }] => {
+            decimal_result(ArithmeticOp::Remainder, (*p, *s), (*q, *t))
+        }
+        _ => types.first().cloned().unwrap_or(P::Double),
+    })
+}
+
 /// The remainder with the sign of the divisor.
 fn pmod(arguments: &Arguments<'_>) -> Evaluated {
     let (left, right) = (arguments.array(0)?, arguments.array(1)?);
@@ -339,17 +348,15 @@ fn pmod(arguments: &Arguments<'_>) -> Evaluated {
                 if n == 0.0 { Err(ZERO.to_owned()) } else { Ok(Some(if rest < 0.0 { (rest + n) % n } else { rest })) }
             })?)
         }
-        ArrowType::Decimal128(p, s) => {
-            let (l, r) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
-            let rests: Decimal128Array = each(&[left, right], arguments.rows, |row| {
-                let (a, n) = (l.value(row), r.value(row));
-                if n == 0 {
-                    return Err(ZERO.to_owned());
-                }
-                let rest = a.wrapping_rem(n);
-                Ok(checked_decimal(if rest < 0 { rest.wrapping_add(n).wrapping_rem(n) } else { rest }, *p))
+        ArrowType::Decimal128(_, s) => {
+            let right = right.as_primitive_opt::<Decimal128Type>().ok_or_else(|| unexpected(right))?;
+            let (s, t) = (s.cast_unsigned(), right.scale().cast_unsigned());
+            let left = left.as_primitive::<Decimal128Type>();
+            let rests: Decimal128Array = arguments.each(|row| {
+                let rest = positive_remainder((left.value(row), s), (right.value(row), t), arguments.gives);
+                rest.map(Some).map_err(str::to_owned)
             })?;
-            Arc::new(rests.with_precision_and_scale(*p, *s)?)
+            return typed_decimal(rests, arguments.gives);
         }
         _ => return Err(unexpected(left).into()),
     })

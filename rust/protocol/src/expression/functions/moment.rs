@@ -173,11 +173,14 @@ fn date_trunc(arguments: &Arguments<'_>) -> Evaluated {
             "SECOND" => MICROS_PER_SECOND,
             "MILLISECOND" => 1000,
             "MICROSECOND" => 1,
-            _ => return first_day(micros.div_euclid(MICROS_PER_DAY), unit)?.checked_mul(MICROS_PER_DAY),
+            _ => {
+                let first = first_day(micros.div_euclid(MICROS_PER_DAY), unit);
+                return first.map(|days| days.checked_mul(MICROS_PER_DAY).ok_or("the beginning is beyond timestamps"));
+            }
         };
-        micros.checked_sub(micros.rem_euclid(unit))
+        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or("the beginning is beyond timestamps"))
     };
-    let made: TimestampMicrosecondArray = arguments.each(|row| Ok(cut(row)))?;
+    let made: TimestampMicrosecondArray = arguments.each(|row| cut(row).transpose().map_err(str::to_owned))?;
     Ok(Arc::new(made.with_timezone("UTC")))
 }
 

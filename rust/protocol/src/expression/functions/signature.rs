@@ -61,6 +61,11 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
+    /// Whether the last argument divides the first, and so is computed before it, as in Spark.
+    pub(crate) fn divides(&self) -> bool {
+        self.name == "pmod"
+    }
+
     /// Most arguments.
     pub(crate) fn most(&self) -> usize {
         if self.repeats { usize::MAX } else { self.slots.len() }

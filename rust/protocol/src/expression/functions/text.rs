@@ -280,7 +280,7 @@ fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
         let (text, part) = (texts.value(row), parts.value(row));
         let from = from.map_or(1, |from| from.value(row));
         let skipped = match from {
-            0 => return Some(0),
+            ..=0 => return Some(0),
             _ if part.is_empty() => return Some(1),
             _ => usize::try_from(from).unwrap_or(1) - 1,
         };

@@ -267,11 +267,11 @@ impl Cast<'_> {
             P::Float => self.primitive::<Float32Type, _, _>(|v| float(v.into())),
             P::Double => self.primitive::<Float64Type, _, _>(float),
             P::Decimal { scale, .. } => self.primitive::<Decimal128Type, _, _>(|v| {
-                let micros = match u32::from(*scale) {
-                    scale @ 0..=6 => v.checked_mul(10_i128.pow(6 - scale))?,
-                    scale => v / 10_i128.pow(scale - 6),
-                };
-                i64::try_from(micros).ok()
+                // As in Spark, what 64 bits do not hold wraps around.
+                Some(match u32::from(*scale) {
+                    scale @ 0..=6 => v.wrapping_mul(10_i128.pow(6 - scale)) as i64,
+                    scale => (v / 10_i128.pow(scale - 6)) as i64,
+                })
             }),
             _ => Err(unexpected(self.array).into()),
         }

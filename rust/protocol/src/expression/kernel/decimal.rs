@@ -84,6 +84,24 @@ pub(super) fn compute(
     }
 }
 
+/// The remainder of a division, not negative if the divisor is not, as a decimal of the result's type.
+pub(crate) fn positive_remainder(
+    (a, a_scale): (i128, u8),
+    (n, n_scale): (i128, u8),
+    to: &PrimitiveType,
+) -> Result<i128, &'static str> {
+    let PrimitiveType::Decimal { precision, scale } = to else { return Err("a decimal gives another type") };
+    if n == 0 {
+        return Err("division by zero");
+    }
+    let shared = a_scale.max(n_scale);
+    let widen = |value: i128, from: u8| i256::from_i128(value).wrapping_mul(power(u32::from(shared - from)));
+    let (a, n) = (widen(a, a_scale), widen(n, n_scale));
+    let rest = a.wrapping_rem(n);
+    let rest = if rest < i256::ZERO { rest.wrapping_add(n).wrapping_rem(n) } else { rest };
+    fitted(rest, shared.into(), *precision, (*scale).into()).ok_or("the result has more digits than its decimal type")
+}
+
 /// The quotient with `scale` digits after the point, one after the other where 256 bits do not hold the dividend.
 fn quotient((a, s): (i128, u32), (b, t): (i128, u32), precision: u8, scale: u32) -> Option<i128> {
     let (dividend, divisor) = (i256::from_i128(a), i256::from_i128(b));

@@ -11,6 +11,6 @@ mod text;
 
 pub(crate) use self::arithmetic::compute;
 pub(crate) use self::cast::cast;
-pub(crate) use self::decimal::{checked as checked_decimal, rescale};
+pub(crate) use self::decimal::{positive_remainder, rescale};
 pub(crate) use self::rows::{Evaluated, Trouble};
 pub(crate) use self::rows::{bounded, compare, each, unexpected};
