@@ -187,6 +187,7 @@ fn strings_have_the_escapes_of_whoever_wrote_them() {
     };
     assert_eq!(of(r"'it\'s \\ \u00e9\t\101 \% \z'"), "it's \\ é\tA \\% z");
     assert_eq!(of("'it''s'"), "it's");
+    assert_eq!(of(r#""it's \"\t\" ""x""""#), "it's \"\t\" \"x\"");
     let BoundPredicate::Compare { value, .. } = parse(r"s = 'a\n'").unwrap().bind(&schema()).unwrap() else { panic!() };
     assert_eq!(value, Scalar::String(r"a\n".to_owned()));
 }

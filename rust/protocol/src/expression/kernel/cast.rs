@@ -254,7 +254,7 @@ impl Cast<'_> {
         let seconds = |v: i64| Some(v.saturating_mul(MICROS_PER_SECOND));
         let float = |v: f64| {
             let micros = v * 1e6;
-            (micros >= -MICROS_LIMIT && micros < MICROS_LIMIT).then_some(micros as i64)
+            (-MICROS_LIMIT..MICROS_LIMIT).contains(&micros).then_some(micros as i64)
         };
         match self.source {
             P::String => self.texts(parse),

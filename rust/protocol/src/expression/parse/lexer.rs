@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub(super) enum Token<'a> {
     /// A keyword or an unquoted name part.
     Word(&'a str),
-    /// A name part in back-ticks or double quotes, without them.
+    /// A name part in back-ticks, or a filter's in double quotes, without them.
     Quoted(String),
     /// A string literal, without its quotes.
     Text(String),
@@ -72,6 +72,8 @@ impl<'a> Lexer<'a> {
         let token = match first {
             '\'' => Token::Text(self.quoted('\'', "a string")?),
             '`' => Token::Quoted(self.quoted('`', "a name")?),
+            // As in Spark, which wrote it, unless it is told otherwise.
+            '"' if self.dialect == Dialect::Sql => Token::Text(self.quoted('"', "a string")?),
             '"' => Token::Quoted(self.quoted('"', "a name")?),
             c if c.is_ascii_digit() || (c == '.' && second.is_some_and(|d| d.is_ascii_digit())) => {
                 Token::Number(self.number()?)
@@ -112,7 +114,7 @@ impl<'a> Lexer<'a> {
         self.at += quote.len_utf8();
         let mut content = String::new();
         loop {
-            let escapes = quote == '\'' && self.dialect == Dialect::Sql;
+            let escapes = quote != '`' && self.dialect == Dialect::Sql;
             let Some(length) = self.rest().find(|c| c == quote || (escapes && c == '\\')) else {
                 let doubled = if quote == '\'' { format!("; {}", hint::DOUBLED) } else { String::new() };
                 return Err(self.error(start, format!("the quote that begins {what} here is never closed{doubled}")));
