@@ -43,7 +43,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill"},
+    {"backfill", "dml"},
     {"table"},
 ]
 STORE: list[set[str]] = [
