@@ -32,8 +32,8 @@ use super::input::conform::{Conformer, stored_schema};
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 use super::pieces::{memory, pieces};
-use super::plan::physical_indexed;
 pub use super::plan::{Compression, DataFile, WriteSpec};
+use super::plan::{FileKind, not_hidden, physical_indexed};
 use super::unclaimed::Unclaimed;
 use crate::parallel::worker_count;
 use crate::storage::{FileWriter, Storage, Syncing};
@@ -99,6 +99,7 @@ struct Shared {
     splitter: PartitionSplitter,
     format: FileFormat,
     compression: Compression,
+    kind: FileKind,
     target_file_size: u64,
     random_prefix_length: Option<u8>,
     clock: Clock,
@@ -130,7 +131,7 @@ impl DataWriter {
     /// `Corrupt` or `Unsupported` if the specification's schema is not one that data files could be written for.
     pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        let schema = &spec.schema;
+        let schema = &*spec.columns()?;
         let conformer = Conformer::new(schema, mapping)?.with_partition_columns(&spec.partition_columns);
         let logical = stored_schema(schema);
         let lengths = CharLengths::of(&logical)?;
@@ -149,15 +150,24 @@ impl DataWriter {
         let arrow = Arc::new(conformer.schema().project(&kept)?);
         let data =
             |schema: &StructType| StructType::new(kept.iter().filter_map(|&i| schema.fields.get(i)).cloned().collect());
-        let indexed = physical_indexed(&spec.indexed_columns, &logical, mapping)?;
-        let format = FileFormat::new(arrow, data(&physical), indexed, spec);
+        let (data, hidden) = (data(&physical), spec.hidden_columns.len());
+        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, &logical, mapping)?, &data, hidden);
+        let format = FileFormat::new(arrow, data, indexed, spec);
         let random_prefix_length = match (spec.random_prefix_length, mapping) {
             (None, ColumnMapping::Name | ColumnMapping::Id | ColumnMapping::Unlisted) => Some(RANDOM_PREFIX_LENGTH),
             (length, _) => length,
         };
-        let (compression, target_file_size) = (spec.compression, spec.target_file_size.max(1));
-        let shared =
-            Shared { conformer, lengths, splitter, format, compression, target_file_size, random_prefix_length, clock };
+        let shared = Shared {
+            conformer,
+            lengths,
+            splitter,
+            format,
+            compression: spec.compression,
+            kind: spec.kind,
+            target_file_size: spec.target_file_size.max(1),
+            random_prefix_length,
+            clock,
+        };
         Ok(Self {
             stored: Unclaimed::new(storage.clone()),
             storage,
@@ -429,9 +439,9 @@ impl Ended {
 
 fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
     let prefix = shared.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
-    let name = file_name(*files_named, Uuid::new_v4(), shared.compression.extension());
+    let name = file_name((shared.kind.name(), *files_named), Uuid::new_v4(), shared.compression.extension());
     *files_named += 1;
-    DataPath::new(key, prefix.as_deref(), &name)
+    DataPath::new(key, prefix.as_deref(), &name).below(shared.kind.folder())
 }
 
 impl Partition {
