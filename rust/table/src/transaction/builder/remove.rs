@@ -28,6 +28,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
         let own: HashSet<String> = self.added.own().map(|file| canonical_path(&file.add.path).into_owned()).collect();
@@ -63,6 +64,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
@@ -105,6 +107,7 @@ impl Transaction {
             return Err(self.placed(Error::invalid(message)));
         }
         self.refuse_after_files_of_others("remove files")?;
+        self.refuse_after_records()?;
         self.read.extend(ReadSet::WholeTable);
         self.discard(|_| true);
         self.rows.forget(|_| true);
@@ -152,6 +155,18 @@ impl Transaction {
             return Err(self.placed(Error::invalid(message)));
         }
         Ok(snapshot)
+    }
+
+    /// Rows whose change is recorded may stand in files that would go.
+    fn refuse_after_records(&self) -> Result<()> {
+        match self.rows.recorded.is_empty() {
+            true => Ok(()),
+            false => {
+                let message = "changes of rows are recorded already in this transaction, as the table asks \
+                               (`delta.enableChangeDataFeed`); remove files before that";
+                Err(self.placed(Error::invalid(message)))
+            }
+        }
     }
 
     /// What other processes wrote is looked at once, and no more.
