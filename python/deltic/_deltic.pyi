@@ -20,6 +20,7 @@ __all__ = [
     "create",
     "delete_files",
     "enable_row_tracking",
+    "evaluate",
     "plan_write",
     "read_task_group",
     "resume",
@@ -158,6 +159,9 @@ def begin(table: Table, options_json: str) -> Transaction: ...
 def plan_write(table: Table, schema: Any, options_json: str) -> Transaction: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
+def evaluate(data: Any, expression: str) -> ArrowStream:
+    """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""
+
 def create(
     table: Table,
     schema: Any,
