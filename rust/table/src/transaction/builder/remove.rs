@@ -4,8 +4,8 @@
 
 use std::collections::HashSet;
 
+use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::{Action, Add, Remove};
 use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::Properties;
@@ -40,7 +40,7 @@ impl Transaction {
                 for (row, path) in adds.path().iter().enumerate() {
                     let path = path.unwrap_or_default();
                     if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
-                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                        found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                         files.insert(path);
                     }
                 }
@@ -79,7 +79,7 @@ impl Transaction {
             for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
-                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                 }
                 files.insert(path);
             }
@@ -110,7 +110,7 @@ impl Transaction {
         self.refuse_after_records()?;
         self.read.extend(ReadSet::WholeTable);
         self.discard(|_| true);
-        self.rows.forget(|_| true);
+        self.rows.marked.retain(|_| false);
         self.overwrites = true;
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Transaction {
         while let Some(adds) = live.try_next().await? {
             for (row, path) in adds.path().iter().enumerate() {
                 if !self.removed.removes(path.unwrap_or_default()) {
-                    self.removed.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    self.removed.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                 }
             }
         }
@@ -178,21 +178,5 @@ impl Transaction {
                 Err(self.placed(Error::invalid(message)))
             }
         }
-    }
-}
-
-/// Takes a file out of the table.
-pub(crate) fn remove_of(add: Add, now_ms: i64) -> Remove {
-    Remove {
-        path: add.path,
-        deletion_timestamp: Some(now_ms),
-        data_change: true,
-        extended_file_metadata: Some(true),
-        partition_values: Some(add.partition_values),
-        size: Some(add.size),
-        deletion_vector: add.deletion_vector,
-        base_row_id: add.base_row_id,
-        default_row_commit_version: add.default_row_commit_version,
-        ..Remove::default()
     }
 }
