@@ -99,9 +99,7 @@ MOST_OPENING_LINES = 15
 KNOWN_CIRCLES: list[set[str]] = [
     {f"table/transaction/builder{name}" for name in ("", "/header", "/metadata", "/remembered", "/write")},
 ]
-KNOWN_LARGE_FOLDERS: set[str] = {
-    "rust/protocol/src/predicate",
-}
+KNOWN_LARGE_FOLDERS: set[str] = set()
 
 
 def step(ladder: list[set[str]], module: str) -> int | None:

@@ -161,8 +161,7 @@ fn now(data_type: &DataType, rows: &Rows<'_>) -> Evaluated {
 fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows: &Rows<'_>) -> Evaluated {
     let divides = matches!(op, ArithmeticOp::Divide | ArithmeticOp::Div | ArithmeticOp::Remainder);
     let (left, right) = if divides {
-        // As in Spark: a divisor is computed before what it divides.
-        let right = part(right, rows)?;
+        let right = divisor(right, rows)?;
         (on(left, rows, &present(&right))?, right)
     } else {
         let left = part(left, rows)?;
@@ -170,6 +169,15 @@ fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows
         (left, right)
     };
     kernel::compute(&left, op, &right, &whole.data_type)
+}
+
+/// As in Spark, a divisor is computed before what it divides, and may not be zero even where that is null.
+fn divisor(part_of: &Typed, rows: &Rows<'_>) -> Evaluated {
+    let values = part(part_of, rows)?;
+    match kernel::first_zero(&values) {
+        Some(row) => Err(Trouble::Row(row, "division by zero".to_owned())),
+        None => Ok(values),
+    }
 }
 
 fn coalesce(parts: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
@@ -191,7 +199,7 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
     // After a null the arguments are not computed, unless nulls do not decide.
     let mut arrays = Vec::with_capacity(arguments.len());
     let mut needed = BooleanBuffer::new_set(rows.len());
-    let mut compute = |argument: &Typed| {
+    let compute = |argument: &Typed| {
         let array = on(argument, rows, &needed)?;
         if !function.repeats {
             needed = &needed & &present(&array);
@@ -199,11 +207,12 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
         arrays.push(array);
         Ok::<(), Trouble>(())
     };
-    if function.divides() {
-        arguments.iter().rev().try_for_each(&mut compute)?;
-        arrays.reverse();
-    } else {
-        arguments.iter().try_for_each(&mut compute)?;
+    match arguments {
+        [dividend, by] if function.divides() => {
+            let by = divisor(by, rows)?;
+            arrays = vec![on(dividend, rows, &present(&by))?, by];
+        }
+        _ => arguments.iter().try_for_each(compute)?,
     }
     let Some(gives) = whole.data_type.as_primitive() else {
         return Err(Error::internal("a function gives a nested type").into());
