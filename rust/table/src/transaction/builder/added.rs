@@ -167,6 +167,11 @@ impl Names {
         self
     }
 
+    /// Without those of other processes.
+    pub(super) fn of_this_process(self) -> Self {
+        Self { own: self.own, others: Lines::default() }
+    }
+
     /// Deletes the files, as far as the store lets it.
     pub(super) async fn delete(self, storage: &Storage) {
         delete_files(storage, self.own).await;

@@ -373,7 +373,9 @@ impl Transaction {
         let vectors = match completed.await {
             Ok(vectors) => vectors,
             Err(error) => {
-                this.abandon().await;
+                // What travelled may have been committed before, and the error does not say.
+                let names = if this.travelled { this.names().of_this_process() } else { this.names() };
+                names.delete(&storage).await;
                 return Err(error.in_table(storage.location()));
             }
         };
