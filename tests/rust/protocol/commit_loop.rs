@@ -31,7 +31,14 @@ fn append(base: u64) -> CommitLoop {
     };
     let protocol =
         Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
-    let state = TableState { version: base, protocol, metadata, row_id_watermark: None, timestamp: Some(NOW) };
+    let state = TableState {
+        version: base,
+        protocol,
+        metadata,
+        row_id_watermark: None,
+        clustering: vec![],
+        timestamp: Some(NOW),
+    };
     let add = Action::Add(Add { path: "f".to_owned(), size: 7, data_change: true, ..Add::default() });
     let pending = Pending {
         state: Some(state),

@@ -152,7 +152,14 @@ impl Operation {
             None => ReadSet::Files(files),
         };
         let actions = Actions::of(self.actions(&protocol, &metadata))?;
-        let state = TableState { version: 0, protocol, metadata, row_id_watermark: None, timestamp: None };
+        let state = TableState {
+            version: 0,
+            protocol,
+            metadata,
+            row_id_watermark: None,
+            clustering: Vec::new(),
+            timestamp: None,
+        };
         Ok(Pending { state: Some(state), read, read_apps: Default::default(), isolation, actions })
     }
 
