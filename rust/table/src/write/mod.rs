@@ -6,7 +6,7 @@ pub mod layout;
 pub mod partition;
 mod pieces;
 pub mod plan;
-mod unclaimed;
+pub(crate) mod unclaimed;
 pub mod writer;
 
 pub use input::{conform, identity, incoming};

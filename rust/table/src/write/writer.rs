@@ -21,7 +21,7 @@ use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::StructType;
-use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
@@ -33,8 +33,8 @@ use super::input::identity::Identities;
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 use super::pieces::{memory, pieces};
-use super::plan::physical_indexed;
 pub use super::plan::{Compression, DataFile, WriteSpec};
+use super::plan::{FileKind, not_hidden, physical_indexed};
 use super::unclaimed::Unclaimed;
 use crate::parallel::worker_count;
 use crate::storage::{FileWriter, Storage, Syncing};
@@ -101,6 +101,7 @@ struct Shared {
     splitter: PartitionSplitter,
     format: FileFormat,
     compression: Compression,
+    kind: FileKind,
     target_file_size: u64,
     random_prefix_length: Option<u8>,
     clock: Clock,
@@ -132,7 +133,8 @@ impl DataWriter {
     /// `Corrupt` or `Unsupported` if the specification's schema is not one that data files could be written for.
     pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        let schema = &spec.schema;
+        check_mapped(&spec.schema, mapping)?;
+        let schema = &*spec.columns()?;
         let conformer = Conformer::new(schema, mapping)?.with_partition_columns(&spec.partition_columns);
         let logical = stored_schema(schema);
         let lengths = CharLengths::of(&logical)?;
@@ -151,15 +153,25 @@ impl DataWriter {
         let arrow = Arc::new(conformer.schema().project(&kept)?);
         let data =
             |schema: &StructType| StructType::new(kept.iter().filter_map(|&i| schema.fields.get(i)).cloned().collect());
-        let indexed = physical_indexed(&spec.indexed_columns, &logical, mapping)?.and(&spec.clustering);
-        let format = FileFormat::new(arrow, data(&physical), indexed, spec);
+        let (data, hidden) = (data(&physical), spec.hidden_columns.len());
+        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, &logical, mapping)?, &data, hidden)
+            .and(&spec.clustering);
+        let format = FileFormat::new(arrow, data, indexed, spec);
         let random_prefix_length = match (spec.random_prefix_length, mapping) {
             (None, ColumnMapping::Name | ColumnMapping::Id | ColumnMapping::Unlisted) => Some(RANDOM_PREFIX_LENGTH),
             (length, _) => length,
         };
-        let (compression, target_file_size) = (spec.compression, spec.target_file_size.max(1));
-        let shared =
-            Shared { conformer, lengths, splitter, format, compression, target_file_size, random_prefix_length, clock };
+        let shared = Shared {
+            conformer,
+            lengths,
+            splitter,
+            format,
+            compression: spec.compression,
+            kind: spec.kind,
+            target_file_size: spec.target_file_size.max(1),
+            random_prefix_length,
+            clock,
+        };
         Ok(Self {
             stored: Unclaimed::new(storage.clone()),
             storage,
@@ -436,9 +448,9 @@ impl Ended {
 
 fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
     let prefix = shared.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
-    let name = file_name(*files_named, Uuid::new_v4(), shared.compression.extension());
+    let name = file_name((shared.kind.name(), *files_named), Uuid::new_v4(), shared.compression.extension());
     *files_named += 1;
-    DataPath::new(key, prefix.as_deref(), &name)
+    DataPath::new(key, prefix.as_deref(), &name).below(shared.kind.folder())
 }
 
 impl Partition {

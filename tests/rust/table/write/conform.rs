@@ -12,7 +12,7 @@ use arrow_schema::{DataType as A, Field, Fields, Schema};
 use deltic_protocol::error::Kind;
 use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::json;
-use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use deltic_table::write::conform::Conformer;
 
 fn conformer(fields: &str, mapping: ColumnMapping) -> Conformer {
@@ -566,7 +566,7 @@ fn a_mapping_that_is_not_unique_is_refused() {
     };
     let refusal = |fields: &[String]| {
         let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","))).unwrap();
-        Conformer::new(&schema, ColumnMapping::Name).map(drop).map_err(|e| e.message().to_owned())
+        check_mapped(&schema, ColumnMapping::Name).map_err(|e| e.message().to_owned())
     };
     assert_eq!(refusal(&[plain("a", "x", 1), strukt("s", "y", 2, &plain("b", "x", 3))]), Ok(()));
     let twice = refusal(&[plain("a", "x", 1), plain("b", "x", 2)]).unwrap_err();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::after_commit::HandleState;
 use crate::snapshot::Snapshot;
@@ -23,6 +24,8 @@ pub struct Known {
 pub struct TransactionOptions {
     /// Name of the operation.
     pub operation: String,
+    /// Its parameters, as the history shows them.
+    pub parameters: Map<String, Value>,
     /// The isolation, instead of the table's.
     pub isolation: Option<String>,
     /// Free text for the commit info.

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Action, Add, Remove};
 use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::predicate::parse;
@@ -27,10 +28,10 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
-        let own: HashSet<String> =
-            self.added.own().iter().map(|file| canonical_path(&file.add.path).into_owned()).collect();
+        let own: HashSet<String> = self.added.own().map(|file| canonical_path(&file.add.path).into_owned()).collect();
         let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
@@ -50,7 +51,7 @@ impl Transaction {
         }
         let removed = found.num_removed() as u64;
         self.read.extend(ReadSet::Files(files));
-        self.removed.append(found)?;
+        self.remove_files(found)?;
         self.discard(|file| own.contains(canonical_path(&file.add.path).as_ref()));
         Ok(removed + own.len() as u64)
     }
@@ -63,6 +64,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
@@ -83,8 +85,7 @@ impl Transaction {
             }
         }
         let mut dropped = HashSet::new();
-        if !self.added.own().is_empty() {
-            let own = batch_of(self.added.own().iter().map(|file| file.add.clone()))?;
+        if let Some(own) = self.own_adds()? {
             let rows = covered(&own, &shape, &predicate, |_| false).map_err(|e| self.placed(e))?;
             dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
         }
@@ -92,7 +93,7 @@ impl Transaction {
         let removed = (found.num_removed() + dropped.len()) as u64;
         let read = PredicatesRead { shape, predicates: vec![predicate], files };
         self.read.extend(ReadSet::Predicates(read));
-        self.removed.append(found)?;
+        self.remove_files(found)?;
         Ok(removed)
     }
 
@@ -106,8 +107,10 @@ impl Transaction {
             return Err(self.placed(Error::invalid(message)));
         }
         self.refuse_after_files_of_others("remove files")?;
+        self.refuse_after_records()?;
         self.read.extend(ReadSet::WholeTable);
         self.discard(|_| true);
+        self.rows.forget(|_| true);
         self.overwrites = true;
         Ok(())
     }
@@ -131,13 +134,19 @@ impl Transaction {
     }
 
     /// Takes own files out again.
-    fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
+    pub(crate) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
         self.discarded.extend(self.added.discard(goes));
+    }
+
+    /// The files of this process in columns, if there are any.
+    pub(crate) fn own_adds(&self) -> Result<Option<AddBatch>> {
+        let mut own = self.added.own().map(|file| file.add.clone()).peekable();
+        if own.peek().is_none() { Ok(None) } else { batch_of(own).map(Some) }
     }
 
     /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
     /// than what was known.
-    async fn removable(&mut self) -> Result<Snapshot> {
+    pub(crate) async fn removable(&mut self) -> Result<Snapshot> {
         self.refuse_after_metadata("remove files")?;
         self.refuse_after_files_of_others("remove files")?;
         let snapshot = self.snapshot().await?;
@@ -146,6 +155,18 @@ impl Transaction {
             return Err(self.placed(Error::invalid(message)));
         }
         Ok(snapshot)
+    }
+
+    /// Rows whose change is recorded may stand in files that would go.
+    fn refuse_after_records(&self) -> Result<()> {
+        match self.rows.recorded.is_empty() {
+            true => Ok(()),
+            false => {
+                let message = "changes of rows are recorded already in this transaction, as the table asks \
+                               (`delta.enableChangeDataFeed`); remove files before that";
+                Err(self.placed(Error::invalid(message)))
+            }
+        }
     }
 
     /// What other processes wrote is looked at once, and no more.
@@ -161,7 +182,7 @@ impl Transaction {
 }
 
 /// Takes a file out of the table.
-fn remove_of(add: Add, now_ms: i64) -> Remove {
+pub(crate) fn remove_of(add: Add, now_ms: i64) -> Remove {
     Remove {
         path: add.path,
         deletion_timestamp: Some(now_ms),

@@ -12,9 +12,10 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
 use deltic_protocol::schema::identity::{Identity, with_watermarks};
+use deltic_protocol::schema::mapping::check_mapped;
 use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::{HandleState, Ids, Known, Mode, TableDefinition, Transaction, TransactionOptions, WriteOptions};
 use crate::error::{Error, Result};
@@ -54,6 +55,7 @@ impl Transaction {
     ) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
+            parameters: Map::new(),
             isolation: None,
             user_metadata: options.user_metadata.clone(),
             app_id: options.app_id.clone(),
@@ -135,17 +137,26 @@ impl Transaction {
 
     fn plan_of(&mut self, schema: &Schema) -> Result<WritePlan> {
         let shape = self.shape_after()?;
-        let mut spec = write_spec(&shape, self.after()?.1, &self.files)?;
+        let mut spec = self.file_spec(&shape)?;
         spec.identities = self.numberings(&shape.schema, schema)?;
         check_columns(&shape, &spec.identities, schema)?;
-        if let Some(base) = &self.base {
-            spec.clustering.clone_from(&base.state.clustering);
-        }
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
 }
 
 impl Transaction {
+    /// How files are written for the table as it will be, whose columns are `shape`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a property that cannot be read.
+    pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
+        let mut spec = write_spec(shape, self.after()?.1, &self.files)?;
+        if let Some(base) = &self.base {
+            spec.clustering.clone_from(&base.state.clustering);
+        }
+        Ok(spec)
+    }
+
     /// How the identity columns that `rows` lacks are numbered, after what was given out already.
     fn numberings(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
         let mut numberings = Vec::new();
@@ -228,6 +239,7 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 /// No row yet, but what can be said of the columns is said before any file is written.
 fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
+    check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
     let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
     conformer.conform(&none).map(drop)

@@ -26,7 +26,7 @@ use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::arrow::{table_type_name, to_arrow_type};
-use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped, field_id, nested_id};
+use deltic_protocol::schema::mapping::{ColumnMapping, field_id, nested_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::conversion::{Refusal, convert};
@@ -48,10 +48,9 @@ impl Conformer {
     /// For tables of `schema`, logical names, partition columns included.
     ///
     /// # Errors
-    /// `Corrupt` if the schema misses physical names or ids, or has one twice; `Unsupported` if nothing of it, or of a struct in it, could be
+    /// `Corrupt` if the schema misses physical names; `Unsupported` if nothing of it, or of a struct in it, could be
     /// stored.
     pub fn new(schema: &StructType, mapping: ColumnMapping) -> Result<Self> {
-        check_mapped(schema, mapping)?;
         let columns = plan_struct(schema, mapping, "")?;
         let fields = stored_fields(&columns, "the table")?;
         Ok(Self { columns, schema: Arc::new(Schema::new(fields)) })

@@ -1,0 +1,135 @@
+//! Skipping: which files or row groups cannot hold a matching row.
+//!
+//! Works on any [`Bounds`]: log statistics, partition values, Parquet footers. Knows nothing of where bounds come
+//! from, and does no I/O.
+//!
+//! Invariant: a container is dropped only if its bounds prove that no row makes the predicate TRUE. Missing, shortened
+//! or wide bounds keep it; NULL is "unknown", not FALSE. Proved by `prune::properties::prune_never_drops_a_match`;
+//! cases in `tests/data/text/prune.txt`.
+//!
+//! PROTOCOL.md: "Per-file Statistics".
+
+mod bounds;
+mod facts;
+
+use arrow_buffer::BooleanBuffer;
+
+pub use self::bounds::Bounds;
+use self::bounds::Cache;
+use crate::error::{Error, Result};
+use crate::predicate::{BoundPredicate, Column, Op};
+
+/// The containers that may hold a row for which the predicate is TRUE.
+///
+/// # Errors
+/// Those of `bounds`, and `Internal` if it answers with another type or length than asked for.
+pub fn keep(predicate: &BoundPredicate, bounds: &dyn Bounds) -> Result<BooleanBuffer> {
+    let mut cache = Cache::new(bounds)?;
+    let mut kept = cache.may_have_rows();
+    for conjunct in predicate.split_conjuncts() {
+        if kept.count_set_bits() == 0 {
+            break;
+        }
+        kept = &kept & &may_be(Outcome::True, conjunct, &mut cache)?;
+    }
+    Ok(kept)
+}
+
+/// The containers whose every row certainly makes the predicate TRUE.
+///
+/// # Errors
+/// As for [`keep`].
+pub fn always(predicate: &BoundPredicate, bounds: &dyn Bounds) -> Result<BooleanBuffer> {
+    let mut cache = Cache::new(bounds)?;
+    let is_false = may_be(Outcome::False, predicate, &mut cache)?;
+    Ok(!&(&is_false | &may_be(Outcome::Null, predicate, &mut cache)?))
+}
+
+/// What a predicate is for a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    True,
+    False,
+    Null,
+}
+
+/// Whether a predicate may be that for some row, per container. A bit is clear only when proved.
+fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Result<BooleanBuffer> {
+    let containers = cache.containers();
+    let all =
+        |value: bool| if value { BooleanBuffer::new_set(containers) } else { BooleanBuffer::new_unset(containers) };
+    // All terms are it, or one of them is.
+    let of_terms = |terms: &[BoundPredicate], needs_all: bool, cache: &mut Cache| {
+        terms.iter().try_fold(all(needs_all), |sum, term| {
+            let term = may_be(outcome, term, cache)?;
+            Ok::<_, Error>(if needs_all { &sum & &term } else { &sum | &term })
+        })
+    };
+    let is_true = outcome == Outcome::True;
+    Ok(match predicate {
+        BoundPredicate::Constant(value) => all(match outcome {
+            Outcome::True => *value == Some(true),
+            Outcome::False => *value == Some(false),
+            Outcome::Null => value.is_none(),
+        }),
+        BoundPredicate::And(terms) => of_terms(terms, is_true, cache)?,
+        BoundPredicate::Or(terms) => of_terms(terms, outcome == Outcome::False, cache)?,
+        BoundPredicate::Not(inner) => {
+            let opposite = match outcome {
+                Outcome::True => Outcome::False,
+                Outcome::False => Outcome::True,
+                Outcome::Null => Outcome::Null,
+            };
+            may_be(opposite, inner, cache)?
+        }
+        BoundPredicate::Expression(_) => all(true),
+        BoundPredicate::IsNull(_) | BoundPredicate::IsNotNull(_) if outcome == Outcome::Null => all(false),
+        BoundPredicate::IsNull(column) => cache.facts(column)?.may_be_null(is_true),
+        BoundPredicate::IsNotNull(column) => cache.facts(column)?.may_be_null(!is_true),
+        BoundPredicate::CompareColumns { left, op, right } => {
+            let (l, r) = (cache.bounded_facts(left)?.clone(), cache.bounded_facts(right)?.clone());
+            match outcome {
+                Outcome::Null => &l.some_null | &r.some_null,
+                Outcome::True | Outcome::False => {
+                    let op = if is_true { *op } else { op.negate() };
+                    &(&l.some_value & &r.some_value) & &l.may_compare(left, op, &r, right)?
+                }
+            }
+        }
+        BoundPredicate::Fixed { column, .. }
+        | BoundPredicate::Compare { column, .. }
+        | BoundPredicate::Range { column, .. }
+        | BoundPredicate::In { column, .. }
+        | BoundPredicate::Like { column, .. } => match outcome {
+            // NULL where the column is.
+            Outcome::Null => cache.facts(column)?.some_null.clone(),
+            Outcome::True | Outcome::False => may_hold(is_true, predicate, column, cache)?,
+        },
+    })
+}
+
+/// Whether a condition on the values of one column may hold for some value, or fail.
+fn may_hold(holds: bool, predicate: &BoundPredicate, column: &Column, cache: &mut Cache) -> Result<BooleanBuffer> {
+    if let BoundPredicate::Fixed { value, .. } = predicate {
+        let facts = cache.facts(column)?;
+        return Ok(if *value == holds { facts.some_value.clone() } else { facts.none() });
+    }
+    let facts = cache.bounded_facts(column)?;
+    let of_values = match predicate {
+        BoundPredicate::Compare { op, value, .. } => facts.may(column, if holds { *op } else { op.negate() }, value)?,
+        BoundPredicate::Range { low, low_included, high, high_included, .. } => {
+            let above = if *low_included { Op::Ge } else { Op::Gt };
+            let below = if *high_included { Op::Le } else { Op::Lt };
+            match holds {
+                true => &facts.may(column, below, high)? & &facts.may_between(column, above, low, high)?,
+                false => &facts.may(column, above.negate(), low)? | &facts.may(column, below.negate(), high)?,
+            }
+        }
+        BoundPredicate::In { values, .. } if holds => facts.may_be_in(column, values)?,
+        BoundPredicate::In { values, .. } => facts.may_be_outside(column, values)?,
+        BoundPredicate::Like { pattern, .. } if holds => facts.may_match(column, pattern)?,
+        BoundPredicate::Like { pattern, .. } => facts.may_mismatch(pattern)?,
+        _ => facts.all(),
+    };
+    Ok(&of_values & &facts.some_value)
+}

@@ -1,0 +1,563 @@
+//! Live files on their way into a checkpoint: read bit by bit, brought into order, and written as row groups.
+//!
+//! What is held takes a bounded amount of memory, however large the table is, those rows included that are not encoded
+//! yet. Files that fit into it are sorted. Others are gathered by range of keys; when there is no room left the fullest
+//! range is sorted and goes into row groups of its own. Long texts stay in the pages that they were decoded from until
+//! then; statistics are not parsed before their row group is encoded.
+//!
+//! PROTOCOL.md: "Checkpoints".
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt64Array, new_null_array};
+use arrow_buffer::BooleanBuffer;
+use arrow_row::Rows;
+use arrow_schema::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
+use arrow_select::take::take_record_batch;
+use deltic_pages::pool::Pool;
+use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
+use futures::future::try_join_all;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::gather::gather;
+use super::order::{self, Key, Order};
+use super::ranges::Ranges;
+use crate::checkpoint::actions::{action_rows, adds_in_views};
+use crate::checkpoint::part::Part;
+use crate::checkpoint::read::AddColumns;
+use crate::checkpoint::rows::PartRows;
+use crate::checkpoint_writer::columns::Layout;
+use crate::checkpoint_writer::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
+use crate::error::{Error, Result};
+use crate::parallel::parallelism;
+use crate::snapshot::Snapshot;
+
+/// Bytes in memory of rows that are gathered or being encoded, and how finely they are counted.
+const HELD_BYTES: usize = 112 * 1024 * 1024;
+const COUNTED_BYTES: usize = 4 * 1024;
+/// Bytes of rows read before it is asked whether there is room for more.
+const STEP_BYTES: usize = 16 * 1024 * 1024;
+/// Rows decoded together at most, and at least, however long a footer says that they are.
+const READ_ROWS: usize = 8 * 1024;
+const FEW_ROWS: usize = 128;
+/// Bytes of pages that may stay in memory whatever is used of them.
+const SMALL_PAGES: usize = 32 * 1024;
+/// Bytes of rows that go into row groups together where no order asks for more.
+const UNSORTED_BYTES: usize = 32 * 1024 * 1024;
+/// Bytes in memory of rows encoded together.
+const PIECE_BYTES: usize = 8 * 1024 * 1024;
+/// Row groups are made smaller than they might be, to be encoded at once, but not smaller than this.
+const SHARED_ROWS: usize = 32 * 1024;
+/// Row groups decoded at once: each keeps its compressed bytes meanwhile.
+const READERS: usize = 4;
+/// One row of so many is looked at to learn what keys there are, in so many row groups at most.
+const SAMPLED: usize = 64;
+const SAMPLED_GROUPS: usize = 16;
+
+/// Reads live files.
+pub(crate) struct Reader {
+    buffer: SortBuffer,
+    /// How many files the checkpoint is to consist of.
+    outputs: usize,
+    /// Files that are in memory already, and whether the commits supersede some of them.
+    given: VecDeque<(AddBatch, bool)>,
+    readers: Vec<GroupReader>,
+    /// What was read, by range of keys.
+    partitions: Vec<Partition>,
+    room: Arc<Semaphore>,
+}
+
+/// How files are held.
+#[derive(Clone)]
+struct SortBuffer {
+    snapshot: Snapshot,
+    layout: Arc<Layout>,
+    order: Option<Order>,
+    /// Once it is clear that they do not fit into memory.
+    ranges: Option<Arc<Ranges>>,
+    /// Memory of pages that are read.
+    pages: Arc<Pool>,
+}
+
+/// Row groups.
+type Groups = Vec<(Arc<Part>, usize)>;
+
+/// Files with their range.
+type Keyed = (usize, RecordBatch);
+
+#[derive(Default)]
+struct GroupReader {
+    groups: VecDeque<(Arc<Part>, usize)>,
+    open: Option<(Arc<Part>, PartRows)>,
+}
+
+impl Reader {
+    /// Of the files in the checkpoint before only those `which`, by position, if given. What is written goes to so many
+    /// outputs.
+    pub(crate) async fn new(
+        snapshot: &Snapshot,
+        layout: &Arc<Layout>,
+        order: Option<&Order>,
+        which: Option<Vec<usize>>,
+        outputs: usize,
+    ) -> Result<Self> {
+        let mut given: VecDeque<_> = snapshot.tail().await?.live.iter().map(|adds| (adds.clone(), false)).collect();
+        let mut groups = Vec::new();
+        if let Some(checkpoint) = snapshot.checkpoint().await? {
+            given.extend(checkpoint.inline_adds().map(|adds| (adds.clone(), true)));
+            groups = checkpoint.row_groups_of("add", which).await?;
+        }
+        given.retain(|(adds, _)| !adds.is_empty());
+        // What is sorted need not come in order.
+        let readers = if order.is_some() { (parallelism() - 1).min(READERS) } else { 1 };
+        let mut readers: Vec<GroupReader> = (0..readers.min(groups.len())).map(|_| GroupReader::default()).collect();
+        for (at, group) in groups.into_iter().enumerate() {
+            let reader = at % readers.len().max(1);
+            if let Some(reader) = readers.get_mut(reader) {
+                reader.groups.push_back(group);
+            }
+        }
+        let buffer = SortBuffer {
+            snapshot: snapshot.clone(),
+            layout: layout.clone(),
+            order: order.cloned(),
+            ranges: None,
+            pages: Arc::default(),
+        };
+        let room = Arc::new(Semaphore::new(HELD_BYTES / COUNTED_BYTES));
+        Ok(Self { buffer, outputs, given, readers, partitions: vec![Partition::default()], room })
+    }
+
+    /// The files as row groups of a checkpoint with `schema`.
+    pub(crate) fn groups(self, schema: &SchemaRef) -> impl Stream<Item = Result<Group>> + Send + use<> {
+        let state = (self, VecDeque::new(), schema.clone());
+        stream::try_unfold(state, |(mut reader, mut groups, schema)| async move {
+            if groups.is_empty() {
+                groups = reader.next_groups(&schema).await?;
+            }
+            Ok(groups.pop_front().map(|group| (group, (reader, groups, schema))))
+        })
+    }
+
+    /// None when all were there.
+    async fn next_groups(&mut self, schema: &SchemaRef) -> Result<VecDeque<Group>> {
+        let step = (STEP_BYTES / COUNTED_BYTES) as u32;
+        while !self.given.is_empty() || self.readers.iter().any(|reader| !reader.is_done()) {
+            let room = match self.room.clone().try_acquire_many_owned(step) {
+                Ok(room) => room,
+                Err(_) => {
+                    self.split_by_range().await?;
+                    if let Some(full) = self.fullest() {
+                        return flush(&self.buffer, vec![full], false, schema).await;
+                    }
+                    let room = self.room.clone().acquire_many_owned(step).await;
+                    room.map_err(|e| Error::internal("a checkpoint has no room for files").caused_by(e))?
+                }
+            };
+            self.read(room).await?;
+            if self.buffer.order.is_none()
+                && let Some(full) = self.partitions.iter_mut().find(|partition| partition.bytes >= UNSORTED_BYTES)
+            {
+                let full = full.take();
+                return flush(&self.buffer, vec![full], false, schema).await;
+            }
+        }
+        let mut rest: Vec<Partition> = Vec::new();
+        for partition in self.partitions.iter_mut().map(Partition::take) {
+            match rest.last_mut() {
+                Some(before) if before.output == partition.output => before.extend(partition),
+                _ => rest.push(partition),
+            }
+        }
+        flush(&self.buffer, rest, true, schema).await
+    }
+
+    /// Files by ranges of their keys from now on, if they have an order.
+    async fn split_by_range(&mut self) -> Result<()> {
+        let (Some(order), None) = (self.buffer.order.clone(), &self.buffer.ranges) else { return Ok(()) };
+        let (mut sample, groups) = self.known_keys()?;
+        sample.extend(self.buffer.keys_in(groups).await?);
+        let ranges = Arc::new(Ranges::new(&order, sample, self.outputs));
+        self.buffer.ranges = Some(ranges.clone());
+        self.partitions = Partition::split(std::mem::take(&mut self.partitions), &ranges).await?;
+        Ok(())
+    }
+
+    /// The range that has most, unless most of what is held is being encoded and will soon make room.
+    fn fullest(&mut self) -> Option<Partition> {
+        // All other room is that of rows being encoded, or nobody would ever make any.
+        let room = |partition: &Partition| partition.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held: usize = self.partitions.iter().map(room).sum();
+        let fullest = self.partitions.iter_mut().max_by_key(|partition| partition.bytes);
+        fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Partition::take)
+    }
+
+    /// Some of the keys of what is in memory, and the row groups that are not yet.
+    fn known_keys(&self) -> Result<(Vec<Key>, Groups)> {
+        let (buffer, mut keys) = (&self.buffer, Vec::new());
+        for rows in self.partitions.iter().flat_map(|partition| &partition.pieces) {
+            keys.extend(buffer.keys(&one_of(rows, SAMPLED)?)?);
+        }
+        for (adds, _) in &self.given {
+            keys.extend(buffer.keys_of(AddBatch::new(adds.origin, one_of(adds.rows(), SAMPLED)?)?)?);
+        }
+        Ok((keys, self.readers.iter().flat_map(|reader| &reader.groups).cloned().collect()))
+    }
+
+    /// Reads some more.
+    async fn read(&mut self, mut room: OwnedSemaphorePermit) -> Result<()> {
+        let mut read = Vec::new();
+        if self.given.is_empty() {
+            let buffer = &self.buffer;
+            let open: Vec<&mut GroupReader> = self.readers.iter_mut().filter(|reader| !reader.is_done()).collect();
+            let share = STEP_BYTES / open.len().max(1);
+            read.extend(
+                try_join_all(open.into_iter().map(|reader| reader.read(buffer, share))).await?.into_iter().flatten(),
+            );
+        } else {
+            let (mut given, buffer) = (std::mem::take(&mut self.given), self.buffer.clone());
+            (read, self.given) = blocking(move || Ok((buffer.of_given(&mut given)?, given))).await?;
+        }
+        for (range, rows) in read {
+            let bytes = memory_of(&rows);
+            let partition = self.partitions.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+            // What is beyond a step was not expected, and is not counted.
+            partition.push(rows, bytes, room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
+        }
+        Ok(())
+    }
+}
+
+impl GroupReader {
+    fn is_done(&self) -> bool {
+        self.groups.is_empty() && self.open.is_none()
+    }
+
+    /// The next files, of about so many bytes.
+    async fn read(&mut self, buffer: &SortBuffer, most: usize) -> Result<Vec<Keyed>> {
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        while bytes < most {
+            let (part, mut rows) = match self.open.take() {
+                Some(open) => open,
+                None => {
+                    let Some((part, group)) = self.groups.pop_front() else { break };
+                    let projection = buffer.layout.wanted().of(&part);
+                    let wanted = move |path: &[String]| projection.wants(path);
+                    let together = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
+                    let rows = part
+                        .read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &buffer.pages, &wanted)
+                        .await?;
+                    (part, rows)
+                }
+            };
+            let buffer = buffer.clone();
+            // A decoder that panics says something of the file.
+            let more = part.blocking(move |here| {
+                let (mut read, mut bytes) = (Vec::new(), bytes);
+                while bytes < most {
+                    let Some(batch) = rows.next() else { return Ok((None, read, bytes)) };
+                    let held = buffer.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?;
+                    bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
+                    read.extend(held);
+                }
+                Ok((Some(rows), read, bytes))
+            });
+            let (rows, more, so_far) = more.await?;
+            self.open = rows.map(|rows| (part, rows));
+            read.extend(more);
+            bytes = so_far;
+        }
+        Ok(read)
+    }
+}
+
+impl SortBuffer {
+    fn needs_stats(&self) -> bool {
+        self.order.as_ref().is_some_and(Order::needs_stats)
+    }
+
+    fn of_checkpoint(&self, rows: &RecordBatch) -> Result<Vec<Keyed>> {
+        let origin = Origin::Checkpoint(self.snapshot.version());
+        match adds_in_views(rows, |keys| self.unseen(&keys))? {
+            Some((adds, paths)) => self.held(&AddBatch::new(origin, adds)?, Some(&paths)),
+            None => self.held(&self.not_superseded(AddBatch::new(origin, action_rows(rows, "add", true)?)?)?, None),
+        }
+    }
+
+    /// The first of files that are in memory, which are taken out.
+    fn of_given(&self, given: &mut VecDeque<(AddBatch, bool)>) -> Result<Vec<Keyed>> {
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        while bytes < STEP_BYTES
+            && let Some((adds, is_older)) = given.pop_front()
+        {
+            let (rows, origin) = (adds.rows(), adds.origin);
+            let few = rows_of_bytes(STEP_BYTES, rows.num_rows(), memory_of(rows)).min(READ_ROWS);
+            let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
+            let these = AddBatch::new(origin, these)?;
+            let held = self.held(&if is_older { self.not_superseded(these)? } else { these }, None)?;
+            bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
+            read.extend(held);
+            if others.num_rows() > 0 {
+                given.push_front((AddBatch::new(origin, others)?, is_older));
+            }
+        }
+        Ok(read)
+    }
+
+    /// Which files the commits say nothing of.
+    fn unseen(&self, keys: &KeyBatch) -> Result<BooleanBuffer> {
+        let tail = self.snapshot.replayed();
+        Ok(tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?.unseen(keys))
+    }
+
+    fn not_superseded(&self, adds: AddBatch) -> Result<AddBatch> {
+        let unseen = self.unseen(&adds.keys()?)?;
+        Ok(if unseen.count_set_bits() < adds.len() { adds.filter(unseen)? } else { adds })
+    }
+
+    fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Keyed>> {
+        let rows = self.layout.held(adds, paths, self.needs_stats())?;
+        if rows.num_rows() == 0 {
+            return Ok(Vec::new());
+        }
+        let rows = without_pages(rows)?;
+        self.ranges.as_ref().map_or_else(|| Ok(vec![(0, rows.clone())]), |ranges| ranges.split(&rows))
+    }
+
+    /// Some of the keys in row groups of a checkpoint.
+    async fn keys_in(&self, groups: Groups) -> Result<Vec<Key>> {
+        let each = groups.len().div_ceil(SAMPLED_GROUPS).max(1);
+        let some = groups.into_iter().step_by(each).map(|(part, group)| self.keys_in_group(part, group, each));
+        Ok(stream::iter(some).buffered(parallelism() - 1).try_collect::<Vec<_>>().await?.concat())
+    }
+
+    /// Some of the keys in a row group that stands for so many.
+    async fn keys_in_group(&self, part: Arc<Part>, group: usize, each: usize) -> Result<Vec<Key>> {
+        let columns = AddColumns {
+            members: vec!["partitionValues"],
+            stats_text: self.needs_stats(),
+            stats_typed: self.needs_stats(),
+            ..AddColumns::default()
+        };
+        let projection = columns.of(&part);
+        let wanted = |path: &[String]| projection.wants(path);
+        let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &self.pages, &wanted).await?;
+        let (buffer, all) = (self.clone(), part.rows(group).saturating_mul(each));
+        let some = part.blocking(move |part| {
+            // Files that have neither the one nor the other have no keys.
+            let some = rows.next().transpose()?.filter(|rows| rows.column_by_name("add").is_some());
+            let Some(rows) = some else { return Ok(Vec::new()) };
+            // The first rows stand for all that come until the next ones that are looked at.
+            let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
+            let adds = action_rows(&one_of(&rows, many)?, "add", false).map_err(|e| e.in_file(part.path()))?;
+            buffer.keys_of(AddBatch::new(Origin::Checkpoint(buffer.snapshot.version()), without_paths(&adds)?)?)
+        });
+        some.await
+    }
+
+    fn keys_of(&self, adds: AddBatch) -> Result<Vec<Key>> {
+        self.keys(&self.layout.held(&adds, None, self.needs_stats())?)
+    }
+
+    /// What files are sorted by.
+    fn keys(&self, rows: &RecordBatch) -> Result<Vec<Key>> {
+        let keys = self.order.as_ref().map(|order| order.keys(rows)).transpose()?.flatten();
+        Ok(keys.iter().flat_map(Rows::iter).map(|key| key.as_ref().into()).collect())
+    }
+}
+
+/// Row groups of what was gathered; those that are not the last give their room back when they are encoded.
+async fn flush(
+    buffer: &SortBuffer,
+    full: Vec<Partition>,
+    is_last: bool,
+    schema: &SchemaRef,
+) -> Result<VecDeque<Group>> {
+    let (buffer, schema) = (buffer.clone(), schema.clone());
+    blocking(move || {
+        let mut groups = VecDeque::new();
+        for partition in full.into_iter().filter(|partition| !partition.pieces.is_empty()) {
+            let output = partition.output;
+            groups.extend(SortedRun::new(&buffer, partition)?.groups(output, is_last, &schema));
+        }
+        Ok(groups)
+    })
+    .await
+}
+
+/// Every so many rows one.
+fn one_of(rows: &RecordBatch, many: usize) -> Result<RecordBatch> {
+    let chosen = (0..rows.num_rows() as u64).step_by(many.max(1));
+    Ok(take_record_batch(rows, &UInt64Array::from_iter_values(chosen))?)
+}
+
+/// Files whose paths were not read, as if those were empty.
+fn without_paths(adds: &RecordBatch) -> Result<RecordBatch> {
+    let paths: ArrayRef = Arc::new(StringArray::new_repeated("", adds.num_rows()));
+    let fields =
+        adds.schema_ref().fields().iter().cloned().chain([Arc::new(Field::new("path", ArrowType::Utf8, false))]);
+    let columns = adds.columns().iter().cloned().chain([paths]).collect();
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)?)
+}
+
+/// Rows whose texts do not keep pages in memory of which they are a small part.
+fn without_pages(rows: RecordBatch) -> Result<RecordBatch> {
+    let compact = |column: &ArrayRef| match column.as_string_view_opt() {
+        Some(texts) => {
+            let pages: usize = texts.data_buffers().iter().map(|page| page.len()).sum();
+            // Batches of a row group share the pages on their borders.
+            let is_waste = pages > SMALL_PAGES && pages / 4 > texts.total_buffer_bytes_used();
+            if is_waste { Arc::new(texts.gc()) as ArrayRef } else { column.clone() }
+        }
+        None => column.clone(),
+    };
+    let columns = rows.columns().iter().map(compact).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    Ok(RecordBatch::try_new_with_options(rows.schema(), columns, &options)?)
+}
+
+/// Files of one range of keys that wait for others.
+#[derive(Default)]
+struct Partition {
+    output: usize,
+    pieces: Vec<RecordBatch>,
+    bytes: usize,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl Partition {
+    fn push(&mut self, rows: RecordBatch, bytes: usize, room: Option<OwnedSemaphorePermit>) {
+        self.extend(Self { output: self.output, pieces: vec![rows], bytes, room });
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.pieces.extend(other.pieces);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        match (&mut self.room, other.room) {
+            (Some(room), Some(more)) => room.merge(more),
+            (room @ None, more) => *room = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Leaves none.
+    fn take(&mut self) -> Self {
+        let none = Self { output: self.output, ..Self::default() };
+        std::mem::replace(self, none)
+    }
+
+    /// By ranges of keys.
+    async fn split(all: Vec<Self>, ranges: &Arc<Ranges>) -> Result<Vec<Self>> {
+        let mut whole = Self::default();
+        all.into_iter().for_each(|partition| whole.extend(partition));
+        let mut pieces = std::mem::take(&mut whole.pieces);
+        let share = pieces.len().div_ceil(parallelism() - 1).max(1);
+        let mut shares = Vec::new();
+        while !pieces.is_empty() {
+            let (share, ranges) = (pieces.split_off(pieces.len().saturating_sub(share)), ranges.clone());
+            let split = move || share.into_iter().map(|piece| ranges.split(&piece)).collect::<Result<Vec<_>>>();
+            shares.push(blocking(split));
+        }
+        let empty = |range| Self { output: ranges.output(range), ..Self::default() };
+        let mut split: Vec<Self> = (0..ranges.count()).map(empty).collect();
+        // The last share was taken off first.
+        for (range, rows) in try_join_all(shares).await?.into_iter().rev().flatten().flatten() {
+            let bytes = memory_of(&rows);
+            let room = whole.room.as_mut();
+            let room = room.and_then(|room| room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
+            let to = split.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+            to.push(rows, bytes, room);
+        }
+        Ok(split)
+    }
+}
+
+/// Files in memory, and their order.
+struct SortedRun {
+    layout: Arc<Layout>,
+    pieces: Vec<RecordBatch>,
+    bytes: usize,
+    /// Piece and row.
+    order: Vec<(u32, u32)>,
+    /// Given back when all of it is encoded.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl SortedRun {
+    fn new(buffer: &SortBuffer, partition: Partition) -> Result<Self> {
+        let Partition { pieces, bytes, room, .. } = partition;
+        let pieces = with_the_same_columns(&buffer.layout, pieces)?;
+        let order = match buffer.order.as_ref().and_then(|order| order.sorted(&pieces).transpose()) {
+            Some(sorted) => sorted?,
+            None => order::all_rows(pieces.iter().map(RecordBatch::num_rows)).collect(),
+        };
+        Ok(Self { layout: buffer.layout.clone(), pieces, bytes, order, _room: room })
+    }
+
+    /// Row groups; `may_wait` if they may be put off until others share one with them.
+    fn groups(self, output: usize, may_wait: bool, schema: &SchemaRef) -> VecDeque<Group> {
+        let (rows, bytes) = (self.order.len(), self.bytes);
+        let least = rows.div_ceil(GROUP_ROWS).max(bytes.div_ceil(GROUP_BYTES)).max(1);
+        let workers = parallelism() - 1;
+        // As many for each of those who encode them.
+        let groups = if rows / SHARED_ROWS >= workers { least.next_multiple_of(workers) } else { least };
+        let run = Arc::new(self);
+        let part = |at: usize| rows * at / groups;
+        let together = rows_of_bytes(PIECE_BYTES, rows, bytes).min(PIECE_ROWS);
+        let group = |at: usize| {
+            let range = part(at)..part(at + 1);
+            let piece = |start: usize| -> Piece {
+                let (run, schema, rows) = (run.clone(), schema.clone(), start..range.end.min(start + together));
+                Box::new(move || run.layout.rows_of(&schema, "add", run.layout.adds(&run.gather(rows)?)?))
+            };
+            let pieces = range.clone().step_by(together).map(piece).collect();
+            Group { output, rows: range.len(), bytes: bytes / groups, pieces, may_wait }
+        };
+        (0..groups).map(group).filter(|group| group.rows > 0).collect()
+    }
+
+    fn gather(&self, range: Range<usize>) -> Result<RecordBatch> {
+        let chosen = self.order.get(range).ok_or_else(|| Error::internal("a run has no such rows"))?;
+        if let Some((first, last)) = chosen.first().zip(chosen.last())
+            && let Some(piece) = self.pieces.get(first.0 as usize)
+            && (first.1..).zip(chosen).all(|(row, at)| *at == (first.0, row))
+        {
+            return Ok(piece.slice(first.1 as usize, (last.1 - first.1) as usize + 1));
+        }
+        let chosen: Vec<_> = chosen.iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect();
+        gather(&self.pieces, &chosen)
+    }
+}
+
+/// How many of some rows take so many bytes: one at least, and no more than there are.
+fn rows_of_bytes(bytes: usize, rows: usize, of: usize) -> usize {
+    rows.saturating_mul(bytes).checked_div(of).unwrap_or(rows).min(rows).max(1)
+}
+
+/// Pieces that can be mixed: a column that any of them has is in all of them.
+fn with_the_same_columns(layout: &Layout, pieces: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+    let is_typed = |piece: &RecordBatch| piece.column_by_name("stats_parsed").is_some();
+    let pieces = match pieces.iter().any(is_typed) {
+        true => pieces.iter().map(|piece| layout.with_typed_stats(piece)).collect::<Result<Vec<_>>>()?,
+        false => pieces,
+    };
+    let (mut names, mut fields) = (HashSet::new(), Vec::new());
+    for field in pieces.iter().flat_map(|piece| piece.schema_ref().fields()) {
+        if names.insert(field.name().clone()) {
+            fields.push(field.as_ref().clone().with_nullable(true));
+        }
+    }
+    let schema = Arc::new(Schema::new(fields));
+    let complete = |piece: RecordBatch| {
+        let column = |field: &FieldRef| match piece.column_by_name(field.name()) {
+            Some(column) => column.clone(),
+            None => new_null_array(field.data_type(), piece.num_rows()),
+        };
+        Ok(RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())?)
+    };
+    pieces.into_iter().map(complete).collect()
+}

@@ -1,0 +1,534 @@
+//! One version of a table: immutable, cheap to open, read from only as far as asked.
+//!
+//! Opening reads no file action: protocol and metadata come from the newest checksum, else from the commits after the
+//! checkpoint, else from the checkpoint's few other rows. The commits' file actions are parsed once, on first use; the
+//! checkpoint's are streamed, column by column, each time.
+//!
+//! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
+
+mod without_checkpoint;
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::action::json::CommitBatch;
+use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::feature;
+use deltic_protocol::log::crc::VersionChecksum;
+use deltic_protocol::log::segment::{LogFile, Segment};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
+use futures::future::{OptionFuture, join};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use tokio::time::sleep;
+
+use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
+use crate::error::{Error, Gone, Result, vanished};
+use crate::file_index::FileIndex;
+use crate::log::tail::Tail;
+use crate::log::{Loaded, LogSource};
+use crate::once::Once;
+use crate::storage::Storage;
+
+/// Commits, or batches of a checkpoint, looked at once.
+const CONCURRENT_PARSES: usize = 4;
+
+/// One version of a table. Cloning shares everything.
+#[derive(Debug, Clone)]
+pub struct Snapshot(Arc<Inner>);
+
+/// The checkpoint's files, once somebody asked for them.
+type Files = Arc<Once<Option<FileIndex>>>;
+
+#[derive(Debug)]
+struct Inner {
+    storage: Storage,
+    segment: Segment,
+    protocol: Protocol,
+    metadata: Metadata,
+    shape: TableShape,
+    /// The checksum of this very version, if there is one; read on first use, if opening had none.
+    checksum: Once<Option<VersionChecksum>>,
+    fetched: Mutex<Vec<(LogFile, Bytes)>>,
+    tail: Once<Tail>,
+    /// Shared with the snapshots that this one was made from, and with those that will be made from it.
+    files: Files,
+    /// Whether the checkpoint or a commit was gone when it was needed: the log was cleaned since.
+    gone: Arc<Gone>,
+    /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
+    cache_bytes: AtomicUsize,
+}
+
+impl Inner {
+    /// What opening had to fetch, which is used up.
+    fn take_fetched(&self) -> Vec<(LogFile, Bytes)> {
+        // Nobody waits for the lock, which may have been held when the process forked.
+        self.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default()
+    }
+}
+
+const DEFAULT_CACHE: usize = usize::MAX;
+/// Bytes of commits that opening fetched and that wait for the first plan, at most, and for how long those wait that are
+/// more than a few.
+const WAITING_BYTES: usize = 128 * 1024 * 1024;
+const FEW_BYTES: usize = 1024 * 1024;
+const WAITING_TIME: Duration = Duration::from_secs(10);
+
+impl Snapshot {
+    /// Opens `version`, or the newest one.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no table, `VersionNotFound` if there is no such version, `Unsupported` if a reader feature is missing, `Corrupt` if
+    /// the log is.
+    pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
+        match LogSource::of(storage).segment(version).await {
+            Ok(segment) => Self::of_readable(storage, segment).await,
+            Err(error) => Err(LogSource::of(storage).explain(error).await),
+        }
+    }
+
+    /// Opens the version that a segment defines, without its checkpoint if that cannot be read.
+    pub async fn of_readable(storage: &Storage, segment: Segment) -> Result<Self> {
+        let (version, checkpoint) = (segment.version, segment.checkpoint.clone());
+        match Self::of_segment(storage, segment).await {
+            Err(error) if error.is_corrupt() && checkpoint.is_some() => {
+                Self::without_checkpoint(storage, version, checkpoint, error).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens the newest version; `None` if there is no table.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn find(storage: &Storage) -> Result<Option<Self>> {
+        match LogSource::of(storage).segment(None).await {
+            Ok(segment) => Self::of_readable(storage, segment).await.map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the version that a segment defines.
+    pub async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+        Self::load_at(storage, segment, None).await
+    }
+
+    async fn load_at(storage: &Storage, segment: Segment, files: Option<Files>) -> Result<Self> {
+        let at = segment.version;
+        // For a compaction that was torn, if what it stands for is there.
+        let plain = segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
+        let opened = match (Self::load(storage, segment, files.clone()).await, plain) {
+            (Err(error), Some(Ok((tail, segment)))) if error.is_corrupt() => {
+                Self::load(storage, Segment { tail, ..segment }, files).await.map_err(|_| error)
+            }
+            (opened, _) => opened,
+        };
+        opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
+    }
+
+    /// With what is known of the checkpoint's files already.
+    async fn load(storage: &Storage, segment: Segment, shared: Option<Files>) -> Result<Self> {
+        let checksum = checksum(storage, &segment).await;
+        let known = checksum.as_ref().map(|(version, _)| *version);
+        let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
+        let newer: Vec<LogFile> = newer.cloned().collect();
+        // Commits seldom say both, so what comes last in doubt is fetched meanwhile; a plan needs it anyway.
+        let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none() && shared.is_none());
+        let opened = OptionFuture::from(checkpoint.map(|found| OpenCheckpoint::open(storage, found)));
+        let (stated, opened) = join(stated(storage, newer), opened).await;
+        let Stated { mut protocol, mut metadata, fetched } = stated?;
+        if let Some((_, checksum)) = &checksum {
+            protocol = protocol.or_else(|| Some(checksum.protocol.clone()));
+            metadata = metadata.or_else(|| Some(checksum.metadata.clone()));
+        }
+        let is_missing = protocol.is_none() || metadata.is_none();
+        let files = match opened {
+            Some(Ok(open)) => Arc::new(Once::from(Some(FileIndex::new(open)))),
+            Some(Err(error)) if is_missing => return Err(error),
+            // Whoever needs it asks again.
+            Some(Err(_)) | None => shared.unwrap_or_default(),
+        };
+        if let Some(Some(files)) = files.get() {
+            let state = files.checkpoint().state();
+            protocol = protocol.or_else(|| state.protocol.clone());
+            metadata = metadata.or_else(|| state.metadata.clone());
+        }
+        let protocol = protocol.ok_or_else(|| Error::corrupt("the log has no protocol action"))?;
+        let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
+        let shape = readable_shape(&protocol, &metadata)?;
+        let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum).into();
+        let (storage, tail) = (storage.clone(), Once::default());
+        let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
+        let (fetched, bytes) = if bytes > WAITING_BYTES { (Vec::new(), 0) } else { (fetched, bytes) };
+        let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
+        let gone = Arc::default();
+        let inner =
+            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
+        let opened = Self(Arc::new(inner));
+        if bytes > FEW_BYTES {
+            tokio::spawn(opened.let_go_of_fetched());
+        }
+        Ok(opened)
+    }
+
+    /// Forgets after a while what opening fetched: nobody may ever plan.
+    fn let_go_of_fetched(&self) -> impl Future<Output = ()> + use<> {
+        let inner = Arc::downgrade(&self.0);
+        async move {
+            sleep(WAITING_TIME).await;
+            if let Some(inner) = inner.upgrade() {
+                inner.take_fetched();
+            }
+        }
+    }
+
+    /// The newest version: this snapshot, or one that shares everything with it but what is new.
+    ///
+    /// One LIST; work is proportional to the commits that are new. Where the log does not simply go on from this version,
+    /// it is opened anew.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn refresh(&self) -> Result<Self> {
+        let storage = &self.0.storage;
+        let place = |e: Error| e.in_table(storage.location());
+        if self.is_gone() {
+            return Self::open(storage, None).await;
+        }
+        let listing = LogSource::of(storage).list(self.version()).await.map_err(place)?;
+        let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
+        if segment.version == self.version() {
+            return Ok(self.clone());
+        }
+        self.extended_at(segment).await
+    }
+
+    /// A version by its number, which need not be a newer one; this very snapshot if the log still says the same of it.
+    ///
+    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared. Of a later version only
+    /// the newer commits are read, once the commits of this one were replayed. Else it is opened anew.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::open`].
+    pub async fn at(&self, version: u64) -> Result<Self> {
+        let storage = &self.0.storage;
+        let base = self.0.segment.checkpoint_version().unwrap_or_default();
+        if version < base || self.is_gone() {
+            return Self::open(storage, Some(version)).await;
+        }
+        let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
+        let known = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
+        match Segment::choose(&listing, Some(version), true) {
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_readable(storage, segment).await,
+            Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
+                Ok(self.clone())
+            }
+            Ok(segment) => match self.continued(listing, version) {
+                Some(further) => self.extended_at(further).await,
+                None => Self::load_at(storage, segment, known).await,
+            },
+            // What is before this listing may be of use, and tells more of what is missing.
+            Err(_) => Self::open(storage, Some(version)).await,
+        }
+    }
+
+    /// The segment of a later version by a listing that begins no later than this one, if its commits go on from those
+    /// that were replayed here.
+    fn continued(&self, mut listing: Vec<LogFile>, version: u64) -> Option<Segment> {
+        self.replayed().filter(|_| version > self.version())?;
+        listing.retain(|file| file.name.version() <= version);
+        self.0.segment.extended(&listing).filter(|segment| segment.version == version)
+    }
+
+    async fn extended_at(&self, segment: Segment) -> Result<Self> {
+        let (at, location) = (segment.version, self.0.storage.location());
+        self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(location).at_version(at))
+    }
+
+    /// The version that commits make whose lines are known, ascending from the one after this. Asks the store for
+    /// nothing, once this snapshot's own commits were replayed.
+    pub(crate) async fn followed_by(
+        &self,
+        commits: Vec<(LogFile, Bytes)>,
+        checksum: Option<VersionChecksum>,
+    ) -> Result<Self> {
+        self.tail().await?;
+        let mut segment = self.0.segment.clone();
+        for (file, _) in &commits {
+            segment.version = file.name.version();
+            segment.tail.push(file.clone());
+            segment.commits.push(file.clone());
+        }
+        Ok(self.extended(segment, commits).await?.with_checksum(checksum))
+    }
+
+    /// A snapshot that nobody else has yet, with the checksum of its version.
+    fn with_checksum(mut self, checksum: Option<VersionChecksum>) -> Self {
+        if let (Some(inner), Some(checksum)) = (Arc::get_mut(&mut self.0), checksum) {
+            inner.checksum = Some(checksum).into();
+        }
+        self
+    }
+
+    /// The version of a segment that goes on from this one's, of whose commits some were fetched.
+    async fn extended(&self, segment: Segment, fetched: Vec<(LogFile, Bytes)>) -> Result<Self> {
+        let known = &self.0;
+        let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
+        let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>(), fetched).try_collect().await?;
+        let commits = || newer.iter().flat_map(|together: &CommitBatch| &together.commits);
+        let protocol = commits().find_map(|commit| commit.protocol.clone());
+        let metadata = commits().find_map(|commit| commit.metadata.clone());
+        let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
+        let metadata = metadata.unwrap_or_else(|| known.metadata.clone());
+        let shape = readable_shape(&protocol, &metadata)?;
+        let newer = Tail::replay(stream::iter(newer.into_iter().map(Ok))).await?;
+        let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
+        let tail = Once::from(self.tail().await?.extended(newer)?);
+        let (storage, files, fetched) = (known.storage.clone(), known.files.clone(), Mutex::default());
+        let checksum = Once::default();
+        let cache_bytes = AtomicUsize::new(known.cache_bytes.load(Ordering::Relaxed));
+        let gone = known.gone.clone();
+        let inner =
+            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Whether something that this version stands on was gone when it was needed.
+    pub(crate) fn is_gone(&self) -> bool {
+        let files = self.0.files.get().and_then(Option::as_ref);
+        self.0.gone.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
+    }
+
+    /// The version.
+    pub fn version(&self) -> u64 {
+        self.0.segment.version
+    }
+
+    /// Where the table is.
+    pub fn storage(&self) -> &Storage {
+        &self.0.storage
+    }
+
+    /// The files that define the version.
+    pub fn segment(&self) -> &Segment {
+        &self.0.segment
+    }
+
+    /// Which clients may read and write.
+    pub fn protocol(&self) -> &Protocol {
+        &self.0.protocol
+    }
+
+    /// Identity, schema, partitioning, properties.
+    pub fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    /// The schema and how the log names its columns.
+    pub fn shape(&self) -> &TableShape {
+        &self.0.shape
+    }
+
+    /// The checksum of this very version, if it was read.
+    pub fn checksum(&self) -> Option<&VersionChecksum> {
+        self.0.checksum.get().and_then(Option::as_ref)
+    }
+
+    /// The same, read now if it was not.
+    async fn read_checksum(&self) -> Option<&VersionChecksum> {
+        let read = async || {
+            let segment = &self.0.segment;
+            let is_own = segment.checksum.as_ref().is_some_and(|file| file.name.version() == segment.version);
+            let found = if is_own { checksum(&self.0.storage, segment).await } else { None };
+            Ok::<_, Infallible>(found.map(|(_, checksum)| checksum))
+        };
+        let Ok(checksum) = self.0.checksum.get_or_try_init(read).await;
+        checksum.as_ref()
+    }
+
+    /// The commits after the checkpoint, parsed and replayed on first use.
+    pub async fn tail(&self) -> Result<&Tail> {
+        self.0.tail.get_or_try_init(|| self.load_tail()).await.map_err(|e| e.in_table(self.0.storage.location()))
+    }
+
+    /// The commits after the checkpoint, if they were replayed already.
+    pub(crate) fn replayed(&self) -> Option<&Tail> {
+        self.0.tail.get()
+    }
+
+    async fn load_tail(&self) -> Result<Tail> {
+        let replayed = Tail::replay(self.load_commits(&self.0.segment.tail, self.0.take_fetched())).await;
+        let is_torn = |e: &Error| e.is_corrupt() && self.0.segment.has_compactions();
+        match replayed {
+            Ok(Some(tail)) => Ok(tail),
+            Err(error) if !is_torn(&error) => Err(error),
+            // A compacted file that mentions a logical file twice was never reconciled, and one that cannot be read was
+            // torn; the commits were not.
+            Ok(None) | Err(_) => {
+                let plain = self.0.segment.tail_of_commits()?;
+                let tail = Tail::replay(self.load_commits(&plain, Vec::new())).await?;
+                tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))
+            }
+        }
+    }
+
+    /// Newest first; those that were fetched already are not fetched again.
+    fn load_commits(
+        &self,
+        files: &[LogFile],
+        fetched: Vec<(LogFile, Bytes)>,
+    ) -> impl Stream<Item = Result<CommitBatch>> {
+        let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
+        let newest_first = files.iter().rev().cloned().collect();
+        let loaded = LogSource::of(&self.0.storage).load_whole(newest_first, known);
+        loaded.map_err(|e| self.0.gone.note(e))
+    }
+
+    /// The checkpoint, its footers read on first use.
+    pub async fn checkpoint(&self) -> Result<Option<&OpenCheckpoint>> {
+        Ok(self.files().await?.map(FileIndex::checkpoint))
+    }
+
+    /// The checkpoint's files in columns, none of them decoded before it is asked for.
+    pub async fn files(&self) -> Result<Option<&FileIndex>> {
+        let open = async || {
+            let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
+            let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.0.gone.note(e))?;
+            let files = FileIndex::new(open);
+            match self.0.cache_bytes.load(Ordering::Relaxed) {
+                DEFAULT_CACHE => {}
+                bytes => files.limit_cache(bytes),
+            }
+            Ok(Some(files))
+        };
+        self.0.files.get_or_try_init(open).await.map(Option::as_ref)
+    }
+
+    /// How many bytes of the checkpoint's decoded columns to keep at most, now and when it is opened. Opens nothing.
+    pub fn limit_cache(&self, bytes: usize) {
+        self.0.cache_bytes.store(bytes, Ordering::Relaxed);
+        if let Some(Some(files)) = self.0.files.get() {
+            files.limit_cache(bytes);
+        }
+    }
+
+    /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
+    pub async fn live_files(&self, columns: &AddColumns) -> Result<impl Stream<Item = Result<AddBatch>> + use<>> {
+        self.tail().await?;
+        let snapshot = self.with_readable_sidecars().await?;
+        let checkpoint = snapshot.checkpoint().await?.map(|open| open.adds(columns));
+        let tail: Vec<_> = snapshot.tail().await?.live.iter().cloned().map(Ok).collect();
+        let unseen = move |batch| unseen(snapshot.clone(), batch);
+        let checkpoint = stream::iter(checkpoint).flatten().map_ok(unseen).try_buffered(CONCURRENT_PARSES);
+        let location = self.0.storage.location().to_owned();
+        Ok(stream::iter(tail).chain(checkpoint).map_err(move |e| e.in_table(location.clone())))
+    }
+
+    /// How many files are live.
+    pub async fn num_files(&self) -> Result<u64> {
+        if let Some(files) = self.read_checksum().await.and_then(|c| u64::try_from(c.num_files).ok()) {
+            return Ok(files);
+        }
+        let columns = AddColumns { members: vec!["path", "deletionVector"], ..AddColumns::default() };
+        let live = self.live_files(&columns).await?;
+        live.try_fold(0, |files, batch| async move { Ok(files + batch.len() as u64) }).await
+    }
+
+    /// Application transactions, the newest of each application.
+    pub async fn txns(&self) -> Result<Vec<Txn>> {
+        self.tail().await?;
+        let sound = self.with_readable_checkpoint().await?;
+        let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
+        let older = sound.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
+        let mut seen = HashSet::new();
+        Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
+    }
+
+    /// The last version that an application committed, unless it was so long ago that the table forgets it.
+    ///
+    /// A transaction without a time is never forgotten: to take one for absent would let its writer write twice.
+    pub async fn transaction_version(&self, app_id: &str, now_ms: i64) -> Result<Option<i64>> {
+        let retention = Properties::of(&self.0.metadata).set_transaction_retention();
+        let retention = retention.map_err(|e| e.in_table(self.0.storage.location()))?;
+        let expired = |txn: &Txn| match (retention, txn.last_updated) {
+            (Some(retention), Some(updated)) => updated <= now_ms.saturating_sub(retention),
+            (None, _) | (_, None) => false,
+        };
+        let txn = self.txns().await?.into_iter().find(|txn| txn.app_id == app_id);
+        Ok(txn.filter(|txn| !expired(txn)).map(|txn| txn.version))
+    }
+
+    /// Metadata domains that are not removed.
+    pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
+        self.tail().await?;
+        let sound = self.with_readable_checkpoint().await?;
+        let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
+        let older = sound.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
+        let mut seen = HashSet::new();
+        let newest = newest_first.chain(older).filter(|domain| seen.insert(domain.domain.clone()));
+        Ok(newest.filter(|domain| !domain.removed).collect())
+    }
+}
+
+/// How a table that deltic can read names its columns.
+fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape> {
+    feature::check_readable(protocol)?;
+    if !metadata.format.provider.eq_ignore_ascii_case("parquet") {
+        let name = format!("format {}", metadata.format.provider);
+        return Err(Error::unsupported(name, "the table's data files are not Parquet"));
+    }
+    let schema = metadata.schema()?;
+    let mapping = Properties::of(metadata).column_mapping(protocol, &schema)?;
+    Ok(TableShape { schema, partition_columns: metadata.partition_columns.clone(), mapping })
+}
+
+/// What commits say of the table itself.
+#[derive(Default)]
+struct Stated {
+    protocol: Option<Protocol>,
+    metadata: Option<Metadata>,
+    /// What was read for it, newest first.
+    fetched: Vec<(LogFile, Bytes)>,
+}
+
+/// Reads no further than to what says both.
+async fn stated(storage: &Storage, newest_first: Vec<LogFile>) -> Result<Stated> {
+    let mut stated = Stated::default();
+    let mut commits = std::pin::pin!(LogSource::of(storage).load(newest_first, HashMap::new()));
+    while let Some(Loaded { actions, file, bytes }) = commits.try_next().await? {
+        stated.fetched.push((file, bytes));
+        stated.protocol = stated.protocol.or(actions.protocol);
+        stated.metadata = stated.metadata.or(actions.metadata);
+        if stated.protocol.is_some() && stated.metadata.is_some() {
+            break;
+        }
+    }
+    Ok(stated)
+}
+
+/// The files of a checkpoint's batch that the tail does not mention.
+async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
+    if snapshot.tail().await?.mentions_no_file() {
+        return Ok(batch);
+    }
+    let work = move || match snapshot.0.tail.get() {
+        Some(tail) => batch.filter(tail.unseen(&batch.keys()?)),
+        None => Err(Error::internal("the commits were replayed and are gone")),
+    };
+    let filtered = tokio::task::spawn_blocking(work).await;
+    filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?
+}
+
+/// The newest checksum of the segment. It only saves work: an unreadable one is none.
+async fn checksum(storage: &Storage, segment: &Segment) -> Option<(u64, VersionChecksum)> {
+    let file = segment.checksum.as_ref()?;
+    let bytes = LogSource::of(storage).read(&file.file_name).await.ok()?;
+    Some((file.name.version(), VersionChecksum::parse(&bytes).ok()?))
+}

@@ -1,0 +1,109 @@
+//! A version without its checkpoint, where that is torn or one of its sidecars is missing.
+//!
+//! Older checkpoints and the commits after them lead to the same version, as far as they are there; a warning says that
+//! they were needed. Proved by `tests/python/test_other_writers.py`.
+
+use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment};
+
+use super::Snapshot;
+use crate::error::{Error, Result};
+use crate::events::TARGET;
+use crate::log::LogSource;
+use crate::storage::Storage;
+
+impl Snapshot {
+    /// The same version from what is older than the checkpoint, which cannot be read, as far as that is there.
+    ///
+    /// # Errors
+    /// The one that reading it had, if nothing leads to the version without it.
+    pub(super) async fn without_checkpoint(
+        storage: &Storage,
+        version: u64,
+        mut damaged: Option<Checkpoint>,
+        error: Error,
+    ) -> Result<Self> {
+        let Ok(mut listing) = LogSource::of(storage).list(0).await else { return Err(error) };
+        let (newest, location) = (damaged.as_ref().map(|checkpoint| checkpoint.version), storage.location());
+        let is_listed = |file: &LogFile| listing.contains(file);
+        let error = match &damaged {
+            _ if error.is_corrupt() => error,
+            Some(checkpoint) if checkpoint.files.iter().all(is_listed) => {
+                Error::corrupt("a file that the checkpoint names is missing; restore it").caused_by(error)
+            }
+            // The log was cleaned, or is another table's by now.
+            _ => return Err(error),
+        };
+        while let Some(checkpoint) = damaged {
+            listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
+            let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
+            damaged = older.checkpoint.clone();
+            let opened = async {
+                let opened = Self::of_segment(storage, older).await?;
+                // With a checksum nothing was read of it yet.
+                if let Some(open) = opened.checkpoint().await? {
+                    open.load_footers().await.map_err(|e| match open.is_gone() {
+                        true => Error::corrupt("a file of the checkpoint is missing").caused_by(e),
+                        false => e,
+                    })?;
+                }
+                Ok::<_, Error>(opened)
+            };
+            match opened.await {
+                Ok(opened) => {
+                    let passed = newest.unwrap_or(checkpoint.version);
+                    log::warn!(
+                        target: TARGET,
+                        "passed over checkpoint {passed} of {location}, which cannot be read: version {version} is read \
+                         from older files of the log: {error}"
+                    );
+                    return Ok(opened);
+                }
+                Err(e) if e.is_corrupt() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(error)
+    }
+
+    /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
+    /// enough of is opened without a look at the checkpoint. Sidecars are not looked at.
+    ///
+    /// # Errors
+    /// The one that reading the checkpoint had, if nothing leads to the version without it.
+    pub(crate) async fn with_readable_checkpoint(&self) -> Result<Self> {
+        match self.checkpoint().await {
+            Ok(_) => Ok(self.clone()),
+            Err(error) if error.is_corrupt() => self.past_checkpoint(error).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Snapshot::with_readable_checkpoint`], for who reads every file of the checkpoint: its sidecars are there and can be read, too.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::with_readable_checkpoint`].
+    pub(crate) async fn with_readable_sidecars(&self) -> Result<Self> {
+        let sound = self.with_readable_checkpoint().await?;
+        let loaded = match sound.checkpoint().await? {
+            Some(open) => open.load_footers().await,
+            None => Ok(()),
+        };
+        match loaded {
+            Ok(()) => Ok(sound),
+            Err(error) if error.is_corrupt() || sound.is_gone() => sound.past_checkpoint(error).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn past_checkpoint(&self, error: Error) -> Result<Self> {
+        let (checkpoint, told) = (self.segment().checkpoint.clone(), error.to_string());
+        let opened = Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await?;
+        // Another table may have been made in this one's place.
+        match opened.metadata().id == self.metadata().id {
+            true => Ok(opened),
+            false => Err(Error::corrupt(format!(
+                "another table is in the place of this one, whose checkpoint cannot be read: {told}"
+            ))),
+        }
+    }
+}

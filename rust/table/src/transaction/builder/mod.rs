@@ -1,0 +1,541 @@
+//! The builder of every commit: what was read, what goes, what comes, what is set.
+//!
+//! Each step is checked when it is taken, before a file is written. A scan sees the transaction's own rows and not what it
+//! removed; nobody else sees either. It becomes a [`PreparedCommit`] once, or nothing: files that were written and not
+//! committed are no part of the table. An operation adds steps here, never a commit of its own.
+//!
+//! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
+use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
+use deltic_protocol::feature;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::{IsolationLevel, Properties};
+use deltic_protocol::replay::paths::PathSet;
+use serde_json::{Map, Value, json};
+
+use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
+use crate::committers::Committer;
+use crate::error::{Error, Kind, Result};
+use crate::scan::plan::ScanPlan;
+use crate::scan::task::TaskGroup;
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, Syncing};
+use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
+use crate::write::plan::DataFile;
+
+mod added;
+pub(crate) mod change_files;
+mod header;
+mod metadata;
+mod options;
+mod remembered;
+pub(crate) mod remove;
+mod row_steps;
+pub(crate) mod rows;
+mod whole_files;
+mod write;
+
+pub(crate) use added::Own;
+pub use added::delete_written;
+use added::{Added, Names, delete_files};
+pub use header::TransactionHeader;
+pub use metadata::MetadataChange;
+pub use options::{Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
+use remembered::is_outdated;
+use rows::RowChanges;
+use write::{FileOptions, Planned};
+
+/// A transaction that is being put together.
+#[derive(Debug)]
+pub struct Transaction {
+    storage: Storage,
+    options: TransactionOptions,
+    isolation: Option<IsolationLevel>,
+    /// The table that it builds on; none where it creates one.
+    base: Option<HandleState>,
+    snapshot: Option<Snapshot>,
+    /// A version that was open already, to be refreshed rather than opened anew.
+    latest: Option<Snapshot>,
+    /// A version that has the application's transaction already: no step does anything then.
+    replayed: Option<u64>,
+    /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
+    travelled: bool,
+    read: ReadSet,
+    /// Whether all files of the base go.
+    overwrites: bool,
+    removed: Actions,
+    /// Files of the base that are added again, and nothing else.
+    re_added: Option<Actions>,
+    added: Added,
+    /// What is done to rows of files that stay.
+    rows: RowChanges,
+    /// Whether nothing is left to be written for the commit.
+    is_complete: bool,
+    /// Until when the files that were added might be lost in a power cut.
+    syncing: Syncing,
+    /// Files that were written and removed again.
+    discarded: Vec<String>,
+    metadata: Option<Metadata>,
+    protocol: Option<Protocol>,
+    /// The columns as they will be, once somebody asked for them.
+    shape: Option<Arc<TableShape>>,
+    domains: BTreeMap<String, DomainMetadata>,
+    parameters: Map<String, Value>,
+    files: FileOptions,
+    /// How rows of a schema are written, once somebody asked for it.
+    planned: Option<Planned>,
+    /// Whether it is a write of rows, of which there may be none.
+    writes: bool,
+    txn_id: String,
+    /// Whether every live file of the base has row ids.
+    has_ids: bool,
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was committed.
+    Committed(Box<Outcome>),
+    /// The application's transaction, or a later one, was in the table already, as of this version.
+    Replayed(u64),
+    /// There was nothing to commit.
+    Nothing,
+}
+
+/// What a commit did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The commit.
+    pub committed: Committed,
+    /// Counters, as in the commit's `operationMetrics`.
+    pub metrics: Map<String, Value>,
+    /// What followed it.
+    pub after: AfterCommit,
+}
+
+impl Transaction {
+    /// Begins a transaction on the table at `storage`: on what a handle knows of its last commit, which spares asking, or
+    /// on the version that it has open, which is refreshed.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
+    pub async fn begin(storage: &Storage, known: Known, options: TransactionOptions, ids: &dyn Ids) -> Result<Self> {
+        let mut begun = Self::new(storage, options)?;
+        begun.latest = known.latest;
+        // An application's progress is in the newest version only.
+        match known.state.filter(|_| begun.options.app_id.is_none()) {
+            Some(state) => begun.base = Some(state),
+            None => {
+                let snapshot = newest(storage, begun.latest.as_ref()).await?;
+                begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
+            }
+        }
+        begun.check_writable().map_err(|e| begun.placed(e))?;
+        begun.find_replayed().await?;
+        begun.txn_id = ids.unique();
+        Ok(begun)
+    }
+
+    /// One that does nothing yet, builds on nothing, and has no id.
+    fn new(storage: &Storage, options: TransactionOptions) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(storage.location());
+        let isolation = options.isolation.as_deref().map(IsolationLevel::parse).transpose().map_err(in_table)?;
+        if options.app_id.is_some() != options.app_version.is_some() {
+            return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
+        }
+        Ok(Self::empty(storage.clone(), options, isolation))
+    }
+
+    fn empty(storage: Storage, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
+        Self {
+            parameters: options.parameters.clone(),
+            storage,
+            options,
+            isolation,
+            base: None,
+            snapshot: None,
+            latest: None,
+            replayed: None,
+            travelled: false,
+            read: ReadSet::Nothing,
+            overwrites: false,
+            removed: Actions::new(),
+            re_added: None,
+            added: Added::default(),
+            rows: RowChanges::default(),
+            is_complete: false,
+            syncing: Syncing::default(),
+            discarded: Vec::new(),
+            metadata: None,
+            protocol: None,
+            shape: None,
+            domains: BTreeMap::new(),
+            files: FileOptions::default(),
+            planned: None,
+            writes: false,
+            txn_id: String::new(),
+            has_ids: false,
+        }
+    }
+
+    /// Builds on a version from now on.
+    fn build_on(&mut self, state: HandleState, snapshot: &Snapshot) {
+        (self.base, self.snapshot) = (Some(state), Some(snapshot.clone()));
+        (self.shape, self.planned) = (None, None);
+    }
+
+    /// Looks whether the version that is built on has the application's transaction already.
+    async fn find_replayed(&mut self) -> Result<()> {
+        let (Some(app_id), Some(app_version), Some(snapshot)) =
+            (&self.options.app_id, self.options.app_version, &self.snapshot)
+        else {
+            return Ok(());
+        };
+        let txns = snapshot.txns().await?;
+        let is_done = txns.iter().any(|txn| &txn.app_id == app_id && txn.version >= app_version);
+        self.replayed = is_done.then(|| snapshot.version());
+        Ok(())
+    }
+
+    /// The version that has the application's transaction, or a later one, already: then no step does anything.
+    pub fn replayed(&self) -> Option<u64> {
+        self.replayed
+    }
+
+    /// Whether it builds on what a handle remembers, and nobody has looked at the table.
+    pub fn is_on_remembered(&self) -> bool {
+        self.base.as_ref().is_some_and(HandleState::is_remembered)
+    }
+
+    /// The version that is read. Asked for late, it is the newest one.
+    ///
+    /// # Errors
+    /// `Conflict` if rows were written for columns that are others by now, `Unsupported` if deltic cannot write the table
+    /// any more; `Invalid` if the table is created only now.
+    pub async fn snapshot(&mut self) -> Result<Snapshot> {
+        if let Some(snapshot) = &self.snapshot {
+            return Ok(snapshot.clone());
+        }
+        let Some(old) = &self.base else {
+            return Err(self.placed(Error::invalid("the transaction creates the table, so there is nothing to read")));
+        };
+        let snapshot = newest(&self.storage, self.latest.as_ref()).await?;
+        let new = HandleState::of(&snapshot).await?;
+        let is_untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();
+        let (before, after) = (&old.state, &new.state);
+        if !is_untouched && (&before.metadata, &before.protocol) != (&after.metadata, &after.protocol) {
+            let conflict = Kind::Conflict(Conflict::MetadataChanged);
+            let message =
+                "another writer changed the table's schema or properties since this handle looked; begin again";
+            return Err(self.placed(Error::new(conflict, message).at_version(after.version)));
+        }
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.placed(e))?;
+        self.build_on(new, &snapshot);
+        Ok(snapshot)
+    }
+
+    /// The files to read for the rows that make `filter` TRUE, as this transaction sees the table. What is read becomes
+    /// part of the read set.
+    ///
+    /// # Errors
+    /// As [`ScanPlan::new`] and [`Transaction::snapshot`]; `Invalid` after a change of the metadata.
+    pub async fn scan(&mut self, columns: Option<&[String]>, filter: Option<&str>) -> Result<TaskGroup> {
+        self.refuse_after_metadata("read rows")?;
+        self.refuse_after_files_of_others("read rows")?;
+        let snapshot = self.snapshot().await?;
+        let plan = ScanPlan::new(&snapshot, columns, filter).await?;
+        let tasks = plan.tasks().await?;
+        let files: PathSet = tasks.iter().map(|task| task.path.as_str()).collect();
+        let shape = snapshot.shape();
+        self.read.extend(match &plan.spec().filter {
+            Some(filter) => {
+                let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
+                ReadSet::Predicates(PredicatesRead { shape: shape.clone(), predicates, files })
+            }
+            None => ReadSet::WholeTable,
+        });
+        let seen = tasks.into_iter().filter_map(|task| self.seen(task).transpose());
+        let mut tasks = seen.collect::<Result<Vec<_>>>()?;
+        tasks.extend(self.added.tasks());
+        Ok(TaskGroup { spec: plan.spec().clone(), tasks })
+    }
+
+    /// Whether a file of the base goes.
+    fn is_removed(&self, path: &str) -> bool {
+        self.overwrites || self.removed.removes(path)
+    }
+
+    /// Adds files that were written as [`Transaction::plan_write`] says.
+    pub fn append(&mut self, files: Vec<DataFile>) {
+        self.added.extend(files);
+    }
+
+    /// Whether it has rows of its own.
+    pub fn has_added(&self) -> bool {
+        !self.added.is_empty()
+    }
+
+    /// As [`Transaction::append`], of files that may still be on their way to the disk. The commit waits for them.
+    pub fn append_soon(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
+        self.append(files);
+        self.syncing.extend(syncing);
+    }
+
+    /// As [`Transaction::append`], of files that other processes wrote: there may be a million, so that each is looked at
+    /// once. Rows are read and files are removed before that.
+    ///
+    /// # Errors
+    /// Those of `files`.
+    pub fn append_each(&mut self, files: impl Iterator<Item = Result<DataFile>>) -> Result<()> {
+        self.added.extend_each(files)
+    }
+
+    /// Adds files again that the table has, such as with ids that they lacked. A winner matters only by the files that both
+    /// mention, of which it knows better. A transaction that does so does nothing else.
+    pub(crate) fn re_add(&mut self, files: Actions) {
+        self.read.extend(ReadSet::Files(PathSet::default()));
+        self.re_added = Some(files);
+    }
+
+    /// Names the operation, and gives it its parameters.
+    pub(crate) fn set_operation(&mut self, operation: &str, parameters: Map<String, Value>) {
+        operation.clone_into(&mut self.options.operation);
+        self.parameters = parameters;
+    }
+
+    /// What there is to wait for before a commit may name the files, for a committer that does so while it works.
+    pub fn take_syncing(&mut self) -> Syncing {
+        std::mem::take(&mut self.syncing)
+    }
+
+    /// Where the data files go.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The protocol and the metadata of the table as it will be.
+    fn after(&self) -> Result<(&Protocol, &Metadata)> {
+        let before = self.base.as_ref().map(|base| &base.state);
+        let protocol = self.protocol.as_ref().or(before.map(|state| &state.protocol));
+        let metadata = self.metadata.as_ref().or(before.map(|state| &state.metadata));
+        protocol.zip(metadata).ok_or_else(|| Error::internal("a transaction has no table and creates none"))
+    }
+
+    /// Its columns, parsed once.
+    fn shape_after(&mut self) -> Result<Arc<TableShape>> {
+        if let Some(shape) = &self.shape {
+            return Ok(shape.clone());
+        }
+        let of_base = self.snapshot.as_ref().filter(|_| self.metadata.is_none() && self.protocol.is_none());
+        let shape = match of_base {
+            Some(snapshot) => snapshot.shape().clone(),
+            None => {
+                let (protocol, metadata) = self.after()?;
+                let schema = metadata.schema()?;
+                let mapping = Properties::of(metadata).column_mapping(protocol, &schema)?;
+                TableShape { schema, partition_columns: metadata.partition_columns.clone(), mapping }
+            }
+        };
+        Ok(self.shape.insert(Arc::new(shape)).clone())
+    }
+
+    /// Refuses a table that deltic cannot write.
+    fn check_writable(&mut self) -> Result<()> {
+        let shape = self.shape_after()?;
+        check_writable(self.after()?, &shape)
+    }
+
+    /// Commits, unless there is nothing to say and nobody asked for an empty commit. Rows that were only added to what a
+    /// handle remembered are committed to the table as it is, if the files fit that. The files of a commit that is refused
+    /// are deleted; a commit of which nobody knows whether it landed keeps them.
+    ///
+    /// # Errors
+    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
+    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Ended> {
+        if let Some(version) = self.replayed {
+            self.abandon().await;
+            return Ok(Ended::Replayed(version));
+        }
+        let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
+        delete_files(&storage, discarded).await;
+        let again = self.again();
+        let mut this = self;
+        if let Err(error) = this.complete(retry.now_ms()).await {
+            this.abandon().await;
+            return Err(error.in_table(storage.location()));
+        }
+        let (own, travelled) = (this.names(), this.travelled);
+        let mut ended = this.commit_once(committer, retry).await;
+        let is_outdated = ended.as_ref().is_err_and(is_outdated);
+        if let Some(again) = again.filter(|_| is_outdated) {
+            ended = match again.on_newest().await {
+                Ok(Some(again)) => again.commit_once(committer, retry).await,
+                Ok(None) => ended,
+                Err(error) => Err(Failed::Certainly(error)),
+            };
+        }
+        match ended {
+            Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
+            Err(failed) => {
+                if is_refused(&failed, travelled) {
+                    own.delete(&storage).await;
+                }
+                Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
+            }
+        }
+    }
+
+    /// The commit, and what follows it.
+    async fn commit_once(
+        mut self,
+        committer: &dyn Committer,
+        retry: &dyn RetryPolicy,
+    ) -> Result<Option<Outcome>, Failed> {
+        let (storage, base, travelled) = (self.storage.clone(), self.base.clone(), self.travelled);
+        let syncing = self.take_syncing();
+        let prepared = async {
+            syncing.wait().await?;
+            self.prepare(retry.now_ms()).await
+        };
+        let Some(prepared) = prepared.await.map_err(Failed::Certainly)? else { return Ok(None) };
+        if let Some(base) = &base {
+            check_base(committer, (&base.state, base.commit_file())).await?;
+        }
+        let metrics = prepared.metrics.clone();
+        let committed = try_commit(prepared, committer, retry).await?;
+        log_committed(&committed, storage.location());
+        let verified = async {
+            match &base {
+                Some(base) => verify_base(committer, &committed, (&base.state, base.commit_file())).await,
+                None => Ok(()),
+            }
+        };
+        // What travels has no counts.
+        let known = base.as_ref().filter(|_| !travelled);
+        let after = AfterCommit::run_if(&storage, &committed, (known, verified), retry.now_ms()).await?;
+        Ok(Some(Outcome { committed, metrics, after }))
+    }
+
+    /// Writes what is to be written when all steps were taken.
+    async fn complete(&mut self, now_ms: i64) -> Result<()> {
+        if !self.is_complete {
+            // Few transactions need it, and none is to be as large for it as a writer is.
+            Box::pin(self.remove_rest(now_ms)).await?;
+            Box::pin(self.complete_changes()).await?;
+            Box::pin(self.store_vectors(now_ms)).await?;
+            self.is_complete = true;
+        }
+        Ok(())
+    }
+
+    /// The files that were written.
+    fn names(&self) -> Names {
+        let (change_files, vector_file) = self.rows.written();
+        self.added.names().and(change_files, vector_file)
+    }
+
+    /// The commit, if there is anything to say. Metadata may have moved on since the transaction began only where the
+    /// conflict rules let it.
+    ///
+    /// # Errors
+    /// Those of reading the log, where all files of the table go.
+    pub async fn prepare(mut self, now_ms: i64) -> Result<Option<PreparedCommit>> {
+        if self.says_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
+            return Ok(None);
+        }
+        self.complete(now_ms).await?;
+        let isolation = match (self.isolation, &self.base) {
+            (Some(isolation), _) => isolation,
+            (None, Some(base)) => Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.placed(e))?,
+            (None, None) => IsolationLevel::default(),
+        };
+        let metrics = self.metrics(now_ms);
+        let numbered = self.numbered().map_err(|e| self.placed(e))?;
+        let mut others = Vec::new();
+        others.extend(self.protocol.map(Action::Protocol));
+        others.extend(numbered.or(self.metadata).map(Action::Metadata));
+        if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
+            let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
+            others.push(Action::Txn(txn));
+        }
+        others.extend(self.domains.into_values().map(Action::DomainMetadata));
+        let mut actions = self.re_added.unwrap_or(self.removed);
+        others.into_iter().try_for_each(|action| actions.push(action))?;
+        self.rows.add_to(&mut actions)?;
+        self.added.add_to(&mut actions)?;
+        let state = self.base.map(|base| base.state);
+        Ok(Some(PreparedCommit {
+            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions },
+            operation: self.options.operation,
+            parameters: self.parameters,
+            metrics,
+            user_metadata: self.options.user_metadata,
+            txn_id: self.txn_id,
+        }))
+    }
+
+    fn says_nothing(&self) -> bool {
+        self.added.is_empty()
+            && self.removed.is_empty()
+            && self.rows.is_empty()
+            && self.re_added.is_none()
+            && !self.overwrites
+            && self.metadata.is_none()
+            && self.protocol.is_none()
+            && self.domains.is_empty()
+    }
+
+    /// Counters of what was done; none where no rows were to be.
+    fn metrics(&self, now_ms: i64) -> Map<String, Value> {
+        let mut metrics = Map::new();
+        let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
+        if self.re_added.is_some() || only_creates {
+            return metrics;
+        }
+        let removed = self.removed.num_removed() as u64;
+        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
+        let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
+        let totals = self.added.totals();
+        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
+            count("numFiles", totals.files);
+            count("numOutputRows", totals.rows);
+            count("numOutputBytes", totals.bytes);
+        }
+        if self.overwrites || removed > 0 {
+            count("numRemovedFiles", removed);
+        }
+        metrics
+    }
+
+    /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.
+    pub async fn abandon(self) {
+        self.names().delete(&self.storage).await;
+        delete_files(&self.storage, self.discarded).await;
+    }
+
+    fn placed(&self, error: Error) -> Error {
+        error.in_table(self.storage.location())
+    }
+}
+
+/// Whether a failure proves that no commit names the files, nor ever will. One that was begun elsewhere may have been
+/// committed before, which only an answer that came after reading the log rules out.
+fn is_refused(failed: &Failed, travelled: bool) -> bool {
+    let Failed::Certainly(error) = failed else { return false };
+    !travelled || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
+}
+
+fn check_writable((protocol, metadata): (&Protocol, &Metadata), shape: &TableShape) -> Result<()> {
+    feature::check_writable(protocol, metadata, &shape.schema)
+}
+
+async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {
+    match latest {
+        Some(known) => known.refresh().await,
+        None => Snapshot::open(storage, None).await,
+    }
+}

@@ -1,0 +1,216 @@
+//! Commits: drives the commit loop of the protocol with a committer, a clock and a retry policy.
+//!
+//! What the loop does, and why, stands with [`CommitLoop`]. Clock, back-off and cancellation are passed in, so that a
+//! simulation can drive this, too (`tests/rust/simulation/main.rs`).
+//!
+//! PROTOCOL.md: "Commit Protocol".
+
+use std::time::Duration;
+
+use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::{DomainMetadata, Metadata};
+use deltic_protocol::commit::state::PutAnswer;
+use deltic_protocol::commit::{
+    CLUSTERING_DOMAIN, CommitLoop, ROW_TRACKING_DOMAIN, Step, TableState, clustering_columns, watermark,
+};
+use deltic_protocol::commit::{Committed, Failed, PreparedCommit};
+use deltic_protocol::feature;
+use deltic_protocol::log::name::commit_name;
+use deltic_protocol::property::Properties;
+use futures::stream::{self, StreamExt};
+
+use crate::committers::Committer;
+use crate::error::{Error, Kind, Result};
+use crate::events::TARGET;
+use crate::log::{LogSource, log_path};
+use crate::snapshot::Snapshot;
+use crate::storage::Put;
+
+/// How long a cancellation may go unnoticed while waiting.
+const NOTICE: Duration = Duration::from_millis(50);
+
+/// Time, as the loop sees it.
+pub trait RetryPolicy: Send + Sync {
+    /// A commit begins, whose attempts and time are counted from here: several may share one policy, one after the other.
+    fn start(&self) {}
+
+    /// Milliseconds since the epoch.
+    fn now_ms(&self) -> i64;
+
+    /// How long to wait after this many attempts; `None` gives up.
+    fn back_off(&self, attempts: u32) -> Option<Duration>;
+
+    /// Whether the caller wants no further attempt. One that is under way is finished.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Commits, after whatever was committed since the version that `prepared` builds on.
+///
+/// # Errors
+/// `Conflict` if a winner does not allow it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
+/// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
+pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
+    Ok(try_commit(prepared, committer, retry).await?)
+}
+
+/// As [`commit`], for who has to know whether a failure is certain.
+///
+/// # Errors
+/// As [`commit`].
+pub async fn try_commit(
+    prepared: PreparedCommit,
+    committer: &dyn Committer,
+    retry: &dyn RetryPolicy,
+) -> Result<Committed, Failed> {
+    let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::Certainly)?;
+    retry.start();
+    let (mut tried, mut attempts) = (None, 0_u32);
+    loop {
+        if retry.is_cancelled() {
+            commit_loop.cancel();
+        }
+        match commit_loop.next(retry.now_ms()) {
+            Step::CheckBase { base, version } => {
+                commit_loop.base_checked(was_cleaned_past(committer, &[base, version], version).await);
+            }
+            Step::Put { version, lines } => {
+                log_another(tried.replace(version), version, attempts);
+                attempts = attempts.saturating_add(1);
+                commit_loop.put_answered(answer(committer.commit(version, lines).await));
+            }
+            Step::Wait { attempts } => {
+                let wait = retry.back_off(attempts);
+                sleep(wait.unwrap_or_default(), retry).await;
+                commit_loop.waited(wait.is_some());
+            }
+            Step::ReadFrom { version, count } => {
+                let versions = (0..count as u64).map(|more| version.saturating_add(more));
+                let mut reads = stream::iter(versions).map(|version| committer.read(version)).buffered(count);
+                while let Some(read) = reads.next().await {
+                    if !commit_loop.read(read) {
+                        break;
+                    }
+                }
+            }
+            Step::Settle { version } => commit_loop.settled(committer.settle(version).await),
+            Step::VerifyBase { base, version } => {
+                commit_loop.base_verified(was_cleaned_past(committer, &[base], version).await);
+            }
+            Step::Done(committed) => return Ok(*committed),
+            Step::Failed(failed) => return Err(failed),
+        }
+    }
+}
+
+fn answer(put: Result<Put>) -> PutAnswer<Error> {
+    match put {
+        Ok(Put::Created) => PutAnswer::Created,
+        Ok(Put::Exists) => PutAnswer::Exists,
+        Ok(Put::Unknown(lost)) => PutAnswer::Unknown(lost),
+        Err(error) => PutAnswer::Refused(error),
+    }
+}
+
+/// Whether the log was cleaned past `version`. A version that is `needed` and there is read and judged, whatever became of
+/// others.
+async fn was_cleaned_past(committer: &dyn Committer, needed: &[u64], version: u64) -> Result<bool> {
+    for needed in needed {
+        if committer.read(*needed).await?.is_some() {
+            return Ok(false);
+        }
+    }
+    committer.is_passed(version).await
+}
+
+/// Logs that a commit was made in the table at `location`.
+pub(crate) fn log_committed(committed: &Committed, location: &str) {
+    let (version, attempts, files) = (committed.version, committed.attempts, committed.num_added);
+    log::info!(target: TARGET, "committed version {version} of {location} (attempts: {attempts}, files added: {files})");
+}
+
+/// Logs why there is another attempt, if one was before.
+fn log_another(tried: Option<u64>, version: u64, attempts: u32) {
+    match tried {
+        Some(tried) if tried == version => {
+            log::debug!(target: TARGET, "attempt {attempts}: version {version} is tried again");
+        }
+        Some(tried) => {
+            log::debug!(target: TARGET, "attempt {attempts}: others have version {tried}, {version} is tried next");
+        }
+        None => {}
+    }
+}
+
+/// Logs that another writer is in the way of a commit, if that is what the error is.
+pub(crate) fn log_conflict(error: &Error) {
+    if let Kind::Conflict(conflict) = error.kind() {
+        log::info!(target: TARGET, "nothing was committed, {conflict}: {error}");
+    }
+}
+
+/// The table at a snapshot, as far as commits depend on it. Reads protocol and metadata only, unless commits must carry
+/// times, rows are tracked or the table is clustered.
+///
+/// # Errors
+/// Those of reading the log.
+pub async fn state_of(snapshot: &Snapshot) -> Result<TableState> {
+    let (protocol, metadata) = (snapshot.protocol().clone(), snapshot.metadata().clone());
+    let supported = feature::supported(&protocol);
+    let (tracks_rows, is_clustered) = (supported.contains("rowTracking"), supported.contains("clustering"));
+    let domains = if tracks_rows || is_clustered { domains(snapshot).await? } else { Vec::new() };
+    let domain = |name: &str| domains.iter().find(|d| d.domain == name && !d.removed).map(|d| d.configuration.as_str());
+    let row_id_watermark = domain(ROW_TRACKING_DOMAIN).filter(|_| tracks_rows).map(watermark).transpose();
+    let clustering = domain(CLUSTERING_DOMAIN).filter(|_| is_clustered).map(clustering_columns).transpose();
+    let place = |e: Error| e.in_table(snapshot.storage().location());
+    let timestamp = timestamp(snapshot, &metadata).await?;
+    Ok(TableState {
+        version: snapshot.version(),
+        protocol,
+        metadata,
+        row_id_watermark: row_id_watermark.map_err(place)?,
+        clustering: clustering.map_err(place)?.unwrap_or_default(),
+        timestamp,
+    })
+}
+
+async fn domains(snapshot: &Snapshot) -> Result<Vec<DomainMetadata>> {
+    match snapshot.checksum().and_then(|checksum| checksum.domain_metadata.clone()) {
+        Some(domains) => Ok(domains),
+        None => snapshot.domains().await,
+    }
+}
+
+async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i64>> {
+    let version = snapshot.version();
+    let listed = snapshot.segment().latest_commit();
+    if Properties::of(metadata).in_commit_timestamps()?.is_none() {
+        return Ok(listed.map(|file| file.modified_ms));
+    }
+    if let Some(time) = snapshot.checksum().and_then(|checksum| checksum.in_commit_timestamp_opt) {
+        return Ok(Some(time));
+    }
+    let path = log_path(&commit_name(version));
+    match LogSource::of(snapshot.storage()).read_commit(version).await? {
+        Some(lines) => {
+            let place = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());
+            let info = parse_commit(&lines, Origin::Commit(version), Wanted::NoFiles).map_err(place)?.commit_info;
+            let time = info.and_then(|info| info.in_commit_timestamp());
+            time.map(Some)
+                .ok_or_else(|| place(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for")))
+        }
+        // Cleaned up behind a checkpoint: a clock that runs is later than what is that old.
+        None => Ok(None),
+    }
+}
+
+/// Waits, in pieces, so that a cancellation is noticed.
+async fn sleep(mut wait: Duration, retry: &dyn RetryPolicy) {
+    while !wait.is_zero() && !retry.is_cancelled() {
+        let piece = wait.min(NOTICE);
+        tokio::time::sleep(piece).await;
+        wait = wait.saturating_sub(piece);
+    }
+}
