@@ -174,6 +174,10 @@ def read_task_group(
     uri: str, storage_options: dict[str, str] | None, group: bytes, batch_size: int | None = None
 ) -> ArrowStream: ...
 def write_files(
-    plan: bytes, storage_options: dict[str, str] | None, data: Any, in_memory: bool = False
+    plan: bytes,
+    storage_options: dict[str, str] | None,
+    data: Any,
+    in_memory: bool = False,
+    task: int | None = None,
 ) -> list[bytes]: ...
 def delete_files(plan: bytes, storage_options: dict[str, str] | None, files: list[bytes]) -> None: ...

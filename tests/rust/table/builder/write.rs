@@ -84,7 +84,7 @@ async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
 fn file(path: &str) -> DataFile {
     let partition_values = BTreeMap::from([("p".to_owned(), Some("a".to_owned()))]);
     let add = Add { path: path.to_owned(), partition_values, size: 7, data_change: true, ..Add::default() };
-    DataFile { add, rows: 3 }
+    DataFile { add, rows: 3, identities: BTreeMap::new() }
 }
 
 /// What was committed, or found in the table already.

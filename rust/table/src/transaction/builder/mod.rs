@@ -468,9 +468,10 @@ impl Transaction {
             (None, None) => IsolationLevel::default(),
         };
         let metrics = self.metrics(now_ms);
+        let numbered = self.numbered().map_err(|e| self.placed(e))?;
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
-        others.extend(self.metadata.map(Action::Metadata));
+        others.extend(numbered.or(self.metadata).map(Action::Metadata));
         if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
             let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
             others.push(Action::Txn(txn));
