@@ -69,7 +69,7 @@ BINDING: list[set[str]] = [
     {"write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "hints", "_deltic"},
+    {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments"},
     {"scan", "check"},
     {"snapshot", "data"},

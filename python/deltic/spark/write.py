@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from deltic import _deltic
@@ -30,7 +31,8 @@ def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Ite
     if first is None:
         return []
     stream = pa.RecordBatchReader.from_batches(first.schema, chain([first], rows))
-    return _deltic.write_files(plan, storage_options, stream)
+    context = TaskContext.get()
+    return _deltic.write_files(plan, storage_options, stream, task=context.partitionId() if context else None)
 
 
 def _writer(

@@ -305,7 +305,8 @@ pub(crate) async fn write(mut client: Client, script: Script) {
             None => (Operation::Create(vec![('a', 1), ('b', 4), ('a', 5)]), State::default(), None),
             Some(View { version, protocol, metadata, seen }) => {
                 let (row_id_watermark, timestamp) = (seen.watermark, seen.time);
-                (operation, seen.state, Some(TableState { version, protocol, metadata, row_id_watermark, timestamp }))
+                let state = TableState { version, protocol, metadata, row_id_watermark, clustering: vec![], timestamp };
+                (operation, seen.state, Some(state))
             }
         };
         last = commit(&mut client, &script.design, script.isolation, operation, state, base).await;
@@ -338,6 +339,7 @@ async fn commit(
             read_apps: BTreeSet::new(),
             isolation,
             actions: Actions::of(actions).unwrap(),
+            marked: Default::default(),
         };
         drop(world);
         client.born = born;

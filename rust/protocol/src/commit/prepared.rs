@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::pending::{Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
+use super::pending::{CLUSTERING_DOMAIN, Pending, ROW_TRACKING_DOMAIN, TableState, clustering_columns, watermark};
 use super::rebase::Attempt;
 use crate::action::CommitInfo;
 use crate::action::batch::Origin;
@@ -125,7 +125,7 @@ impl PreparedCommit {
             return Err(Error::corrupt(message));
         }
         let mut attempt = Attempt::new(&self.pending, first.version, now_ms)?;
-        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending.actions)?;
+        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending, now_ms)?;
         if lines.len() > MOST_BYTES {
             return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
         }
@@ -168,18 +168,29 @@ impl PreparedCommit {
         ) else {
             return Err(Error::internal("a table was created without protocol or metadata"));
         };
-        let domain = actions.domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN);
-        let given = domain.map(|d| watermark(&d.configuration)).transpose()?;
         let before = self.pending.state.as_ref();
+        let domain = |name: &str| actions.domains.iter().find(|d| d.domain == name);
+        let given = domain(ROW_TRACKING_DOMAIN).map(|d| watermark(&d.configuration)).transpose()?;
+        let clustering = match domain(CLUSTERING_DOMAIN) {
+            Some(domain) if domain.removed => Vec::new(),
+            Some(domain) => clustering_columns(&domain.configuration)?,
+            None => before.map(|state| state.clustering.clone()).unwrap_or_default(),
+        };
         let time = in_commit_timestamp.or_else(|| actions.commit_info.as_ref().and_then(CommitInfo::timestamp));
         let state = TableState {
             version,
             protocol,
             metadata,
             row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
+            clustering,
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
-        let sizes = self.pending.actions.take_sizes();
+        let mut sizes = self.pending.actions.take_sizes();
+        for marked in self.pending.marked.iter() {
+            let [remove, add] = marked.actions(0)?;
+            sizes.push(&remove);
+            sizes.push(&add);
+        }
         Ok(Committed {
             version,
             attempts,

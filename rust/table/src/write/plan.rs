@@ -2,6 +2,7 @@
 //!
 //! Proved by `write::plans_travel`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use deltic_protocol::action::Add;
@@ -12,6 +13,7 @@ use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
+use super::input::identity::Numbering;
 use crate::envelope::{pack, unpack};
 
 /// How the pages of a data file are compressed.
@@ -146,8 +148,12 @@ pub struct WriteSpec {
     pub column_mapping: String,
     /// Logical names of the columns with statistics.
     pub indexed_columns: IndexedColumns,
+    /// Physical paths of the columns by which the table is clustered, which have statistics too.
+    pub clustering: Vec<Vec<String>>,
     /// Characters of a text kept in its bounds.
     pub string_prefix_length: usize,
+    /// How the rows of identity columns are numbered, where the data does not have the column.
+    pub identities: Vec<Numbering>,
     /// How pages are compressed.
     pub compression: Compression,
     /// Which data pages and encodings files have.
@@ -176,6 +182,8 @@ impl WriteSpec {
             partition_columns,
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),
+            clustering: Vec::new(),
+            identities: Vec::new(),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
             page_version: PageVersion::default(),
@@ -185,6 +193,24 @@ impl WriteSpec {
             hidden_columns: Vec::new(),
             kind: FileKind::Data,
         }
+    }
+
+    /// For one of several writers that write for one transaction: the part of `task`.
+    ///
+    /// # Errors
+    /// `Invalid` if rows have to be numbered and it is not said which task this is, or as [`Numbering::of_task`].
+    pub fn of_task(mut self, task: Option<u32>) -> Result<Self> {
+        for numbering in &mut self.identities {
+            let Some(task) = task else {
+                return Err(Error::invalid(format!(
+                    "the table numbers its rows (identity column `{}`), so every writer of a plan must say which task it \
+                     is; pass `task`",
+                    numbering.column
+                )));
+            };
+            *numbering = numbering.of_task(task)?;
+        }
+        Ok(self)
     }
 
     /// The columns of rows to be written.
@@ -245,6 +271,9 @@ pub struct DataFile {
     pub add: Add,
     /// Rows in it.
     pub rows: u64,
+    /// By identity column, the last number that its writer gave out, to this or another file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub identities: BTreeMap<String, i64>,
 }
 
 impl DataFile {
@@ -293,7 +322,10 @@ pub(super) fn physical_indexed(
     schema: &StructType,
     mapping: ColumnMapping,
 ) -> Result<IndexedColumns> {
-    let IndexedColumns::Named(paths) = indexed else { return Ok(indexed.clone()) };
+    let paths = match indexed {
+        IndexedColumns::First(_) => return Ok(indexed.clone()),
+        IndexedColumns::Named(paths) | IndexedColumns::FirstAnd(_, paths) => paths,
+    };
     let mut physical = Vec::with_capacity(paths.len());
     for path in paths {
         let mut level = Some(schema);
@@ -307,5 +339,8 @@ pub(super) fn physical_indexed(
             physical.push(names);
         }
     }
-    Ok(IndexedColumns::Named(physical))
+    Ok(match indexed {
+        IndexedColumns::FirstAnd(first, _) => IndexedColumns::FirstAnd(*first, physical),
+        IndexedColumns::First(_) | IndexedColumns::Named(_) => IndexedColumns::Named(physical),
+    })
 }

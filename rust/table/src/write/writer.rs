@@ -11,7 +11,7 @@
 //!
 //! PROTOCOL.md: "Data Files", "Add File and Remove File".
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, UInt64Array};
@@ -21,7 +21,7 @@ use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::StructType;
-use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
@@ -29,6 +29,7 @@ use uuid::Uuid;
 use super::encoder::{Encoded, Encoder, FileFormat};
 use super::input::char_lengths::CharLengths;
 use super::input::conform::{Conformer, stored_schema};
+use super::input::identity::Identities;
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 use super::pieces::{memory, pieces};
@@ -88,6 +89,7 @@ pub struct DataWriter {
     now: u64,
     /// Rows taken in, by which a row is named.
     rows: u64,
+    identities: Identities,
     /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
     broken: bool,
 }
@@ -131,6 +133,7 @@ impl DataWriter {
     /// `Corrupt` or `Unsupported` if the specification's schema is not one that data files could be written for.
     pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        check_mapped(&spec.schema, mapping)?;
         let schema = &*spec.columns()?;
         let conformer = Conformer::new(schema, mapping)?.with_partition_columns(&spec.partition_columns);
         let logical = stored_schema(schema);
@@ -151,7 +154,8 @@ impl DataWriter {
         let data =
             |schema: &StructType| StructType::new(kept.iter().filter_map(|&i| schema.fields.get(i)).cloned().collect());
         let (data, hidden) = (data(&physical), spec.hidden_columns.len());
-        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, &logical, mapping)?, &data, hidden);
+        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, &logical, mapping)?, &data, hidden)
+            .and(&spec.clustering);
         let format = FileFormat::new(arrow, data, indexed, spec);
         let random_prefix_length = match (spec.random_prefix_length, mapping) {
             (None, ColumnMapping::Name | ColumnMapping::Id | ColumnMapping::Unlisted) => Some(RANDOM_PREFIX_LENGTH),
@@ -178,6 +182,7 @@ impl DataWriter {
             limits: Limits::default(),
             now: 0,
             rows: 0,
+            identities: Identities::new(spec.identities.clone()),
             broken: false,
         })
     }
@@ -277,6 +282,9 @@ impl DataWriter {
                     syncing.extend(its);
                 }
                 all.sort_by(|a, b| a.add.path.cmp(&b.add.path));
+                for file in &mut all {
+                    file.identities.clone_from(self.identities.last());
+                }
                 Ok(Ended { files: all, syncing, stored: self.stored })
             }
             Err(error) => {
@@ -307,6 +315,7 @@ impl DataWriter {
         let is_small = memory(&piece) < WORTH_A_THREAD;
         let first = self.rows;
         self.rows += piece.num_rows() as u64;
+        let piece = self.identities.fill(piece)?;
         let split = move || {
             let rows = shared.conformer.conform_from(&piece, first)?;
             shared.lengths.check(&rows, first)?;
@@ -526,7 +535,7 @@ async fn end(
         stats: Some(encoded.stats),
         ..Add::default()
     };
-    Ok((DataFile { add, rows: encoded.rows }, syncing))
+    Ok((DataFile { add, rows: encoded.rows, identities: BTreeMap::new() }, syncing))
 }
 
 /// Size of the file, what to wait for until it is durable, and its end.

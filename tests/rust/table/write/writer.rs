@@ -423,7 +423,7 @@ fn plans_travel() {
     let bytes = plan.to_bytes().unwrap();
     assert_eq!(WritePlan::from_bytes(&bytes).unwrap(), plan);
     let add = Add { path: "a%20b".to_owned(), stats: Some("{\"\u{10FFFF}\":1}".to_owned()), ..Add::default() };
-    let file = DataFile { add, rows: u64::MAX };
+    let file = DataFile { add, rows: u64::MAX, identities: BTreeMap::new() };
     assert_eq!(DataFile::from_bytes(&file.to_bytes().unwrap()).unwrap(), file);
     let of_another_kind = file.to_bytes().unwrap();
     for foreign in [

@@ -2,6 +2,7 @@
 //!
 //! PROTOCOL.md: "Table Properties", "Data Files".
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -10,6 +11,9 @@ use deltic_protocol::action::Metadata;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
+use deltic_protocol::schema::identity::{Identity, with_watermarks};
+use deltic_protocol::schema::mapping::check_mapped;
+use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
@@ -18,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::write::conform::Conformer;
+use crate::write::identity::{Identities, Numbering, exhausted, is_given};
 use crate::write::plan::{Compression, WritePlan, WriteSpec};
 
 /// What a caller may choose of the files; the rest follows from the table.
@@ -120,7 +125,9 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if the columns do not fit, `Corrupt` for a property that cannot be read.
     pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
-        if let Some(planned) = self.planned.as_ref().filter(|planned| planned.rows == *schema) {
+        // Rows that were written meanwhile have numbers, which others must not get.
+        let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
+        if let Some(planned) = self.planned.as_ref().filter(is_same) {
             return Ok(planned.plan.clone());
         }
         let plan = self.plan_of(schema).map_err(|e| self.placed(e))?;
@@ -130,9 +137,67 @@ impl Transaction {
 
     fn plan_of(&mut self, schema: &Schema) -> Result<WritePlan> {
         let shape = self.shape_after()?;
-        check_columns(&shape, schema)?;
-        let spec = write_spec(&shape, self.after()?.1, &self.files)?;
+        let mut spec = self.file_spec(&shape)?;
+        spec.identities = self.numberings(&shape.schema, schema)?;
+        check_columns(&shape, &spec.identities, schema)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
+    }
+}
+
+impl Transaction {
+    /// How files are written for the table as it will be, whose columns are `shape`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a property that cannot be read.
+    pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
+        let mut spec = write_spec(shape, self.after()?.1, &self.files)?;
+        if let Some(base) = &self.base {
+            spec.clustering.clone_from(&base.state.clustering);
+        }
+        Ok(spec)
+    }
+
+    /// How the identity columns that `rows` lacks are numbered, after what was given out already.
+    fn numberings(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
+        let mut numberings = Vec::new();
+        for field in &schema.fields {
+            let Some(mut identity) = Identity::of(field)? else { continue };
+            if let Some(given) = self.added.furthest(&field.name, identity.step) {
+                let furthest = identity.watermark.map_or(given, |watermark| identity.further(watermark, given));
+                identity.watermark = Some(furthest);
+            }
+            let column = field.name.clone();
+            let Identity { step, allows_explicit, .. } = identity;
+            // One that is given needs no number, if it may be given.
+            let first = match identity.next() {
+                Some(first) => first,
+                None if is_given(&column, rows.fields()) => identity.start,
+                None => return Err(exhausted(&column)),
+            };
+            numberings.push(Numbering { column, first, step, allows_explicit });
+        }
+        numberings.retain(|numbering| !numbering.allows_explicit || !is_given(&numbering.column, rows.fields()));
+        Ok(numberings)
+    }
+
+    /// The metadata with the numbers that were given out, if any was.
+    pub(super) fn numbered(&self) -> Result<Option<Metadata>> {
+        if !self.added.has_identities() {
+            return Ok(None);
+        }
+        let (_, metadata) = self.after()?;
+        let schema = metadata.schema()?;
+        let mut given = BTreeMap::new();
+        for field in &schema.fields {
+            if let Some(identity) = Identity::of(field)? {
+                given.extend(self.added.furthest(&field.name, identity.step).map(|last| (field.name.clone(), last)));
+            }
+        }
+        if given.is_empty() {
+            return Ok(None);
+        }
+        let schema_string = schema_json::print(&with_watermarks(&schema, &given)?);
+        Ok(Some(Metadata { schema_string, ..metadata.clone() }))
     }
 }
 
@@ -172,17 +237,19 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 }
 
 /// No row yet, but what can be said of the columns is said before any file is written.
-fn check_columns(shape: &TableShape, rows: &Schema) -> Result<()> {
+fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
+    check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
-    conformer.conform(&RecordBatch::new_empty(Arc::new(rows.clone()))).map(drop)
+    let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    conformer.conform(&none).map(drop)
 }
 
 /// How files are written for a table with these columns and properties.
 ///
 /// # Errors
 /// `Corrupt` for a property that cannot be read.
-pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
+fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
