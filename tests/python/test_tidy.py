@@ -19,7 +19,7 @@ PROTOCOL: list[set[str]] = [
     {"predicate"},
     {"action"},
     {"property"},
-    {"log", "deletion_vector", "stats"},
+    {"log", "deletion_vector", "stats", "constraint"},
     {"feature", "validation"},
     {"replay", "prune"},
     {"log_bounds"},

@@ -5,6 +5,7 @@ mod action;
 mod check;
 mod commit_loop;
 mod conflict;
+mod constraint;
 mod corpora;
 mod deletion_vector;
 mod expression;

@@ -24,6 +24,15 @@ use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
 
+/// What values depend on beside the rows of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The current time in microseconds since the epoch, if expressions may ask for it.
+    pub now: Option<i64>,
+    /// How many rows came before the batch, by which errors count.
+    pub first_row: u64,
+}
+
 /// The expression's value for every row, in the Arrow type of its type.
 ///
 /// Columns are found by name, in any order, in the Arrow types of their types.
@@ -33,15 +42,16 @@ use crate::schema::{DataType, PrimitiveType};
 /// from 0 in the batch, and the expression; also if it needs the current time. `Internal` if the batch lacks a column or
 /// has it in another type.
 pub fn evaluate(expression: &BoundExpression, batch: &RecordBatch) -> Result<ArrayRef> {
-    evaluate_at(expression, batch, None)
+    evaluate_at(expression, batch, Context::default())
 }
 
-/// As [`evaluate`], with the current time in microseconds since the epoch.
+/// As [`evaluate`], at a time and after other rows.
 ///
 /// # Errors
 /// As for [`evaluate`].
-pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, now: Option<i64>) -> Result<ArrayRef> {
-    evaluate_rows(expression, batch, now).map_err(Trouble::into_error)
+pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
+    let values = evaluate_rows(expression, batch, context.now);
+    values.map_err(|trouble| trouble.into_error(context.first_row))
 }
 
 /// As [`evaluate_at`], with the row apart from the message.
@@ -160,6 +170,9 @@ fn now(data_type: &DataType, rows: &Rows<'_>) -> Evaluated {
 
 fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows: &Rows<'_>) -> Evaluated {
     let divides = matches!(op, ArithmeticOp::Divide | ArithmeticOp::Div | ArithmeticOp::Remainder);
+    if divides && left.as_literal() == Some(&Scalar::Null) {
+        return Ok(literal(&Scalar::Null, &whole.data_type, rows.len())?);
+    }
     let (left, right) = if divides {
         let right = divisor(right, rows)?;
         (on(left, rows, &present(&right))?, right)
@@ -171,7 +184,7 @@ fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows
     kernel::compute(&left, op, &right, &whole.data_type)
 }
 
-/// As in Spark, a divisor is computed before what it divides, and may not be zero even where that is null.
+/// As in Spark, a divisor is computed before what it divides, and may not be zero even where that is null in a row.
 fn divisor(part_of: &Typed, rows: &Rows<'_>) -> Evaluated {
     let values = part(part_of, rows)?;
     match kernel::first_zero(&values) {
@@ -208,7 +221,7 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
         Ok::<(), Trouble>(())
     };
     match arguments {
-        [dividend, by] if function.divides() => {
+        [dividend, by] if function.divides() && dividend.as_literal() != Some(&Scalar::Null) => {
             let by = divisor(by, rows)?;
             arrays = vec![on(dividend, rows, &present(&by))?, by];
         }

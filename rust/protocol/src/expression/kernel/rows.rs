@@ -37,9 +37,12 @@ impl From<arrow_schema::ArrowError> for Trouble {
 }
 
 impl Trouble {
-    pub(crate) fn into_error(self) -> Error {
+    /// The error, after so many other rows.
+    pub(crate) fn into_error(self, first_row: u64) -> Error {
         match self {
-            Self::Row(row, message) => Error::invalid(format!("row {row}: {message}")),
+            Self::Row(row, message) => {
+                Error::invalid(format!("row {}: {message}", first_row.saturating_add(row as u64)))
+            }
             Self::Other(error) => error,
         }
     }
