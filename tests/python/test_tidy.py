@@ -70,7 +70,7 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments"},
-    {"scan", "check"},
+    {"scan", "check", "write_options"},
     {"snapshot", "data"},
     {"transaction"},
     {"table"},

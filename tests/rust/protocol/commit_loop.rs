@@ -46,6 +46,7 @@ fn append(base: u64) -> CommitLoop {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: "mine".to_owned(),
     };
     CommitLoop::new(prepared).unwrap()

@@ -17,4 +17,4 @@ pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
 pub use matrix::{docs_checks, docs_matrix};
 pub use pending::{Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, watermark};
-pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, in_the_log_but, unknown_outcome};
+pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, in_the_log_but, unknown_outcome};

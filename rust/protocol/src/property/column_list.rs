@@ -1,5 +1,15 @@
 //! ``a, b.c, `d.e` ``: a list of column paths, in which back-ticks quote what is not a plain name.
 
+use crate::error::{Error, Result as Checked};
+
+/// The paths of a list, one list of names each.
+///
+/// # Errors
+/// `Invalid`, saying why it is no such list.
+pub fn column_paths(text: &str) -> Checked<Vec<Vec<String>>> {
+    parse(text).map_err(|why| Error::invalid(format!("`{text}` names no columns: {why}")))
+}
+
 /// The paths, one list of names each.
 pub(super) fn parse(text: &str) -> Result<Vec<Vec<String>>, String> {
     if text.trim().is_empty() {

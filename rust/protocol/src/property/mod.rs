@@ -5,6 +5,7 @@ mod interval;
 mod properties;
 mod table;
 
+pub use column_list::column_paths;
 pub use interval::parse_interval;
 pub use properties::{
     CheckpointPolicy, Compression, InCommitTimestamps, IsolationLevel, PageVersion, Properties, RowTracking,

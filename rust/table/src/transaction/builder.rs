@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
-use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
+use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet, check_info};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
@@ -25,6 +25,7 @@ use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
 use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
+use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
 mod added;
@@ -42,7 +43,7 @@ pub use header::TransactionHeader;
 pub use metadata::MetadataChange;
 pub use options::{Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
 use remembered::is_outdated;
-use write::{FileOptions, Planned};
+use write::Planned;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -55,13 +56,18 @@ pub struct Transaction {
     snapshot: Option<Snapshot>,
     /// A version that was open already, to be refreshed rather than opened anew.
     latest: Option<Snapshot>,
-    /// A version that has the application's transaction already: no step does anything then.
+    /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
+    /// no step does anything then.
     replayed: Option<u64>,
+    /// Whether nothing is to be done where there is a table.
+    ignores_a_table: bool,
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
     /// Whether all files of the base go.
     overwrites: bool,
+    /// Whether the rows that it adds are those that it removes, in other files.
+    rearrange_only: bool,
     removed: Actions,
     /// Files of the base that are added again, and nothing else.
     re_added: Option<Actions>,
@@ -91,7 +97,8 @@ pub struct Transaction {
 pub enum Ended {
     /// It was committed.
     Committed(Box<Outcome>),
-    /// The application's transaction, or a later one, was in the table already, as of this version.
+    /// It was needless, as of this version: the application's transaction, or a later one, was in the table already, or there
+    /// was a table and only a new one was to be filled.
     Replayed(u64),
     /// There was nothing to commit.
     Nothing,
@@ -138,6 +145,7 @@ impl Transaction {
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
+        check_info(&options.commit_info).map_err(in_table)?;
         Ok(Self::empty(storage.clone(), options, isolation))
     }
 
@@ -150,9 +158,11 @@ impl Transaction {
             snapshot: None,
             latest: None,
             replayed: None,
+            ignores_a_table: false,
             travelled: false,
             read: ReadSet::Nothing,
             overwrites: false,
+            rearrange_only: false,
             removed: Actions::new(),
             re_added: None,
             added: Added::default(),
@@ -190,7 +200,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The version that has the application's transaction, or a later one, already: then no step does anything.
+    /// The version that makes this needless, if one does: then no step does anything.
     pub fn replayed(&self) -> Option<u64> {
         self.replayed
     }
@@ -351,10 +361,9 @@ impl Transaction {
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         let (own, travelled) = (self.added.names(), self.travelled);
         delete_files(&storage, discarded).await;
-        let again = self.again();
+        let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
         let mut ended = self.commit_once(committer, retry).await;
-        let is_outdated = ended.as_ref().is_err_and(is_outdated);
-        if let Some(again) = again.filter(|_| is_outdated) {
+        if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
             ended = match again.on_newest().await {
                 Ok(Some(again)) => again.commit_once(committer, retry).await,
                 Ok(None) => ended,
@@ -366,6 +375,9 @@ impl Transaction {
             Err(failed) => {
                 if is_refused(&failed, travelled) {
                     own.delete(&storage).await;
+                }
+                if ignores_a_table && is_outdated(&failed) {
+                    return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
                 }
                 Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
             }
@@ -437,6 +449,7 @@ impl Transaction {
             parameters: self.parameters,
             metrics,
             user_metadata: self.options.user_metadata,
+            info: self.options.commit_info,
             txn_id: self.txn_id,
         }))
     }

@@ -25,6 +25,7 @@ pub struct TransactionHeader {
     base_file: Option<CommitFile>,
     created: Option<(Protocol, Metadata)>,
     overwrites: bool,
+    rearrange_only: bool,
     replayed: Option<u64>,
     options: TransactionOptions,
     parameters: Map<String, Value>,
@@ -67,6 +68,7 @@ impl Transaction {
             base_file: self.base.as_ref().and_then(HandleState::commit_file),
             created: self.protocol.clone().zip(self.metadata.clone()),
             overwrites: self.overwrites,
+            rearrange_only: self.rearrange_only,
             replayed: self.replayed,
             options: self.options.clone(),
             parameters: self.parameters.clone(),
@@ -91,6 +93,7 @@ impl Transaction {
         (resumed.protocol, resumed.metadata) = header.created.unzip();
         (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
         (resumed.travelled, resumed.writes) = (true, true);
+        resumed.rearrange_only = header.rearrange_only;
         resumed.check_writable().map_err(|e| resumed.placed(e))?;
         if header.overwrites {
             resumed.overwrite()?;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::after_commit::HandleState;
 use crate::snapshot::Snapshot;
+use crate::write::options::FileOptions;
 
 /// What a handle knows of its table.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +29,8 @@ pub struct TransactionOptions {
     pub isolation: Option<String>,
     /// Free text for the commit info.
     pub user_metadata: Option<String>,
+    /// Free members for the commit info, none of those that it has anyway.
+    pub commit_info: Map<String, Value>,
     /// The application's id, for transactions that must happen once.
     pub app_id: Option<String>,
     /// The application's own version of this transaction.
@@ -46,6 +50,20 @@ pub enum Mode {
     Overwrite,
     /// There must be no table yet.
     Error,
+    /// If there is a table already, nothing is done.
+    Ignore,
+}
+
+impl Mode {
+    /// Its name in the parameters of a commit.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Append => "Append",
+            Self::Overwrite => "Overwrite",
+            Self::Error => "ErrorIfExists",
+            Self::Ignore => "Ignore",
+        }
+    }
 }
 
 /// Options of a write of rows; the rest follows from the table.
@@ -62,12 +80,14 @@ pub struct WriteOptions {
     pub name: Option<String>,
     /// Description of a new table.
     pub description: Option<String>,
-    /// Bytes at which a data file is closed and another begun.
-    pub target_file_size: Option<u64>,
-    /// Parquet codec.
-    pub compression: Option<String>,
+    /// Whether the rows are those that the table has, in other files: `dataChange` is false.
+    pub rearrange_only: bool,
+    /// How its files are written.
+    pub files: FileOptions,
     /// Free text for the commit info.
     pub user_metadata: Option<String>,
+    /// Free members for the commit info, none of those that it has anyway.
+    pub commit_info: Map<String, Value>,
     /// The application's id, for writes that must happen once.
     pub app_id: Option<String>,
     /// The application's own version of this write.

@@ -39,7 +39,7 @@ impl Transaction {
                 for (row, path) in adds.path().iter().enumerate() {
                     let path = path.unwrap_or_default();
                     if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
-                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                        found.push(Action::Remove(self.remove_of(adds.add(row)?, now_ms)))?;
                         files.insert(path);
                     }
                 }
@@ -77,7 +77,7 @@ impl Transaction {
             for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
-                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    found.push(Action::Remove(self.remove_of(adds.add(row)?, now_ms)))?;
                 }
                 files.insert(path);
             }
@@ -123,11 +123,28 @@ impl Transaction {
         while let Some(adds) = live.try_next().await? {
             for (row, path) in adds.path().iter().enumerate() {
                 if !self.removed.removes(path.unwrap_or_default()) {
-                    self.removed.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    let remove = self.remove_of(adds.add(row)?, now_ms);
+                    self.removed.push(Action::Remove(remove))?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes a file out of the table.
+    fn remove_of(&self, add: Add, now_ms: i64) -> Remove {
+        Remove {
+            path: add.path,
+            deletion_timestamp: Some(now_ms),
+            data_change: !self.rearrange_only,
+            extended_file_metadata: Some(true),
+            partition_values: Some(add.partition_values),
+            size: Some(add.size),
+            deletion_vector: add.deletion_vector,
+            base_row_id: add.base_row_id,
+            default_row_commit_version: add.default_row_commit_version,
+            ..Remove::default()
+        }
     }
 
     /// Takes own files out again.
@@ -157,21 +174,5 @@ impl Transaction {
                 Err(self.placed(Error::invalid(message)))
             }
         }
-    }
-}
-
-/// Takes a file out of the table.
-fn remove_of(add: Add, now_ms: i64) -> Remove {
-    Remove {
-        path: add.path,
-        deletion_timestamp: Some(now_ms),
-        data_change: true,
-        extended_file_metadata: Some(true),
-        partition_values: Some(add.partition_values),
-        size: Some(add.size),
-        deletion_vector: add.deletion_vector,
-        base_row_id: add.base_row_id,
-        default_row_commit_version: add.default_row_commit_version,
-        ..Remove::default()
     }
 }
