@@ -36,7 +36,7 @@ from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
-from deltic.transaction import Transaction
+from deltic.transaction import Commit, Transaction
 
 __all__ = ["Snapshot", "Table"]
 
@@ -226,6 +226,51 @@ class Table:
             whole(max_attempts, "max_attempts", 1),
             self.uri,
         )
+
+    def delete(
+        self,
+        where: str | None = None,
+        *,
+        isolation: Isolation | None = None,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        max_attempts: int | None = None,
+    ) -> Commit:
+        """Delete the rows that make `where` TRUE, all rows without it, as one commit.
+
+        `where`: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar. The other
+        arguments are those of `transaction`.
+
+        Files that cannot hold a matching row are left alone, and files whose partition values or statistics prove that
+        every row matches are removed without being read. In the others the rows are marked in deletion vectors, where
+        `delta.enableDeletionVectors` is true (PROTOCOL.md: "Deletion Vectors"), or the files are written again without
+        them, in the order of their rows. Where the table tracks rows, they keep their ids; where it records changes
+        (`delta.enableChangeDataFeed`), `changes` has the deleted rows.
+
+        The commit's `metrics` have delta-spark's names, `numDeletedRows` and `numRemovedFiles` among them. When no row
+        matches nothing is committed: `attempts` is 0 then, and `version` the one that was looked at.
+
+        Raises what `scan` raises for `where`, `InvalidInputError` on a table where rows may only be added
+        (`delta.appendOnly`), `CommitConflictError` when another writer has changed the rows in question meanwhile,
+        `StorageError` when the store fails. Whatever it raises, the table is as it was.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt", "gear"], "left": [0, 3, 0]}))
+        >>> table = deltic.Table(uri)
+        >>> commit = table.delete("left = 0")
+        >>> commit.version, commit.metrics["numDeletedRows"], table.scan().to_arrow().to_pylist()
+        (1, 2, [{'item': 'bolt', 'left': 3}])
+        """
+        predicates = [] if condition(where, "where") is None else [where]
+        transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
+        transaction.described_by(predicate=json.dumps(predicates))
+        with transaction as tx:
+            tx.delete(where)
+            looked_at = 0 if tx.replayed else tx.snapshot.version
+        return tx.committed or Commit(looked_at, 0, 0, {"numDeletedRows": 0})
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.

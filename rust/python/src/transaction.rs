@@ -170,6 +170,12 @@ impl Transaction {
         self.with(|builder| run(py, builder.remove_paths(&paths, Clock::now())))
     }
 
+    /// Deletes rows; how many, if that is known.
+    #[pyo3(signature = (filter = None))]
+    fn delete(&self, py: Python<'_>, filter: Option<String>) -> Result<Option<u64>> {
+        self.with(|builder| run(py, builder.delete(filter.as_deref(), Clock::now)))
+    }
+
     fn remove_where(&self, py: Python<'_>, filter: &str) -> Result<u64> {
         self.with(|builder| run(py, builder.remove_where(filter, Clock::now())))
     }

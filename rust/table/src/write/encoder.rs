@@ -29,7 +29,7 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::columns::{leaf_names, with_column_options};
 use super::pieces::memory;
-use super::plan::{WriteSpec, physical_indexed};
+use super::plan::{WriteSpec, not_hidden, physical_indexed};
 use super::sort::SortOrder;
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
@@ -86,11 +86,13 @@ impl FileFormat {
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_sorting_columns(declared);
         let properties = with_column_options(properties, (&parquet, &leaves), &spec.column_options, spec.compression)?;
+        let (schema, hidden) = (mapping.physical_schema(logical)?, spec.hidden_columns.len());
+        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, logical, mapping)?, &schema, hidden);
         Ok(Self {
             arrow,
             parquet,
-            schema: mapping.physical_schema(logical)?,
-            indexed: physical_indexed(&spec.indexed_columns, logical, mapping)?,
+            schema,
+            indexed,
             prefix_length: spec.string_prefix_length,
             properties: properties.build().into(),
             rows_of_group: spec.max_rows_per_group.max(1),

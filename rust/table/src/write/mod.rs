@@ -10,7 +10,7 @@ mod pieces;
 pub mod plan;
 mod setup;
 mod sort;
-mod unclaimed;
+pub(crate) mod unclaimed;
 pub mod writer;
 
 pub use input::{conform, incoming};

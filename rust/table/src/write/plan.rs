@@ -5,15 +5,74 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::Add;
-use deltic_protocol::error::Result;
+use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
-use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType, TableSchema};
+use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
 use super::options::{ColumnOptions, Compression};
 use crate::envelope::{pack, unpack};
+
+/// A column of files that the table's schema does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenColumn {
+    /// Its name, in rows to be written and in files, however columns are mapped.
+    pub name: String,
+    /// What it holds.
+    pub values: HiddenValues,
+}
+
+/// What a hidden column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HiddenValues {
+    /// A number that rows brought along, or null.
+    Number,
+    /// What happened to the row.
+    Change,
+}
+
+impl HiddenColumn {
+    fn field(&self) -> StructField {
+        let mut field = match self.values {
+            HiddenValues::Number => StructField::new(&self.name, DataType::LONG, true),
+            HiddenValues::Change => StructField::new(&self.name, DataType::STRING, false),
+        };
+        field.metadata.insert(PHYSICAL_NAME.to_owned(), self.name.clone().into());
+        field
+    }
+}
+
+/// What files are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileKind {
+    /// The table's rows.
+    #[default]
+    Data,
+    /// Rows that a commit changed, for the change data feed: they go into a folder of their own.
+    Change,
+}
+
+impl FileKind {
+    /// The folder that files go below, if not into the table's root.
+    pub(super) fn folder(self) -> Option<&'static str> {
+        match self {
+            Self::Data => None,
+            Self::Change => Some("_change_data"),
+        }
+    }
+
+    /// What file names begin with.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Data => "part",
+            Self::Change => "cdc",
+        }
+    }
+}
 
 /// How the data files of a table are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +109,13 @@ pub struct WriteSpec {
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
+    /// Columns of files, behind those of the table's schema, which does not have them: the ids that rows bring along, or
+    /// what became of them. They have neither a field id nor statistics.
+    #[serde(default)]
+    pub hidden_columns: Vec<HiddenColumn>,
+    /// What the files are for.
+    #[serde(default)]
+    pub kind: FileKind,
 }
 
 impl WriteSpec {
@@ -71,7 +137,31 @@ impl WriteSpec {
             sort_by: Vec::new(),
             rearrange_only: false,
             random_prefix_length: None,
+            hidden_columns: Vec::new(),
+            kind: FileKind::Data,
         }
+    }
+
+    /// The columns of rows to be written.
+    ///
+    /// # Errors
+    /// `Invalid` if the table has a column of the name of a hidden one.
+    pub(super) fn columns(&self) -> Result<TableSchema> {
+        if self.hidden_columns.is_empty() {
+            return Ok(self.schema.clone());
+        }
+        let mut columns = StructType::clone(&self.schema);
+        for hidden in &self.hidden_columns {
+            let is_taken = |field: &StructField| field.name.eq_ignore_ascii_case(&hidden.name);
+            if columns.fields.iter().any(is_taken) {
+                return Err(Error::invalid(format!(
+                    "the table has a column `{}`, which is the name of one that files need for themselves; rename it",
+                    hidden.name
+                )));
+            }
+            columns.fields.push(hidden.field());
+        }
+        Ok(columns.into())
     }
 }
 
@@ -124,6 +214,30 @@ impl DataFile {
     /// As [`WritePlan::from_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         unpack("data file", bytes)
+    }
+}
+
+/// The columns with statistics among those of a file, `data`, whose last `hidden` ones never have any.
+pub(super) fn not_hidden(indexed: IndexedColumns, data: &StructType, hidden: usize) -> IndexedColumns {
+    let visible = data.fields.len().saturating_sub(hidden);
+    match indexed {
+        IndexedColumns::First(_) if hidden > 0 => {
+            let visible = StructType::new(data.fields.iter().take(visible).cloned().collect());
+            let mut leaves = Vec::new();
+            add_leaves(&indexed.of_schema(&visible), &[], &mut leaves);
+            IndexedColumns::Named(leaves)
+        }
+        other => other,
+    }
+}
+
+fn add_leaves(schema: &StructType, path: &[String], leaves: &mut Vec<Vec<String>>) {
+    for field in &schema.fields {
+        let path = [path, std::slice::from_ref(&field.name)].concat();
+        match &field.data_type {
+            DataType::Struct(inner) => add_leaves(inner, &path, leaves),
+            _ => leaves.push(path),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::input::char_lengths::CharLengths;
 use super::input::conform::{Conformer, stored_schema};
 use super::options::Compression;
 use super::partition::PartitionSplitter;
-use super::plan::WriteSpec;
+use super::plan::{FileKind, WriteSpec};
 
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
 pub type Clock = fn() -> i64;
@@ -34,6 +34,7 @@ pub(super) struct Setup {
     pub(super) splitter: PartitionSplitter,
     pub(super) format: FileFormat,
     pub(super) compression: Compression,
+    pub(super) kind: FileKind,
     pub(super) target_file_size: u64,
     /// Rows that a file has at most.
     pub(super) max_rows: u64,
@@ -60,8 +61,9 @@ impl Setup {
     /// As [`check`].
     pub(super) fn new(spec: &WriteSpec, clock: Clock) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        let conformer = Conformer::new(&spec.schema, mapping)?.with_partition_columns(&spec.partition_columns);
-        let logical = stored_schema(&spec.schema);
+        let columns = spec.columns()?;
+        let conformer = Conformer::new(&columns, mapping)?.with_partition_columns(&spec.partition_columns);
+        let logical = stored_schema(&columns);
         let lengths = CharLengths::of(&logical)?;
         let physical = mapping.physical_schema(&logical)?;
         let is_partition = partition_positions(&logical, &spec.partition_columns)?;
@@ -90,6 +92,7 @@ impl Setup {
             splitter,
             format,
             compression: spec.compression,
+            kind: spec.kind,
             target_file_size,
             max_rows: spec.max_rows_per_file.unwrap_or(u64::MAX).max(1),
             worth_encoding: usize::try_from(target_file_size).unwrap_or(usize::MAX).min(worth),

@@ -396,9 +396,9 @@ impl Ended {
 
 fn name_file(setup: &Setup, files_named: &mut usize, key: &PartitionKey) -> DataPath {
     let prefix = setup.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
-    let name = file_name(*files_named, Uuid::new_v4(), setup.compression.extension());
+    let name = file_name((setup.kind.name(), *files_named), Uuid::new_v4(), setup.compression.extension());
     *files_named += 1;
-    DataPath::new(key, prefix.as_deref(), &name)
+    DataPath::new(key, prefix.as_deref(), &name).below(setup.kind.folder())
 }
 
 impl Partition {

@@ -9,26 +9,29 @@ mod columns;
 pub mod files;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
+use arrow_select::filter::filter;
+use deltic_protocol::action::Add;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::{BoundPredicate, Column};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::StructType;
+use deltic_protocol::stats::text::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_index::{Column as TableColumn, FileIndex, Keys, Pruning, scatter};
+use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
 use crate::parallel::{all_of, blocking, in_parallel, parallelism};
@@ -95,7 +98,7 @@ impl ScanPlan {
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = match Self::plan(snapshot, columns, filter).await {
             // Perhaps for a checkpoint that the version can do without.
-            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.whole().await {
+            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.with_readable_sidecars().await {
                 Ok(whole) => Self::plan(&whole, columns, filter).await,
                 Err(_) => Err(error),
             },
@@ -157,7 +160,7 @@ impl ScanPlan {
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| count_group(self.snapshot.clone(), by_partition.clone(), group);
-        for group in together(&self.snapshot, groups.into_iter().map(count)).await? {
+        for group in together(groups.into_iter().map(count)).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -168,7 +171,7 @@ impl ScanPlan {
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
         let of_group = |at: usize| group_bytes(self.snapshot.clone(), self.groups.clone(), at);
-        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
@@ -176,7 +179,7 @@ impl ScanPlan {
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| group_adds(self.snapshot.clone(), self.groups.clone(), at);
-            let in_groups = together(&self.snapshot, (0..self.groups.len()).map(members)).await?;
+            let in_groups = together((0..self.groups.len()).map(members)).await?;
             Ok(self.loose.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
@@ -188,12 +191,35 @@ impl ScanPlan {
             let pruning = self.pruning.clone();
             group_counted(self.snapshot.clone(), self.groups.clone(), at, pruning)
         };
-        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().cloned().chain(in_groups).collect())
     }
 
+    /// All that the log says of those of the files to read that have one of these paths, as the log spells them.
+    pub(crate) async fn adds_at(&self, paths: &HashSet<String>) -> Result<Vec<Add>> {
+        let mut found = Vec::with_capacity(paths.len());
+        let is_wanted = |path: &StringArray| {
+            BooleanBuffer::collect_bool(path.len(), |row| path.is_valid(row) && paths.contains(path.value(row)))
+        };
+        for adds in &self.loose {
+            let wanted = is_wanted(adds.path());
+            found.extend(whole_adds(adds, wanted.set_indices())?.collect::<Result<Vec<_>, _>>()?);
+        }
+        for kept in self.groups.iter() {
+            let wanted = is_wanted(&kept.paths);
+            if wanted.count_set_bits() == 0 {
+                continue;
+            }
+            let paths = filter(&kept.paths, &BooleanArray::new(wanted.clone(), None))?;
+            let (files, rows) = (file_index(&self.snapshot).await?, scatter(&kept.rows, &wanted));
+            let adds = files.members(kept.group, &rows, &AddColumns::all(), paths.as_string()).await?;
+            found.extend(whole_adds(&adds, 0..adds.len())?.collect::<Result<Vec<_>, _>>()?);
+        }
+        Ok(found)
+    }
+
     /// The filter.
-    pub(super) fn filter(&self) -> Option<BoundPredicate> {
+    pub(crate) fn filter(&self) -> Option<BoundPredicate> {
         let conjuncts = [&self.pruning.partition, &self.pruning.statistics].into_iter().flatten();
         conjuncts.cloned().reduce(|one, other| BoundPredicate::And(vec![one, other]))
     }
@@ -245,7 +271,7 @@ impl ScanPlan {
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
         let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
-        batches.extend(together(&self.snapshot, (0..self.groups.len()).map(in_group)).await?);
+        batches.extend(together((0..self.groups.len()).map(in_group)).await?);
         Ok((schema, batches))
     }
 }
@@ -283,7 +309,7 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let keep = |group| keep_group(snapshot.clone(), pruning.clone(), group);
-    let mut kept = together(snapshot, files.groups_for(pruning).await?.into_iter().map(keep)).await?;
+    let mut kept = together(files.groups_for(pruning).await?.into_iter().map(keep)).await?;
     kept.retain(|kept| !kept.paths.is_empty());
     Ok(kept)
 }
@@ -335,13 +361,12 @@ fn prune_batch(
 }
 
 /// Does what is to be done with row groups, several at once.
-pub(super) async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
+pub(super) async fn together<T, W>(groups: impl Iterator<Item = W>) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    let at_once = parallelism();
-    all_of(groups.map(in_parallel), at_once).await
+    all_of(groups.map(in_parallel), parallelism()).await
 }
 
 pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
@@ -386,7 +411,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     if rows.count_set_bits() == 0 {
         return Ok(Totals::default());
     }
-    let sizes = files.arrays(group, &[TableColumn::Size], &rows).await?;
+    let sizes = files.arrays(group, &[IndexColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
     let kept = files.keep(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
@@ -398,7 +423,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
+    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[IndexColumn::Size], &kept.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
@@ -431,13 +456,13 @@ async fn group_batch(
 ) -> Result<RecordBatch> {
     let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let mut wanted = vec![TableColumn::Size, TableColumn::ModificationTime];
+    let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
-        wanted.push(TableColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
+        wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
     }
     let has_vectors = files.may_have_vectors(kept.group).await?;
-    wanted.extend(has_vectors.then_some(TableColumn::DeletionVector));
+    wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
     let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
@@ -461,7 +486,10 @@ fn total(sizes: &Int64Array) -> u64 {
 }
 
 /// What is read, whatever the filter.
-fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
+///
+/// # Errors
+/// `Invalid` for an unknown column, `Unsupported` for one whose values cannot be read.
+pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     let shape = snapshot.shape();
     let is_tracked = |name: &String| row_tracking::is_column(name) && shape.schema.field(name).is_none();
     let row_tracking = match columns.is_some_and(|columns| columns.iter().any(is_tracked)) {
@@ -470,7 +498,7 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec
     };
     let resolve = |name: &String| {
         if is_tracked(name) {
-            return row_tracking::field(name, row_tracking.as_ref()).map(|field| field.name);
+            return row_tracking::field(name, row_tracking.as_ref(), false).map(|field| field.name);
         }
         let field = shape.schema.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
@@ -497,10 +525,11 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec
         columns,
         filter: None,
         row_tracking,
+        may_lack_row_ids: false,
     })
 }
 
-pub(super) fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
+pub(crate) fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
     let number = |name: &str| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
     let path = adds.path().value(row).to_owned();
     let size = number("size").and_then(|size| u64::try_from(size).ok());

@@ -12,11 +12,22 @@ use crate::write::plan::DataFile;
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Added {
-    /// Those of this process, which can be read and taken back.
+    /// Those of this process with new rows, which can be read and taken back.
     own: Vec<DataFile>,
+    /// Those of this process with rows of the base, some of them changed.
+    rewritten: Vec<DataFile>,
     /// Those of others, printed.
     others: Actions,
     totals_of_others: Totals,
+}
+
+/// What a file of the transaction's own holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// New rows.
+    New,
+    /// Rows of the base, some of them changed.
+    Rewritten,
 }
 
 /// What files hold.
@@ -42,6 +53,10 @@ impl Added {
         self.own.extend(files);
     }
 
+    pub(super) fn extend_rewritten(&mut self, files: Vec<DataFile>) {
+        self.rewritten.extend(files);
+    }
+
     pub(super) fn extend_each(&mut self, files: impl Iterator<Item = Result<DataFile>>) -> Result<()> {
         for file in files {
             let file = file?;
@@ -52,7 +67,7 @@ impl Added {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.others.is_empty()
+        self.own.is_empty() && self.rewritten.is_empty() && self.others.is_empty()
     }
 
     /// Whether there are files that this process did not write.
@@ -61,39 +76,72 @@ impl Added {
     }
 
     /// The files of this process.
-    pub(super) fn own(&self) -> &[DataFile] {
-        &self.own
+    pub(super) fn own(&self) -> impl Iterator<Item = &DataFile> {
+        self.own.iter().chain(&self.rewritten)
+    }
+
+    /// What the file at a path holds, if it is one of this process.
+    pub(super) fn own_at(&self, path: &str) -> Option<Own> {
+        let has = |files: &[DataFile]| files.iter().any(|file| file.add.path == path);
+        if has(&self.own) {
+            return Some(Own::New);
+        }
+        has(&self.rewritten).then_some(Own::Rewritten)
     }
 
     /// Takes files of this process out again; their paths.
     pub(super) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) -> Vec<String> {
-        let (gone, kept): (Vec<_>, _) = std::mem::take(&mut self.own).into_iter().partition(|file| goes(file));
-        self.own = kept;
-        gone.into_iter().map(|file| file.add.path).collect()
+        let mut paths = Vec::new();
+        for files in [&mut self.own, &mut self.rewritten] {
+            let (gone, kept): (Vec<_>, _) = std::mem::take(files).into_iter().partition(|file| goes(file));
+            *files = kept;
+            paths.extend(gone.into_iter().map(|file| file.add.path));
+        }
+        paths
     }
 
     /// What reads the rows of this process.
     pub(super) fn tasks(&self) -> impl Iterator<Item = FileTask> {
-        self.own.iter().map(|file| task(&file.add))
+        self.own().map(|file| task_of(&file.add))
     }
 
+    /// Of the files with new rows.
     pub(super) fn totals(&self) -> Totals {
         self.own.iter().fold(self.totals_of_others, Totals::with)
     }
 
+    /// Of the files with rows of the base.
+    pub(super) fn rewritten_totals(&self) -> Totals {
+        self.rewritten.iter().fold(Totals::default(), Totals::with)
+    }
+
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
         actions.append(self.others)?;
-        self.own.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
+        let own = self.own.into_iter().chain(self.rewritten);
+        own.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
     }
 
     /// Where the files are.
     pub(super) fn names(&self) -> Names {
-        let own = self.own.iter().map(|file| file.add.path.clone()).collect();
-        Names { own, others: self.others.files().clone() }
+        let own = self.own().map(|file| file.add.path.clone()).collect();
+        Names { own, others: self.others.files().clone(), vector_file: None }
+    }
+
+    /// Calls with each file with new rows.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub(super) fn each_new(&self, mut visit: impl FnMut(&Add) -> Result<()>) -> Result<()> {
+        self.own.iter().try_for_each(|file| visit(&file.add))?;
+        self.others.files().each(|line| match file_action_of(line)? {
+            Some(Action::Add(add)) => visit(&add),
+            _ => Ok(()),
+        })
     }
 }
 
-fn task(add: &Add) -> FileTask {
+/// What reads a file.
+pub(super) fn task_of(add: &Add) -> FileTask {
     FileTask {
         path: add.path.clone(),
         size: u64::try_from(add.size).unwrap_or_default(),
@@ -110,12 +158,24 @@ fn task(add: &Add) -> FileTask {
 pub(super) struct Names {
     own: Vec<String>,
     others: Lines,
+    /// As the store knows it.
+    vector_file: Option<String>,
 }
 
 impl Names {
+    /// These as well.
+    pub(super) fn and(mut self, own: impl Iterator<Item = String>, vector_file: Option<&str>) -> Self {
+        self.own.extend(own);
+        self.vector_file = vector_file.map(str::to_owned);
+        self
+    }
+
     /// Deletes the files, as far as the store lets it.
     pub(super) async fn delete(self, storage: &Storage) {
         delete_files(storage, self.own).await;
+        if let Some(key) = self.vector_file {
+            let _deleted = storage.delete(&key).await;
+        }
         let mut paths = Vec::new();
         let listed = self.others.each(|line| {
             if let Some(Action::Add(add)) = file_action_of(line)? {

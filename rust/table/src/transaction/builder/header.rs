@@ -58,7 +58,8 @@ impl Transaction {
     /// # Errors
     /// `Internal` for what does not travel: rows, removals and domains.
     pub fn header(&self) -> Result<TransactionHeader> {
-        let has_steps = !self.added.is_empty() || !self.removed.is_empty() || !self.domains.is_empty();
+        let has_steps =
+            !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();
         if !self.writes || has_steps {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
         }

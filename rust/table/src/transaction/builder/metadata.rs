@@ -108,7 +108,7 @@ impl Transaction {
             let message = "the metadata was changed in this transaction already; change it once";
             return Err(self.placed(Error::invalid(message)));
         }
-        if !self.added.is_empty() {
+        if !self.added.is_empty() || !self.rows.is_empty() {
             let message =
                 "rows were written under the old metadata in this transaction; change the metadata before that";
             return Err(self.placed(Error::invalid(message)));

@@ -25,6 +25,8 @@ pub struct Known {
 pub struct TransactionOptions {
     /// Name of the operation.
     pub operation: String,
+    /// Its parameters, as the history shows them.
+    pub parameters: Map<String, Value>,
     /// The isolation, instead of the table's.
     pub isolation: Option<String>,
     /// Free text for the commit info.

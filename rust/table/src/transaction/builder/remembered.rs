@@ -39,6 +39,7 @@ impl Transaction {
     pub(super) fn again(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
+            && self.rows.is_empty()
             && self.re_added.is_none()
             && self.metadata.is_none()
             && self.protocol.is_none()

@@ -11,7 +11,7 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
 use deltic_protocol::stats::collect::IndexedColumns;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::{HandleState, Ids, Known, Mode, TableDefinition, Transaction, TransactionOptions, WriteOptions};
 use crate::error::{Error, Result};
@@ -74,6 +74,7 @@ impl Transaction {
     fn for_write(storage: &Storage, options: &WriteOptions) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
+            parameters: Map::new(),
             isolation: None,
             user_metadata: options.user_metadata.clone(),
             commit_info: options.commit_info.clone(),
@@ -195,7 +196,7 @@ fn check_columns(shape: &TableShape, rows: &Schema) -> Result<()> {
 ///
 /// # Errors
 /// `Corrupt` for a property that cannot be read, `Invalid` for an option.
-fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
+pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);

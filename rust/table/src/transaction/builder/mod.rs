@@ -29,20 +29,25 @@ use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
 mod added;
+pub(crate) mod change_files;
 mod header;
 mod metadata;
 mod options;
 mod remembered;
-mod remove;
+pub(crate) mod remove;
+mod row_steps;
+pub(crate) mod rows;
 mod whole_files;
 mod write;
 
+pub(crate) use added::Own;
 pub use added::delete_written;
-use added::{Added, delete_files};
+use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use metadata::MetadataChange;
 pub use options::{Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
 use remembered::is_outdated;
+use rows::RowChanges;
 use write::Planned;
 
 /// A transaction that is being put together.
@@ -72,6 +77,10 @@ pub struct Transaction {
     /// Files of the base that are added again, and nothing else.
     re_added: Option<Actions>,
     added: Added,
+    /// What is done to rows of files that stay.
+    rows: RowChanges,
+    /// Whether nothing is left to be written for the commit.
+    is_complete: bool,
     /// Until when the files that were added might be lost in a power cut.
     syncing: Syncing,
     /// Files that were written and removed again.
@@ -151,6 +160,7 @@ impl Transaction {
 
     fn empty(storage: Storage, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
         Self {
+            parameters: options.parameters.clone(),
             storage,
             options,
             isolation,
@@ -166,13 +176,14 @@ impl Transaction {
             removed: Actions::new(),
             re_added: None,
             added: Added::default(),
+            rows: RowChanges::default(),
+            is_complete: false,
             syncing: Syncing::default(),
             discarded: Vec::new(),
             metadata: None,
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
-            parameters: Map::new(),
             files: FileOptions::default(),
             planned: None,
             writes: false,
@@ -247,7 +258,7 @@ impl Transaction {
         self.refuse_after_files_of_others("read rows")?;
         let snapshot = self.snapshot().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
-        let mut tasks = plan.tasks().await?;
+        let tasks = plan.tasks().await?;
         let files: PathSet = tasks.iter().map(|task| task.path.as_str()).collect();
         let shape = snapshot.shape();
         self.read.extend(match &plan.spec().filter {
@@ -257,7 +268,8 @@ impl Transaction {
             }
             None => ReadSet::WholeTable,
         });
-        tasks.retain(|task| !self.is_removed(&task.path));
+        let seen = tasks.into_iter().filter_map(|task| self.seen(task).transpose());
+        let mut tasks = seen.collect::<Result<Vec<_>>>()?;
         tasks.extend(self.added.tasks());
         Ok(TaskGroup { spec: plan.spec().clone(), tasks })
     }
@@ -359,10 +371,15 @@ impl Transaction {
             return Ok(Ended::Replayed(version));
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
-        let (own, travelled) = (self.added.names(), self.travelled);
         delete_files(&storage, discarded).await;
         let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
-        let mut ended = self.commit_once(committer, retry).await;
+        let mut this = self;
+        if let Err(error) = this.complete(retry.now_ms()).await {
+            this.abandon().await;
+            return Err(error.in_table(storage.location()));
+        }
+        let (own, travelled) = (this.names(), this.travelled);
+        let mut ended = this.commit_once(committer, retry).await;
         if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
             ended = match again.on_newest().await {
                 Ok(Some(again)) => again.commit_once(committer, retry).await,
@@ -415,6 +432,24 @@ impl Transaction {
         Ok(Some(Outcome { committed, metrics, after }))
     }
 
+    /// Writes what is to be written when all steps were taken.
+    async fn complete(&mut self, now_ms: i64) -> Result<()> {
+        if !self.is_complete {
+            // Few transactions need it, and none is to be as large for it as a writer is.
+            Box::pin(self.remove_rest(now_ms)).await?;
+            Box::pin(self.complete_changes()).await?;
+            Box::pin(self.store_vectors(now_ms)).await?;
+            self.is_complete = true;
+        }
+        Ok(())
+    }
+
+    /// The files that were written.
+    fn names(&self) -> Names {
+        let (change_files, vector_file) = self.rows.written();
+        self.added.names().and(change_files, vector_file)
+    }
+
     /// The commit, if there is anything to say. Metadata may have moved on since the transaction began only where the
     /// conflict rules let it.
     ///
@@ -424,13 +459,13 @@ impl Transaction {
         if self.says_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
             return Ok(None);
         }
-        self.remove_rest(now_ms).await?;
+        self.complete(now_ms).await?;
         let isolation = match (self.isolation, &self.base) {
             (Some(isolation), _) => isolation,
             (None, Some(base)) => Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.placed(e))?,
             (None, None) => IsolationLevel::default(),
         };
-        let metrics = self.metrics();
+        let metrics = self.metrics(now_ms);
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
         others.extend(self.metadata.map(Action::Metadata));
@@ -441,6 +476,7 @@ impl Transaction {
         others.extend(self.domains.into_values().map(Action::DomainMetadata));
         let mut actions = self.re_added.unwrap_or(self.removed);
         others.into_iter().try_for_each(|action| actions.push(action))?;
+        self.rows.add_to(&mut actions)?;
         self.added.add_to(&mut actions)?;
         let state = self.base.map(|base| base.state);
         Ok(Some(PreparedCommit {
@@ -457,6 +493,7 @@ impl Transaction {
     fn says_nothing(&self) -> bool {
         self.added.is_empty()
             && self.removed.is_empty()
+            && self.rows.is_empty()
             && self.re_added.is_none()
             && !self.overwrites
             && self.metadata.is_none()
@@ -465,26 +502,30 @@ impl Transaction {
     }
 
     /// Counters of what was done; none where no rows were to be.
-    fn metrics(&self) -> Map<String, Value> {
+    fn metrics(&self, now_ms: i64) -> Map<String, Value> {
         let mut metrics = Map::new();
         let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
         if self.re_added.is_some() || only_creates {
             return metrics;
         }
+        let removed = self.removed.num_removed() as u64;
+        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let totals = self.added.totals();
-        count("numFiles", totals.files);
-        count("numOutputRows", totals.rows);
-        count("numOutputBytes", totals.bytes);
-        if self.overwrites || !self.removed.is_empty() {
-            count("numRemovedFiles", self.removed.num_removed() as u64);
+        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
+            count("numFiles", totals.files);
+            count("numOutputRows", totals.rows);
+            count("numOutputBytes", totals.bytes);
+        }
+        if self.overwrites || removed > 0 {
+            count("numRemovedFiles", removed);
         }
         metrics
     }
 
     /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.
     pub async fn abandon(self) {
-        self.added.names().delete(&self.storage).await;
+        self.names().delete(&self.storage).await;
         delete_files(&self.storage, self.discarded).await;
     }
 
