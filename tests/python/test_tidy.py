@@ -99,11 +99,7 @@ KNOWN_CIRCLES: list[set[str]] = [
     {f"table/transaction/builder{name}" for name in ("", "/header", "/metadata", "/remembered", "/write")},
 ]
 KNOWN_LARGE_FOLDERS: set[str] = {
-    "rust/pages/src/decode",
-    "rust/protocol/src",
     "rust/protocol/src/predicate",
-    "rust/table/src",
-    "rust/table/src/checkpoint_writer",
 }
 
 
@@ -302,6 +298,12 @@ def test_folders_are_small() -> None:
             sizes[folder] = sizes.get(folder, 0) + len(production(path.read_text()))
         large = {folder: size for folder, size in sizes.items() if size > MOST_LINES_OF_A_FOLDER}
         assert large.keys() <= KNOWN_LARGE_FOLDERS, large
+
+
+@pytest.mark.parametrize("crate", CRATES)
+def test_a_folder_of_modules_opens_with_mod_rs(crate: str) -> None:
+    beside = [path for path in Crate(crate).modules.values() if path.with_suffix("").is_dir()]
+    assert not beside, beside
 
 
 def test_each_kind_of_error_has_a_class_by_the_compiler() -> None:

@@ -128,7 +128,7 @@ impl Timeline {
             Ok(segment) => segment,
             Err(error) => return Err(LogSource::of(storage).explain(error).await),
         };
-        let latest = Snapshot::of_sound(storage, segment).await?;
+        let latest = Snapshot::of_readable(storage, segment).await?;
         let readable = readable_commits(&listing);
         let mut commits = Commit::all(&listing);
         commits.retain(|commit| readable.binary_search_by_key(&commit.version(), |f| f.name.version()).is_ok());
@@ -144,7 +144,7 @@ impl Timeline {
             return Ok(self.latest.clone());
         }
         let segment = Segment::choose(&self.listing, Some(version), true).map_err(|e| self.place(e))?;
-        Snapshot::of_sound(&self.storage, segment).await
+        Snapshot::of_readable(&self.storage, segment).await
     }
 
     /// The newest version that was committed at or before `time_ms`.

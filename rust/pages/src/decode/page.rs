@@ -1,9 +1,9 @@
-//! PageReader of a column chunk: decompression, and where levels end and values begin.
+//! The pages of a column chunk: decompression, and where levels end and values begin.
 //!
-//! PageReader are decompressed into the same buffers, again and again, so that a chunk costs no memory but what is kept of it. A
+//! Pages are decompressed into the same buffers, again and again, so that a chunk costs no memory but what is kept of it. A
 //! header's claims are held against the bytes that are there before anything is allocated.
 //!
-//! Parquet format: "Data PageReader".
+//! Parquet format: "Data Pages".
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use parquet::basic::Compression;
@@ -25,7 +25,7 @@ const SNAPPY_RATIO: usize = 24;
 /// Memory for pages comes in multiples of this, if they are not smaller, with room for one that is a little larger.
 const STEP: usize = 256 * 1024;
 const PART_MORE: usize = 8;
-/// PageReader that grow further than by this, and beyond this, are left to the general decoder.
+/// Pages that grow further than by this, and beyond this, are left to the general decoder.
 const USUAL_RATIO: usize = 1024;
 const USUAL_PAGE: usize = 16 * 1024 * 1024;
 

@@ -21,12 +21,12 @@ use crate::pool::Pool;
 /// What a leaf is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// StringEncoder that do not repeat, whether or not they have bounds.
+    /// Strings that do not repeat, whether or not they have bounds.
     String {
         /// Whether they have bounds.
         has_bounds: bool,
     },
-    /// NumberEncoder of Parquet's types, each of which comes from several of Arrow's.
+    /// Numbers of Parquet's types, each of which comes from several of Arrow's.
     Int,
     /// The same.
     Long,

@@ -1,4 +1,4 @@
-//! NumberEncoder of a fixed width, by their codes in a dictionary as long as they repeat.
+//! Numbers of a fixed width, by their codes in a dictionary as long as they repeat.
 //!
 //! A page keeps its numbers until it is written: those that turn out not to repeat are written as they are.
 //!

@@ -1,4 +1,4 @@
-//! StringEncoder one behind the other, each behind its length.
+//! Strings, each behind its length.
 //!
 //! Parquet format: "Plain".
 

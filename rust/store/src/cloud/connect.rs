@@ -62,7 +62,7 @@ pub(crate) struct Clients {
     pub(crate) offsets: bool,
     /// A server of S3's or Google's interface that is not theirs, by address and bucket: it may ignore what it does not
     /// know.
-    pub(crate) stranger: Option<String>,
+    pub(crate) unverified_server: Option<String>,
     /// How large files go to Azure.
     pub(crate) blocks: Option<Blocks>,
     /// Through which writers take turns, if that is wanted.
@@ -134,7 +134,7 @@ impl Clients {
         pages: Option<Arc<dyn PaginatedListStore>>,
         offsets: bool,
     ) -> Self {
-        Self { pid: 0, store, once, pages, deletes: 1, offsets, stranger: None, blocks: None, locks: None }
+        Self { pid: 0, store, once, pages, deletes: 1, offsets, unverified_server: None, blocks: None, locks: None }
     }
 }
 
@@ -176,7 +176,7 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         true => Some(lock_table(&builder, options, allow_http)?),
         false => None,
     };
-    let stranger = endpoint
+    let unverified_server = endpoint
         .filter(|url| !is_below(url, &["amazonaws.com", "amazonaws.com.cn"]))
         .map(|url| format!("{url} {}", location.base));
     Ok((|| {
@@ -204,7 +204,7 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
             }
             None => None,
         };
-        Ok(Clients { stranger, locks, deletes, ..paged(store, once, true) })
+        Ok(Clients { unverified_server, locks, deletes, ..paged(store, once, true) })
     })())
 }
 
@@ -408,7 +408,7 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
         check("google_base_url (or gcs_base_url of the service account's key)", server, &[Form::Url])?;
     }
     let server = server.filter(|url| !is_below(url, &["googleapis.com"]));
-    let stranger = server.map(|url| format!("{url} {}", location.base));
+    let unverified_server = server.map(|url| format!("{url} {}", location.base));
     Ok((|| {
         let builder = match fetch {
             Some((within, looked_at)) => {
@@ -424,7 +424,7 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
             .with_http_connector(Connector::new(options, true))
             .with_retry(no_retries())
             .build()?;
-        Ok(Clients { stranger, ..paged(store, once, true) })
+        Ok(Clients { unverified_server, ..paged(store, once, true) })
     })())
 }
 

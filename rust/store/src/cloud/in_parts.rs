@@ -15,7 +15,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use super::azure_blocks::{Blocks, is_block_missing};
 use super::connect::Clients;
 use super::finding::{Finding, finding, is_precondition};
-use super::remote::{Remote, beside, is_honest, trust};
+use super::remote::{Remote, beside, is_verified, mark_verified};
 use super::writer::{CONCURRENT_PARTS, PART};
 use crate::error::Result;
 use crate::location::Scheme;
@@ -25,14 +25,14 @@ impl Remote {
     /// Whether the store makes a file of parts at once on the condition that there is none yet. Google and Amazon do; other
     /// servers are seen to refuse it, once per process and bucket.
     pub(crate) async fn can_put_in_parts(&self, clients: &Clients, path: &Path) -> Result<bool> {
-        let server = match (self.scheme(), &clients.stranger, &clients.blocks) {
+        let server = match (self.scheme(), &clients.unverified_server, &clients.blocks) {
             (Scheme::Azure, _, Some(blocks)) => &blocks.server,
             (Scheme::S3 | Scheme::Gcs, Some(server), _) => server,
             (Scheme::S3 | Scheme::Gcs, None, _) => return Ok(true),
             _ => return Ok(false),
         };
         let server = format!("{server} parts");
-        if is_honest(&server) {
+        if is_verified(&server) {
             return Ok(true);
         }
         let probe = beside(path, "probe")?;
@@ -49,7 +49,7 @@ impl Remote {
         };
         let _ = clients.once.delete(&probe).await;
         if refuses {
-            trust(&server);
+            mark_verified(&server);
         }
         Ok(refuses)
     }

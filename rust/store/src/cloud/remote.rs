@@ -46,7 +46,7 @@ pub(crate) struct Remote {
 }
 
 /// Servers that were seen to refuse a conditional put of a file that exists, whole or in parts, by address and bucket.
-static HONEST: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+static VERIFIED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 struct Inner {
     location: Location,
@@ -237,8 +237,8 @@ impl Remote {
     pub(crate) async fn put_if_absent(&self, path: &str, body: Body) -> Result<Put> {
         let clients = self.clients()?;
         let path = key(path)?;
-        if let Some(server) = &clients.stranger {
-            self.prove(&clients, server, &path).await?;
+        if let Some(server) = &clients.unverified_server {
+            self.verify_conditional_put(&clients, server, &path).await?;
         }
         if body.length >= LARGE && self.can_put_in_parts(&clients, &path).await? {
             return self.put_in_parts(&clients, &path, body).await;
@@ -249,8 +249,8 @@ impl Remote {
 
     /// Sees a server refuse to overwrite a file: one that ignored the condition would lose commits without a word. Done
     /// once per process and bucket.
-    async fn prove(&self, clients: &Clients, server: &str, path: &Path) -> Result<()> {
-        if is_honest(server) {
+    async fn verify_conditional_put(&self, clients: &Clients, server: &str, path: &Path) -> Result<()> {
+        if is_verified(server) {
             return Ok(());
         }
         let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
@@ -261,7 +261,7 @@ impl Remote {
         let _ = clients.once.delete(&probe).await;
         match again? {
             Put::Exists => {
-                trust(server);
+                mark_verified(server);
                 Ok(())
             }
             Put::Created => Err(self.cannot_exclude(None)),
@@ -385,13 +385,13 @@ pub(crate) fn beside(path: &Path, name: &str) -> Result<Path> {
 }
 
 /// Whether the server was seen to keep a promise.
-pub(crate) fn is_honest(server: &str) -> bool {
+pub(crate) fn is_verified(server: &str) -> bool {
     // Never waits: a lock that was held when the process forked stays held in the child.
-    HONEST.try_lock().is_ok_and(|servers| servers.contains(server))
+    VERIFIED.try_lock().is_ok_and(|servers| servers.contains(server))
 }
 
-pub(crate) fn trust(server: &str) {
-    if let Ok(mut servers) = HONEST.try_lock() {
+pub(crate) fn mark_verified(server: &str) {
+    if let Ok(mut servers) = VERIFIED.try_lock() {
         servers.insert(server.to_owned());
     }
 }

@@ -3,12 +3,9 @@
 mod assembly;
 mod columns;
 mod encode;
-mod gather;
 mod numbers;
-mod order;
-mod ranges;
-mod runs;
 mod sidecars;
+mod sort;
 mod work;
 mod write;
 

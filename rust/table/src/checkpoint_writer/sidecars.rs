@@ -33,7 +33,7 @@ use crate::checkpoint::actions::action_rows;
 use crate::checkpoint::part::Part;
 use crate::checkpoint::read::OpenCheckpoint;
 use crate::error::{Error, Result};
-use crate::file_index::Column;
+use crate::file_index::IndexColumn;
 use crate::file_index::sidecar_stats::{SidecarStats, TAG};
 use crate::log::LogSource;
 use crate::log::tail::Tail;
@@ -383,11 +383,11 @@ impl Growing {
 }
 
 /// The columns whose bounds are put into tags: partition columns, those that cluster the table, and the first others.
-fn tagged_columns(work: &Work) -> Result<Vec<Column>> {
+fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
     let shape = work.snapshot.shape();
     let mut columns = Vec::new();
     for name in &shape.partition_columns {
-        columns.push(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
+        columns.push(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
     }
     let leaves = shape.leaves()?.into_iter().map(|(_, leaf)| leaf);
     let typed = work.layout.typed_stats();
@@ -395,7 +395,7 @@ fn tagged_columns(work: &Work) -> Result<Vec<Column>> {
     let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
     // Stable, so that the others stay in the order of the schema.
     leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));
-    columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| Column::Bounds { leaf, counted: false }));
+    columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| IndexColumn::Bounds { leaf, counted: false }));
     Ok(columns)
 }
 

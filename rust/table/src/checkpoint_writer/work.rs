@@ -14,8 +14,8 @@ use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
 use super::columns::Layout;
 use super::encode::{Group, grouped};
-use super::order::Order;
-use super::runs::Reader;
+use super::sort::Order;
+use super::sort::Reader;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 

@@ -25,8 +25,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::columns::{Layout, State};
 use super::encode::{Encoding, Group, Output, grouped};
-use super::order::Order;
 use super::sidecars::{self, SIDECAR_FILES, Sidecars};
+use super::sort::Order;
 use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
 use crate::log::{LogSource, log_path};
@@ -65,7 +65,7 @@ pub fn is_due(version: u64, interval: u64) -> bool {
 /// # Errors
 /// As [`of_snapshot`].
 pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
-    let snapshot = Snapshot::open(storage, None).await?.whole().await?;
+    let snapshot = Snapshot::open(storage, None).await?.with_readable_sidecars().await?;
     if let Some(there) = snapshot.checkpoint().await?
         && there.version() == snapshot.version()
         && there.is_our_own().await?
@@ -83,7 +83,7 @@ pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
 /// replayed or is not what its checksum says. A checkpoint that was there before is there still.
 pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
     let place = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
-    let sound = snapshot.whole().await.map_err(place)?;
+    let sound = snapshot.with_readable_sidecars().await.map_err(place)?;
     let (written, hint) = write(&sound, now_ms).await.map_err(place)?;
     point_to(snapshot.storage(), &hint).await.map_err(place)?;
     Ok(written)

@@ -20,7 +20,7 @@ pub trait Committer: Send + Sync {
     /// Reads `version`, `None` if it does not exist.
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
-    /// Makes sure that `version`, which was found where nobody knew whether it would be, stays there.
+    /// Makes `version` durable, which was found after an unknown outcome: a local disk syncs the folder.
     fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
 
     /// Whether the log has gone on past `version`: there are later files, which are older than its commit if that is there.

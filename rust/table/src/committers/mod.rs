@@ -1,8 +1,8 @@
 //! Where a commit is decided.
 //!
 //! A [`Committer`] makes one version exist, once. What to do when it already exists, or when nobody knows, is the commit
-//! loop's business. [`for_table`] says which one a table has; catalogs that decide commits themselves will come in through
-//! this door.
+//! loop's business. [`for_table`] says which one a table has; catalogs that decide commits themselves belong here, and what
+//! they committed and did not publish belongs in [`LogSource`](crate::log::LogSource).
 //!
 //! Invariant: a version that exists is never deleted here, whatever is found out about it afterwards: another writer may
 //! have built on it. There is no method that could (`simulation::a_commit_that_is_taken_back_is_noticed`).

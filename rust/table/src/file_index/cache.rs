@@ -10,7 +10,7 @@ use arrow_array::BooleanArray;
 use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter;
 
-use super::column::Column;
+use super::column::IndexColumn;
 use super::packed::Packed;
 use super::values::Values;
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ struct State {
 
 #[derive(Debug)]
 struct Cached {
-    column: Column,
+    column: IndexColumn,
     groups: Vec<Option<Held>>,
     bytes: usize,
     /// The plan that used it last.
@@ -112,7 +112,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    pub(super) fn get(&self, column: &Column, group: usize) -> Option<Held> {
+    pub(super) fn get(&self, column: &IndexColumn, group: usize) -> Option<Held> {
         let mut state = self.state()?;
         let plan = state.plans;
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
@@ -126,7 +126,7 @@ impl Cache {
     }
 
     /// Keeps a column of a row group, if there is room.
-    pub(super) fn put(&self, column: &Column, group: usize, values: &Values) {
+    pub(super) fn put(&self, column: &IndexColumn, group: usize, values: &Values) {
         let Some(mut state) = self.state() else { return };
         let bytes = values.bytes();
         if bytes > state.limit {
@@ -204,7 +204,7 @@ impl Cache {
 
 impl State {
     /// A column that could be packed: of a row group and not used by the last plan; any if `None`.
-    fn to_pack(&self, group: Option<usize>) -> Option<(Column, usize, Values)> {
+    fn to_pack(&self, group: Option<usize>) -> Option<(IndexColumn, usize, Values)> {
         let columns = self.columns.iter().filter(|cached| group.is_none() || cached.used < self.plans);
         columns.into_iter().find_map(|cached| {
             let mut held = cached.groups.iter().enumerate().filter(|(at, _)| group.is_none_or(|group| group == *at));
@@ -219,7 +219,7 @@ impl State {
 
     /// Puts a packed column in the place of the plain one, which is returned to be freed without the lock; unless that is
     /// gone. One that cannot be packed is forgotten, as it could not be read.
-    fn replace(&mut self, column: &Column, group: usize, packed: Option<Packed>) -> Option<Held> {
+    fn replace(&mut self, column: &IndexColumn, group: usize, packed: Option<Packed>) -> Option<Held> {
         let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
         let slot = cached.groups.get_mut(group)?;
         let plain = slot.take_if(|held| held.unpacked() > 0)?;
@@ -232,7 +232,7 @@ impl State {
     }
 
     /// Lets row groups of columns go until so many bytes more fit; not if `column`, which they are of, is the next to go.
-    fn makes_room(&mut self, column: &Column, bytes: usize) -> bool {
+    fn makes_room(&mut self, column: &IndexColumn, bytes: usize) -> bool {
         while self.bytes.saturating_add(bytes) > self.limit {
             match self.first_to_go(Some((column, bytes))) {
                 Some(at) if self.columns.get(at).is_some_and(|cached| cached.column != *column) => self.let_go(at),
@@ -244,7 +244,7 @@ impl State {
 
     /// A column that was not used for long, else the largest, which spares most of the others, if one of them had so many
     /// bytes more.
-    fn first_to_go(&self, more: Option<(&Column, usize)>) -> Option<usize> {
+    fn first_to_go(&self, more: Option<(&IndexColumn, usize)>) -> Option<usize> {
         let more = |cached: &Cached| more.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
         let order = |cached: &Cached| (cached.used + PLANS < self.plans, cached.bytes.saturating_add(more(cached)));
         self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
@@ -265,9 +265,11 @@ impl State {
 }
 
 /// Bounds with counts serve who needs no counts.
-fn serves(cached: &Column, wanted: &Column) -> bool {
+fn serves(cached: &IndexColumn, wanted: &IndexColumn) -> bool {
     match (cached, wanted) {
-        (Column::Bounds { leaf, counted: true }, Column::Bounds { leaf: wanted, counted: false }) => leaf == wanted,
+        (IndexColumn::Bounds { leaf, counted: true }, IndexColumn::Bounds { leaf: wanted, counted: false }) => {
+            leaf == wanted
+        }
         (cached, wanted) => cached == wanted,
     }
 }
@@ -301,36 +303,36 @@ mod tests {
         };
         cache.plan();
         for group in 0..2 {
-            cache.put(&Column::Size, group, &many(group as i64));
+            cache.put(&IndexColumn::Size, group, &many(group as i64));
         }
-        cache.put(&Column::Path, 0, &Values::Encoded(EncodedColumn::Strings(Arc::new(some_strings(1_000)))));
+        cache.put(&IndexColumn::Path, 0, &Values::Encoded(EncodedColumn::Strings(Arc::new(some_strings(1_000)))));
         assert!(!cache.is_packing_due(0));
-        cache.put(&Column::ModificationTime, 0, &many(0));
+        cache.put(&IndexColumn::ModificationTime, 0, &many(0));
         // What this plan uses stays as it is.
         assert!(!cache.is_packing_due(0));
         cache.plan();
-        assert!(cache.get(&Column::ModificationTime, 0).is_some());
+        assert!(cache.get(&IndexColumn::ModificationTime, 0).is_some());
         let plain = cache.bytes();
         assert!(cache.is_packing_due(0));
         cache.pack(Some(0));
         assert!(cache.bytes() < plain && !cache.is_packing_due(0) && !cache.is_packing_due(1));
-        let held = |column: &Column, group: usize| cache.get(column, group).unwrap();
-        assert!(held(&Column::Size, 0).is_packed() && !held(&Column::Size, 1).is_packed());
+        let held = |column: &IndexColumn, group: usize| cache.get(column, group).unwrap();
+        assert!(held(&IndexColumn::Size, 0).is_packed() && !held(&IndexColumn::Size, 1).is_packed());
         // Front-coded strings are kept as they are.
-        assert!(!held(&Column::ModificationTime, 0).is_packed() && !held(&Column::Path, 0).is_packed());
-        assert_eq!(value(&held(&Column::Size, 0), 7_777), 7_777);
+        assert!(!held(&IndexColumn::ModificationTime, 0).is_packed() && !held(&IndexColumn::Path, 0).is_packed());
+        assert_eq!(value(&held(&IndexColumn::Size, 0), 7_777), 7_777);
         cache.pack(None);
-        assert!(held(&Column::Size, 1).is_packed());
+        assert!(held(&IndexColumn::Size, 1).is_packed());
         assert_eq!(cache.state().unwrap().unpacked, 0);
         cache.limit(100);
-        assert_eq!((cache.bytes(), cache.get(&Column::Size, 0).is_none()), (0, true));
+        assert_eq!((cache.bytes(), cache.get(&IndexColumn::Size, 0).is_none()), (0, true));
     }
 
     #[test]
     fn the_largest_column_goes_first_and_before_it_one_that_nobody_uses() {
         let cache = Cache::default();
-        let has = |column: &Column, group: usize| cache.get(column, group).is_some();
-        let (size, time) = (&Column::Size, &Column::ModificationTime);
+        let has = |column: &IndexColumn, group: usize| cache.get(column, group).is_some();
+        let (size, time) = (&IndexColumn::Size, &IndexColumn::ModificationTime);
         // Room for two and a half.
         cache.limit(200_000);
         cache.put(time, 0, &numbers(0));
@@ -366,14 +368,14 @@ mod tests {
     #[test]
     fn a_lock_that_another_process_holds_is_not_waited_for() {
         let cache = Cache { pid: std::process::id() + 1, ..Cache::default() };
-        cache.put(&Column::Size, 0, &numbers(0));
-        assert!(cache.get(&Column::Size, 0).is_some());
+        cache.put(&IndexColumn::Size, 0, &numbers(0));
+        assert!(cache.get(&IndexColumn::Size, 0).is_some());
         let held = cache.state.lock().unwrap();
-        cache.put(&Column::Size, 1, &numbers(1));
+        cache.put(&IndexColumn::Size, 1, &numbers(1));
         cache.limit(7);
         cache.pack(None);
-        assert!(cache.get(&Column::Size, 0).is_none() && !cache.takes(0) && cache.bytes() == 0);
+        assert!(cache.get(&IndexColumn::Size, 0).is_none() && !cache.takes(0) && cache.bytes() == 0);
         drop(held);
-        assert!(cache.get(&Column::Size, 0).is_some() && cache.get(&Column::Size, 1).is_none());
+        assert!(cache.get(&IndexColumn::Size, 0).is_some() && cache.get(&IndexColumn::Size, 1).is_none());
     }
 }

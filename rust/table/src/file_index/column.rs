@@ -4,7 +4,7 @@ use deltic_protocol::stats::read::Leaf;
 
 /// A column of the file index.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Column {
+pub(crate) enum IndexColumn {
     /// Which rows hold an `add`.
     Presence,
     /// `add.path`.

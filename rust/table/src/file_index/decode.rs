@@ -20,7 +20,7 @@ use deltic_pages::decode::FrontCoder;
 use deltic_protocol::log_bounds::parse_values;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
 
-use super::column::Column;
+use super::column::IndexColumn;
 use super::direct::{Direct, Failed};
 use super::part_columns::{PATH, has_typed_partition, is_complete, stats_path, typed_partition_path};
 use super::values::{Counts, Values};
@@ -53,7 +53,7 @@ impl ChunkedColumns {
 
 /// Columns to decode together, and from what.
 pub(super) struct ColumnPlan {
-    columns: Vec<Column>,
+    columns: Vec<IndexColumn>,
     sources: Vec<Source>,
     rows: usize,
     /// The leaf that is decoded where a member is not in the file: what tells which rows are there.
@@ -77,30 +77,30 @@ enum Source {
 }
 
 impl ColumnPlan {
-    pub(super) fn of(part: &Part, group: usize, columns: Vec<Column>) -> Self {
+    pub(super) fn of(part: &Part, group: usize, columns: Vec<IndexColumn>) -> Self {
         let stats = columns.iter().filter_map(|c| match c {
-            Column::Bounds { leaf, .. } => Some(leaf.path.clone()),
+            IndexColumn::Bounds { leaf, .. } => Some(leaf.path.clone()),
             _ => None,
         });
         let is_typed = typed_stats_serve(part, &stats.collect::<Vec<_>>());
-        let source = |column: &Column| match column {
-            Column::Presence => Source::Presence,
-            Column::Path => Source::Member("path"),
-            Column::Size => Source::Member("size"),
-            Column::ModificationTime => Source::Member("modificationTime"),
-            Column::DeletionVector => Source::Member("deletionVector"),
-            Column::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
-            Column::Partition { .. } => Source::PartitionText,
-            Column::Bounds { leaf, counted } if is_typed => {
+        let source = |column: &IndexColumn| match column {
+            IndexColumn::Presence => Source::Presence,
+            IndexColumn::Path => Source::Member("path"),
+            IndexColumn::Size => Source::Member("size"),
+            IndexColumn::ModificationTime => Source::Member("modificationTime"),
+            IndexColumn::DeletionVector => Source::Member("deletionVector"),
+            IndexColumn::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
+            IndexColumn::Partition { .. } => Source::PartitionText,
+            IndexColumn::Bounds { leaf, counted } if is_typed => {
                 let known = |bound| is_complete(part, group, &stats_path(bound, leaf));
                 Source::TypedStats { counted: *counted || !known("minValues") || !known("maxValues") }
             }
-            Column::Bounds { .. } => Source::StatsText,
+            IndexColumn::Bounds { .. } => Source::StatsText,
         };
         let sources: Vec<Source> = columns.iter().map(source).collect();
         let mut typed = HashMap::new();
         for of in sources.iter().zip(&columns) {
-            if let (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) = of {
+            if let (Source::TypedStats { counted }, IndexColumn::Bounds { leaf, .. }) = of {
                 *typed.entry(leaf.path.clone()).or_default() |= *counted;
             }
         }
@@ -110,7 +110,7 @@ impl ColumnPlan {
         Self { columns, sources, rows: part.rows(group), anchor, members, typed, wants_few: false }
     }
 
-    pub(super) fn columns(&self) -> &[Column] {
+    pub(super) fn columns(&self) -> &[IndexColumn] {
         &self.columns
     }
 
@@ -128,10 +128,10 @@ impl ColumnPlan {
             true => member == wanted,
             false => is_anchor,
         };
-        let needs = |(source, column): (&Source, &Column)| match (source, column) {
+        let needs = |(source, column): (&Source, &IndexColumn)| match (source, column) {
             (Source::Presence, _) => is_anchor,
             (Source::Member(name), _) => or_anchor(name),
-            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+            (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
                 member == "partitionValues_parsed" && rest == leaf.path
             }
             (Source::PartitionText, _) => member == "partitionValues",
@@ -202,13 +202,13 @@ impl ColumnPlan {
     fn direct<'s>(&'s self, direct: Direct<'_>, known: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
         let from_text = if self.needs_texts(known) { self.direct_text(direct)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
-        let of_partition = |(source, column): (&Source, &'s Column)| match (source, column) {
-            (Source::PartitionText, Column::Partition { name, leaf }) => Some((leaf, name.as_str())),
+        let of_partition = |(source, column): (&Source, &'s IndexColumn)| match (source, column) {
+            (Source::PartitionText, IndexColumn::Partition { name, leaf }) => Some((leaf, name.as_str())),
             _ => None,
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
         let mut partitions = direct.partitions(&partitions)?.into_iter();
-        let mut column = |(source, column): (&Source, &Column)| match (source, column) {
+        let mut column = |(source, column): (&Source, &IndexColumn)| match (source, column) {
             (Source::Member("deletionVector"), _) => match direct.vectors()? {
                 Some(vectors) => Ok(Values::Array(conformed("deletionVector", &vectors)?)),
                 None => Err(Failed::Unsupported),
@@ -218,12 +218,12 @@ impl ColumnPlan {
                 None if *name == "path" => Err(Failed::Unsupported),
                 None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),
             },
-            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+            (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
                 let values = direct.leaf(&typed_partition_path(leaf))?;
                 Ok(Values::Array(without_empty(values.ok_or(Failed::Unsupported)?)?))
             }
             (Source::PartitionText, _) => partitions.next().map(Values::Array).ok_or(Failed::Unsupported),
-            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
+            (Source::TypedStats { counted }, IndexColumn::Bounds { leaf, .. }) => {
                 let (bounds, records) = direct.typed(leaf, *counted)?;
                 let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
                 Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
@@ -284,28 +284,28 @@ impl ColumnPlan {
     }
 
     /// Some columns of some files.
-    fn batch(&self, add: &StructArray, columns: &[(&Source, &Column)], needs_texts: bool) -> Result<Vec<Values>> {
+    fn batch(&self, add: &StructArray, columns: &[(&Source, &IndexColumn)], needs_texts: bool) -> Result<Vec<Values>> {
         let from_text = if needs_texts { self.bounds_of_text(add)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
-        let column = |(source, column): (&Source, &Column)| match (source, column) {
+        let column = |(source, column): (&Source, &IndexColumn)| match (source, column) {
             (Source::Member(name @ ("size" | "modificationTime")), _) if add.column_by_name(name).is_none() => {
                 Ok(Values::Array(new_null_array(&ArrowType::Int64, add.len())))
             }
             (Source::Member(name), _) => Ok(Values::Array(conformed(name, &member(add, name)?)?)),
-            (Source::TypedPartition, Column::Partition { leaf, .. }) => {
+            (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
                 let typed = member(add, "partitionValues_parsed")?;
                 let name = leaf.path.first().map(String::as_str).unwrap_or_default();
                 let values = typed.as_struct_opt().map(|typed| member(typed, name)).transpose()?;
                 let values = values.ok_or_else(|| Error::corrupt("`add.partitionValues_parsed` is no struct"))?;
                 Ok(Values::Array(without_empty(values)?))
             }
-            (Source::PartitionText, Column::Partition { name, leaf }) => {
+            (Source::PartitionText, IndexColumn::Partition { name, leaf }) => {
                 let texts = member(add, "partitionValues")?;
                 let map = texts.as_map_opt().ok_or_else(|| Error::corrupt("`add.partitionValues` is no map"))?;
                 let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
                 Ok(Values::Array(parse_values(map, physical, name, &leaf.data_type)?))
             }
-            (Source::TypedStats { counted }, Column::Bounds { leaf, .. }) => {
+            (Source::TypedStats { counted }, IndexColumn::Bounds { leaf, .. }) => {
                 let stats = member(add, "stats_parsed")?;
                 let stats = stats.as_struct_opt().ok_or_else(|| Error::corrupt("`add.stats_parsed` is no struct"))?;
                 let read = from_struct(stats, std::slice::from_ref(leaf))?;
@@ -338,8 +338,8 @@ impl ColumnPlan {
     /// What is wanted of the JSON, and whether counts, which stand behind the bounds, are.
     fn leaves_of_text(&self) -> (Vec<Leaf>, bool) {
         let mut to_the_end = false;
-        let leaf = |(source, column): (&Source, &Column)| match (source, column) {
-            (Source::StatsText, Column::Bounds { leaf, counted }) => {
+        let leaf = |(source, column): (&Source, &IndexColumn)| match (source, column) {
+            (Source::StatsText, IndexColumn::Bounds { leaf, counted }) => {
                 to_the_end |= *counted;
                 Some(leaf.clone())
             }

@@ -12,14 +12,14 @@ use arrow_array::{ArrayRef, Int64Array, StringArray, StructArray, new_null_array
 use arrow_schema::{DataType as ArrowType, Field, Fields};
 use arrow_select::concat::concat;
 use deltic_protocol::error::Result;
-use deltic_protocol::predicate::Column as LogicalColumn;
+use deltic_protocol::predicate::Column;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::stats::near_any_double;
 use deltic_protocol::stats::read::{Leaf, from_struct};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 
-use super::column::Column;
+use super::column::IndexColumn;
 use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::part::Part;
 
@@ -28,7 +28,7 @@ const SHORTENED_CHARS: usize = 16;
 
 /// Bounds of containers of files, for columns by logical path: what `bound` says of each, and nothing else.
 pub(super) struct ContainerBounds<'a, F> {
-    columns: &'a [(Vec<String>, Column)],
+    columns: &'a [(Vec<String>, IndexColumn)],
     containers: usize,
     bound: F,
 }
@@ -36,27 +36,27 @@ pub(super) struct ContainerBounds<'a, F> {
 /// Of row groups, from their footers.
 pub(super) fn of_groups<'a>(
     groups: &'a [(Arc<Part>, usize)],
-    columns: &'a [(Vec<String>, Column)],
-) -> ContainerBounds<'a, impl Fn(usize, &Column, bool) -> Option<ArrayRef>> {
+    columns: &'a [(Vec<String>, IndexColumn)],
+) -> ContainerBounds<'a, impl Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> {
     ContainerBounds::new(groups.len(), columns, |at, column, upper| {
         let (part, group) = groups.get(at)?;
         match column {
-            Column::Partition { leaf, .. } if has_typed_partition(part, *group, leaf) => {
+            IndexColumn::Partition { leaf, .. } if has_typed_partition(part, *group, leaf) => {
                 extreme(part, *group, &typed_partition_path(leaf), upper)
             }
-            Column::Bounds { leaf, .. } => stored_bound(part, *group, leaf, upper),
+            IndexColumn::Bounds { leaf, .. } => stored_bound(part, *group, leaf, upper),
             _ => None,
         }
     })
 }
 
-impl<'a, F: Fn(usize, &Column, bool) -> Option<ArrayRef>> ContainerBounds<'a, F> {
+impl<'a, F: Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> ContainerBounds<'a, F> {
     /// `bound` gives the least or, if told so, the greatest value of a column in one container, if it is known.
-    pub(super) fn new(containers: usize, columns: &'a [(Vec<String>, Column)], bound: F) -> Self {
+    pub(super) fn new(containers: usize, columns: &'a [(Vec<String>, IndexColumn)], bound: F) -> Self {
         Self { columns, containers, bound }
     }
 
-    fn bounds(&self, column: &LogicalColumn, upper: bool) -> Result<Option<ArrayRef>> {
+    fn bounds(&self, column: &Column, upper: bool) -> Result<Option<ArrayRef>> {
         let Some((_, wanted)) = self.columns.iter().find(|(path, _)| *path == column.path) else { return Ok(None) };
         let target = to_arrow_type(&column.data_type);
         let of_one = |at: usize| {
@@ -130,20 +130,20 @@ fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<Arra
     value.ok()
 }
 
-impl<F: Fn(usize, &Column, bool) -> Option<ArrayRef>> Bounds for ContainerBounds<'_, F> {
+impl<F: Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> Bounds for ContainerBounds<'_, F> {
     fn containers(&self) -> usize {
         self.containers
     }
 
-    fn min(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
+    fn min(&self, column: &Column) -> Result<Option<ArrayRef>> {
         self.bounds(column, false)
     }
 
-    fn max(&self, column: &LogicalColumn) -> Result<Option<ArrayRef>> {
+    fn max(&self, column: &Column) -> Result<Option<ArrayRef>> {
         self.bounds(column, true)
     }
 
-    fn null_count(&self, _column: &LogicalColumn) -> Result<Option<Int64Array>> {
+    fn null_count(&self, _column: &Column) -> Result<Option<Int64Array>> {
         Ok(None)
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use arrow_array::{Array, ArrayRef, Int64Array};
 use arrow_buffer::BooleanBuffer;
-use deltic_protocol::predicate::Column as LogicalColumn;
+use deltic_protocol::predicate::Column;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::stats::read::LeafBounds;
 
@@ -74,15 +74,15 @@ impl Bounds for KnownBounds {
         self.files
     }
 
-    fn min(&self, column: &LogicalColumn) -> deltic_protocol::error::Result<Option<ArrayRef>> {
+    fn min(&self, column: &Column) -> deltic_protocol::error::Result<Option<ArrayRef>> {
         Ok(self.columns.get(&column.path).map(|c| c.min.clone()))
     }
 
-    fn max(&self, column: &LogicalColumn) -> deltic_protocol::error::Result<Option<ArrayRef>> {
+    fn max(&self, column: &Column) -> deltic_protocol::error::Result<Option<ArrayRef>> {
         Ok(self.columns.get(&column.path).map(|c| c.max.clone()))
     }
 
-    fn null_count(&self, column: &LogicalColumn) -> deltic_protocol::error::Result<Option<Int64Array>> {
+    fn null_count(&self, column: &Column) -> deltic_protocol::error::Result<Option<Int64Array>> {
         Ok(self.columns.get(&column.path).and_then(|c| c.nulls.clone()))
     }
 
@@ -90,11 +90,11 @@ impl Bounds for KnownBounds {
         Ok(self.records.clone())
     }
 
-    fn has_no_nulls(&self, column: &LogicalColumn) -> bool {
+    fn has_no_nulls(&self, column: &Column) -> bool {
         self.columns.get(&column.path).is_some_and(|c| c.has_no_nulls)
     }
 
-    fn is_exact(&self, column: &LogicalColumn) -> bool {
+    fn is_exact(&self, column: &Column) -> bool {
         self.columns.get(&column.path).is_some_and(|c| c.is_exact)
     }
 }

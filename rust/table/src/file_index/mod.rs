@@ -43,7 +43,7 @@ use parquet::arrow::arrow_reader::RowSelection;
 pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, Held};
 
-pub(crate) use self::column::Column;
+pub(crate) use self::column::IndexColumn;
 use self::known::KnownBounds;
 use self::sidecar_stats::SidecarStats;
 use self::values::Values;
@@ -73,9 +73,9 @@ pub(crate) struct Pruning {
     /// The other conjuncts.
     pub(crate) statistics: Option<BoundPredicate>,
     /// What `partition` needs, by logical path.
-    partition_columns: Vec<(Vec<String>, Column)>,
+    partition_columns: Vec<(Vec<String>, IndexColumn)>,
     /// What `statistics` needs, by logical path.
-    statistics_columns: Vec<(Vec<String>, Column)>,
+    statistics_columns: Vec<(Vec<String>, IndexColumn)>,
 }
 
 /// What identifies some files of a row group.
@@ -105,13 +105,13 @@ pub struct FileIndex {
 impl Pruning {
     /// Whether statistics need counts of nulls and rows beside the bounds.
     pub(crate) fn needs_counts(&self) -> bool {
-        self.statistics_columns.iter().any(|(_, column)| !matches!(column, Column::Bounds { counted: false, .. }))
+        self.statistics_columns.iter().any(|(_, column)| !matches!(column, IndexColumn::Bounds { counted: false, .. }))
     }
 
     /// How the log names the columns that `statistics` needs bounds of.
     pub(crate) fn statistics_leaves(&self) -> Vec<Vec<String>> {
-        let leaf = |(_, column): &(Vec<String>, Column)| match column {
-            Column::Bounds { leaf, .. } => Some(leaf.path.clone()),
+        let leaf = |(_, column): &(Vec<String>, IndexColumn)| match column {
+            IndexColumn::Bounds { leaf, .. } => Some(leaf.path.clone()),
             _ => None,
         };
         self.statistics_columns.iter().filter_map(leaf).collect()
@@ -125,16 +125,16 @@ impl Pruning {
         let all = |terms: Vec<BoundPredicate>| (!terms.is_empty()).then_some(BoundPredicate::And(terms));
         let (partition, statistics) = (all(partition), all(statistics));
         let columns = |predicate: &Option<BoundPredicate>| {
-            let mut found: Vec<(Vec<String>, Column)> = Vec::new();
+            let mut found: Vec<(Vec<String>, IndexColumn)> = Vec::new();
             // A partition value that is null is so in as many rows as there are.
             let mixed = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
             let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || mixed(p));
             for column in predicate.iter().flat_map(BoundPredicate::columns) {
                 let known = match column.path.first() {
                     Some(name) if is_partition(&column.path) => {
-                        Some(Column::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
+                        Some(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
                     }
-                    _ => shape.leaf(&column.path)?.map(|leaf| Column::Bounds { leaf, counted }),
+                    _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, counted }),
                 };
                 if let Some(known) = known.filter(|_| found.iter().all(|(path, _)| *path != column.path)) {
                     found.push((column.path.clone(), known));
@@ -267,7 +267,7 @@ impl FileIndex {
             [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
         for (predicate, columns) in terms {
             if let Some(predicate) = predicate.as_ref().filter(|_| rows.count_set_bits() > 0) {
-                let wanted: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+                let wanted: Vec<IndexColumn> = columns.iter().map(|(_, column)| column.clone()).collect();
                 let values = self.columns(group, &wanted, &rows).await?;
                 rows = judged(predicate, columns, &values, &rows)?;
             }
@@ -282,7 +282,7 @@ impl FileIndex {
             return Ok(BooleanBuffer::new_set(part.rows(*index)));
         }
         let all = BooleanBuffer::new_set(part.rows(*index));
-        let values = self.columns(group, &[Column::Presence], &all).await?;
+        let values = self.columns(group, &[IndexColumn::Presence], &all).await?;
         let rows = match values.first().map(|held| held.range(0, all.len())).transpose()? {
             Some(Values::Rows(rows)) => rows,
             _ => return Err(Error::internal("presence was not decoded")),
@@ -294,7 +294,7 @@ impl FileIndex {
         if part_columns::is_path_required(part) || with_path == Some(there) {
             return Ok(rows);
         }
-        let paths = self.arrays(group, &[Column::Path], &all).await?;
+        let paths = self.arrays(group, &[IndexColumn::Path], &all).await?;
         let nulls = paths.first().and_then(|paths| paths.nulls());
         Ok(nulls.map_or_else(|| rows.clone(), |nulls| &rows & nulls.inner()))
     }
@@ -308,9 +308,9 @@ impl FileIndex {
     /// What identifies the files at `rows`, in their order.
     pub(crate) async fn keys(&self, group: usize, rows: &BooleanBuffer) -> Result<Keys> {
         let (part, _) = self.group(group).await?;
-        let mut wanted = vec![Column::Path];
+        let mut wanted = vec![IndexColumn::Path];
         if self.may_have_vectors(group).await? {
-            wanted.push(Column::DeletionVector);
+            wanted.push(IndexColumn::DeletionVector);
         }
         let mut arrays = self.arrays(group, &wanted, rows).await?.into_iter();
         let paths = arrays.next().and_then(|a| a.as_string_opt().cloned());
@@ -322,7 +322,12 @@ impl FileIndex {
     }
 
     /// Columns with one value a file, of the files at `rows`, in their order.
-    pub(crate) async fn arrays(&self, group: usize, columns: &[Column], rows: &BooleanBuffer) -> Result<Vec<ArrayRef>> {
+    pub(crate) async fn arrays(
+        &self,
+        group: usize,
+        columns: &[IndexColumn],
+        rows: &BooleanBuffer,
+    ) -> Result<Vec<ArrayRef>> {
         let of = |held: &Held| match held.chosen(rows)? {
             Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
@@ -364,9 +369,9 @@ impl FileIndex {
 
     /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
     /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
-    async fn columns(&self, group: usize, wanted: &[Column], rows: &BooleanBuffer) -> Result<Vec<Held>> {
+    async fn columns(&self, group: usize, wanted: &[IndexColumn], rows: &BooleanBuffer) -> Result<Vec<Held>> {
         let cached: Vec<Option<Held>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
-        let mut missing: Vec<Column> =
+        let mut missing: Vec<IndexColumn> =
             wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect();
         if missing.is_empty() {
             return Ok(cached.into_iter().flatten().collect());
@@ -375,8 +380,8 @@ impl FileIndex {
         let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
         let mut is_kept = is_dense(rows, page_rows) && self.keeps_columns();
         // Who asks for paths asks for these next, and in the file they stand beside them: one request, and one task.
-        if is_kept && missing.contains(&Column::Path) {
-            let beside = [Column::Size, Column::ModificationTime];
+        if is_kept && missing.contains(&IndexColumn::Path) {
+            let beside = [IndexColumn::Size, IndexColumn::ModificationTime];
             missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
         }
         let mut plan = decode::ColumnPlan::of(part, *index, missing);
@@ -417,7 +422,7 @@ impl FileIndex {
 /// The files at `rows` that may have a matching row.
 fn judged(
     predicate: &BoundPredicate,
-    columns: &[(Vec<String>, Column)],
+    columns: &[(Vec<String>, IndexColumn)],
     held: &[Held],
     rows: &BooleanBuffer,
 ) -> Result<BooleanBuffer> {
@@ -431,7 +436,7 @@ fn judged(
         }
         let mut known = Vec::with_capacity(columns.len());
         for ((path, column), held) in columns.iter().zip(held) {
-            let counted = matches!(column, Column::Bounds { counted: true, .. });
+            let counted = matches!(column, IndexColumn::Bounds { counted: true, .. });
             known.push((path.clone(), counted, held.range(start, rows.len())?));
         }
         judged.append_buffer(&(&rows & &prune::keep(predicate, &KnownBounds::new(&rows, known.into_iter()))?));

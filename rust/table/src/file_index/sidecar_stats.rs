@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef};
 use deltic_protocol::action::Sidecar;
-use deltic_protocol::predicate::Column as LogicalColumn;
+use deltic_protocol::predicate::Column;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::DataType;
 use deltic_protocol::stats::read::Leaf;
 use serde::{Deserialize, Serialize};
 
-use super::column::Column;
+use super::column::IndexColumn;
 use super::groups::{ContainerBounds, of_groups};
 use crate::checkpoint::part::Part;
 
@@ -72,16 +72,16 @@ impl SidecarStats {
         files: u64,
         paths: Option<(String, String)>,
         part: &Arc<Part>,
-        columns: &[Column],
+        columns: &[IndexColumn],
     ) -> Self {
         let groups: Vec<(Arc<Part>, usize)> =
             part.groups_with("add", "path").into_iter().map(|group| (part.clone(), group)).collect();
-        let claim = |column: &Column| {
+        let claim = |column: &IndexColumn| {
             let (leaf, partition) = leaf_of(column)?;
             let wanted = [(leaf.path.clone(), column.clone())];
             let bounds = of_groups(&groups, &wanted);
             let data_type = DataType::Primitive(leaf.data_type.clone());
-            let logical = LogicalColumn { path: leaf.path.clone(), index: 0, data_type };
+            let logical = Column { path: leaf.path.clone(), index: 0, data_type };
             let min = extreme(bounds.min(&logical).ok()??, false);
             let max = extreme(bounds.max(&logical).ok()??, true);
             let known = min.is_some() || max.is_some();
@@ -98,7 +98,7 @@ impl SidecarStats {
         serde_json::to_string(self).ok()
     }
 
-    fn bound(&self, column: &Column, upper: bool) -> Option<ArrayRef> {
+    fn bound(&self, column: &IndexColumn, upper: bool) -> Option<ArrayRef> {
         let (leaf, partition) = leaf_of(column)?;
         let name = leaf.data_type.to_string();
         let is_it = |c: &&ColumnClaim| c.partition == partition && c.path == leaf.path && c.r#type == name;
@@ -109,11 +109,15 @@ impl SidecarStats {
     }
 }
 
-fn leaf_of(column: &Column) -> Option<(&Leaf, bool)> {
+fn leaf_of(column: &IndexColumn) -> Option<(&Leaf, bool)> {
     match column {
-        Column::Partition { leaf, .. } => Some((leaf, true)),
-        Column::Bounds { leaf, .. } => Some((leaf, false)),
-        Column::Presence | Column::Path | Column::Size | Column::ModificationTime | Column::DeletionVector => None,
+        IndexColumn::Partition { leaf, .. } => Some((leaf, true)),
+        IndexColumn::Bounds { leaf, .. } => Some((leaf, false)),
+        IndexColumn::Presence
+        | IndexColumn::Path
+        | IndexColumn::Size
+        | IndexColumn::ModificationTime
+        | IndexColumn::DeletionVector => None,
     }
 }
 
@@ -140,7 +144,7 @@ fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
 /// Bounds of whole files of a checkpoint, where their tags say any.
 pub(super) fn of_files<'a>(
     files: &'a [Option<SidecarStats>],
-    columns: &'a [(Vec<String>, Column)],
-) -> ContainerBounds<'a, impl Fn(usize, &Column, bool) -> Option<ArrayRef>> {
+    columns: &'a [(Vec<String>, IndexColumn)],
+) -> ContainerBounds<'a, impl Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> {
     ContainerBounds::new(files.len(), columns, |at, column, upper| files.get(at)?.as_ref()?.bound(column, upper))
 }

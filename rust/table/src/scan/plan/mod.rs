@@ -28,7 +28,7 @@ use deltic_protocol::schema::StructType;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_index::{Column as TableColumn, FileIndex, Keys, Pruning, scatter};
+use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
 use crate::parallel::{all_of, blocking, in_parallel, parallelism};
@@ -95,7 +95,7 @@ impl ScanPlan {
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = match Self::plan(snapshot, columns, filter).await {
             // Perhaps for a checkpoint that the version can do without.
-            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.whole().await {
+            Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.with_readable_sidecars().await {
                 Ok(whole) => Self::plan(&whole, columns, filter).await,
                 Err(_) => Err(error),
             },
@@ -157,7 +157,7 @@ impl ScanPlan {
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| count_group(self.snapshot.clone(), by_partition.clone(), group);
-        for group in together(&self.snapshot, groups.into_iter().map(count)).await? {
+        for group in together(groups.into_iter().map(count)).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -168,7 +168,7 @@ impl ScanPlan {
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
         let of_group = |at: usize| group_bytes(self.snapshot.clone(), self.groups.clone(), at);
-        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
@@ -176,7 +176,7 @@ impl ScanPlan {
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| group_adds(self.snapshot.clone(), self.groups.clone(), at);
-            let in_groups = together(&self.snapshot, (0..self.groups.len()).map(members)).await?;
+            let in_groups = together((0..self.groups.len()).map(members)).await?;
             Ok(self.loose.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
@@ -188,7 +188,7 @@ impl ScanPlan {
             let pruning = self.pruning.clone();
             group_counted(self.snapshot.clone(), self.groups.clone(), at, pruning)
         };
-        let in_groups = together(&self.snapshot, (0..self.groups.len()).map(of_group)).await?;
+        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
         Ok(self.loose.iter().cloned().chain(in_groups).collect())
     }
 
@@ -245,7 +245,7 @@ impl ScanPlan {
         };
         let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
         let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
-        batches.extend(together(&self.snapshot, (0..self.groups.len()).map(in_group)).await?);
+        batches.extend(together((0..self.groups.len()).map(in_group)).await?);
         Ok((schema, batches))
     }
 }
@@ -283,7 +283,7 @@ async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<
 async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let keep = |group| keep_group(snapshot.clone(), pruning.clone(), group);
-    let mut kept = together(snapshot, files.groups_for(pruning).await?.into_iter().map(keep)).await?;
+    let mut kept = together(files.groups_for(pruning).await?.into_iter().map(keep)).await?;
     kept.retain(|kept| !kept.paths.is_empty());
     Ok(kept)
 }
@@ -335,13 +335,12 @@ fn prune_batch(
 }
 
 /// Does what is to be done with row groups, several at once.
-pub(super) async fn together<T, W>(snapshot: &Snapshot, groups: impl Iterator<Item = W>) -> Result<Vec<T>>
+pub(super) async fn together<T, W>(groups: impl Iterator<Item = W>) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    let at_once = parallelism();
-    all_of(groups.map(in_parallel), at_once).await
+    all_of(groups.map(in_parallel), parallelism()).await
 }
 
 pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
@@ -386,7 +385,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     if rows.count_set_bits() == 0 {
         return Ok(Totals::default());
     }
-    let sizes = files.arrays(group, &[TableColumn::Size], &rows).await?;
+    let sizes = files.arrays(group, &[IndexColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
     let kept = files.keep(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
@@ -398,7 +397,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[TableColumn::Size], &kept.rows).await?;
+    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[IndexColumn::Size], &kept.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
@@ -431,13 +430,13 @@ async fn group_batch(
 ) -> Result<RecordBatch> {
     let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
     let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let mut wanted = vec![TableColumn::Size, TableColumn::ModificationTime];
+    let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
-        wanted.push(TableColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
+        wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
     }
     let has_vectors = files.may_have_vectors(kept.group).await?;
-    wanted.extend(has_vectors.then_some(TableColumn::DeletionVector));
+    wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
     let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);

@@ -9,18 +9,20 @@
 use arrow_array::{Array, StringArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 
-use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
-use super::hex::{self, HexPacked};
-use super::short;
-use super::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
-use super::values::{StringValues, nulls, there_in};
+use self::hex::HexPacked;
+use crate::decode::chunk::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
+use crate::decode::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
+use crate::decode::values::{StringValues, nulls, there_in};
+
+mod hex;
+mod short;
 
 /// Of so many strings, one is looked at for what all may share.
 const SAMPLE: usize = 16;
 /// Rows of an array that are looked at together.
 const BLOCK_ROWS: usize = 4096;
 
-/// FrontCodedStrings strings. Whether they are UTF-8 is seen when they are whole.
+/// Front-coded strings. Whether they are UTF-8 is seen when they are whole.
 #[derive(Debug)]
 pub struct FrontCodedStrings {
     rows: usize,

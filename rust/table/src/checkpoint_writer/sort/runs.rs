@@ -1,4 +1,4 @@
-//! Live files on their way into a checkpoint: read bit by bit, brought into order, and flush into row groups.
+//! Live files on their way into a checkpoint: read bit by bit, brought into order, and written as row groups.
 //!
 //! What is held takes a bounded amount of memory, however large the table is, those rows included that are not encoded
 //! yet. Files that fit into it are sorted. Others are gathered by range of keys; when there is no room left the fullest
@@ -23,8 +23,6 @@ use futures::future::try_join_all;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::columns::Layout;
-use super::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
 use super::gather::gather;
 use super::order::{self, Key, Order};
 use super::ranges::Ranges;
@@ -32,6 +30,8 @@ use crate::checkpoint::actions::{action_rows, adds_in_views};
 use crate::checkpoint::part::Part;
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint::rows::PartRows;
+use crate::checkpoint_writer::columns::Layout;
+use crate::checkpoint_writer::encode::{GROUP_BYTES, GROUP_ROWS, Group, PIECE_ROWS, Piece, blocking, memory_of};
 use crate::error::{Error, Result};
 use crate::parallel::parallelism;
 use crate::snapshot::Snapshot;
@@ -59,7 +59,7 @@ const SAMPLED: usize = 64;
 const SAMPLED_GROUPS: usize = 16;
 
 /// Reads live files.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     buffer: SortBuffer,
     /// How many files the checkpoint is to consist of.
     outputs: usize,
@@ -98,7 +98,7 @@ struct GroupReader {
 impl Reader {
     /// Of the files in the checkpoint before only those `which`, by position, if given. What is written goes to so many
     /// outputs.
-    pub(super) async fn new(
+    pub(crate) async fn new(
         snapshot: &Snapshot,
         layout: &Arc<Layout>,
         order: Option<&Order>,
@@ -133,7 +133,7 @@ impl Reader {
     }
 
     /// The files as row groups of a checkpoint with `schema`.
-    pub(super) fn groups(self, schema: &SchemaRef) -> impl Stream<Item = Result<Group>> + Send + use<> {
+    pub(crate) fn groups(self, schema: &SchemaRef) -> impl Stream<Item = Result<Group>> + Send + use<> {
         let state = (self, VecDeque::new(), schema.clone());
         stream::try_unfold(state, |(mut reader, mut groups, schema)| async move {
             if groups.is_empty() {

@@ -6,7 +6,7 @@
 //!
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
-mod sound;
+mod without_checkpoint;
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -87,13 +87,13 @@ impl Snapshot {
     /// the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         match LogSource::of(storage).segment(version).await {
-            Ok(segment) => Self::of_sound(storage, segment).await,
+            Ok(segment) => Self::of_readable(storage, segment).await,
             Err(error) => Err(LogSource::of(storage).explain(error).await),
         }
     }
 
     /// Opens the version that a segment defines, without its checkpoint if that cannot be read.
-    pub async fn of_sound(storage: &Storage, segment: Segment) -> Result<Self> {
+    pub async fn of_readable(storage: &Storage, segment: Segment) -> Result<Self> {
         let (version, checkpoint) = (segment.version, segment.checkpoint.clone());
         match Self::of_segment(storage, segment).await {
             Err(error) if error.is_corrupt() && checkpoint.is_some() => {
@@ -109,7 +109,7 @@ impl Snapshot {
     /// Those of [`Snapshot::open`].
     pub async fn find(storage: &Storage) -> Result<Option<Self>> {
         match LogSource::of(storage).segment(None).await {
-            Ok(segment) => Self::of_sound(storage, segment).await.map(Some),
+            Ok(segment) => Self::of_readable(storage, segment).await.map(Some),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -226,7 +226,7 @@ impl Snapshot {
         let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
         let known = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
-            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_sound(storage, segment).await,
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_readable(storage, segment).await,
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
                 Ok(self.clone())
             }
@@ -422,7 +422,7 @@ impl Snapshot {
     /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
     pub async fn live_files(&self, columns: &AddColumns) -> Result<impl Stream<Item = Result<AddBatch>> + use<>> {
         self.tail().await?;
-        let snapshot = self.whole().await?;
+        let snapshot = self.with_readable_sidecars().await?;
         let checkpoint = snapshot.checkpoint().await?.map(|open| open.adds(columns));
         let tail: Vec<_> = snapshot.tail().await?.live.iter().cloned().map(Ok).collect();
         let unseen = move |batch| unseen(snapshot.clone(), batch);
@@ -444,7 +444,7 @@ impl Snapshot {
     /// Application transactions, the newest of each application.
     pub async fn txns(&self) -> Result<Vec<Txn>> {
         self.tail().await?;
-        let sound = self.sound().await?;
+        let sound = self.with_readable_checkpoint().await?;
         let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
         let older = sound.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
@@ -468,7 +468,7 @@ impl Snapshot {
     /// Metadata domains that are not removed.
     pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
         self.tail().await?;
-        let sound = self.sound().await?;
+        let sound = self.with_readable_checkpoint().await?;
         let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
         let older = sound.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
         let mut seen = HashSet::new();

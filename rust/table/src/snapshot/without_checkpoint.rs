@@ -70,7 +70,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// The one that reading the checkpoint had, if nothing leads to the version without it.
-    pub(crate) async fn sound(&self) -> Result<Self> {
+    pub(crate) async fn with_readable_checkpoint(&self) -> Result<Self> {
         match self.checkpoint().await {
             Ok(_) => Ok(self.clone()),
             Err(error) if error.is_corrupt() => self.past_checkpoint(error).await,
@@ -78,12 +78,12 @@ impl Snapshot {
         }
     }
 
-    /// As [`Snapshot::sound`], for who reads every file of the checkpoint: its sidecars are there and can be read, too.
+    /// As [`Snapshot::with_readable_checkpoint`], for who reads every file of the checkpoint: its sidecars are there and can be read, too.
     ///
     /// # Errors
-    /// Those of [`Snapshot::sound`].
-    pub(crate) async fn whole(&self) -> Result<Self> {
-        let sound = self.sound().await?;
+    /// Those of [`Snapshot::with_readable_checkpoint`].
+    pub(crate) async fn with_readable_sidecars(&self) -> Result<Self> {
+        let sound = self.with_readable_checkpoint().await?;
         let loaded = match sound.checkpoint().await? {
             Some(open) => open.load_footers().await,
             None => Ok(()),

@@ -12,7 +12,7 @@ use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::commit::state::PutAnswer;
 use deltic_protocol::commit::{CommitLoop, ROW_TRACKING_DOMAIN, Step, TableState, watermark};
-pub use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};
+use deltic_protocol::commit::{Committed, Failed, PreparedCommit};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
@@ -24,8 +24,6 @@ use crate::events::TARGET;
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
-
-pub mod builder;
 
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
@@ -74,7 +72,7 @@ pub async fn try_commit(
         }
         match commit_loop.next(retry.now_ms()) {
             Step::CheckBase { base, version } => {
-                commit_loop.base_checked(is_passed(committer, &[base, version], version).await);
+                commit_loop.base_checked(was_cleaned_past(committer, &[base, version], version).await);
             }
             Step::Put { version, lines } => {
                 log_another(tried.replace(version), version, attempts);
@@ -97,7 +95,7 @@ pub async fn try_commit(
             }
             Step::Settle { version } => commit_loop.settled(committer.settle(version).await),
             Step::VerifyBase { base, version } => {
-                commit_loop.base_verified(is_passed(committer, &[base], version).await);
+                commit_loop.base_verified(was_cleaned_past(committer, &[base], version).await);
             }
             Step::Done(committed) => return Ok(*committed),
             Step::Failed(failed) => return Err(failed),
@@ -116,7 +114,7 @@ fn answer(put: Result<Put>) -> PutAnswer<Error> {
 
 /// Whether the log was cleaned past `version`. A version that is `needed` and there is read and judged, whatever became of
 /// others.
-async fn is_passed(committer: &dyn Committer, needed: &[u64], version: u64) -> Result<bool> {
+async fn was_cleaned_past(committer: &dyn Committer, needed: &[u64], version: u64) -> Result<bool> {
     for needed in needed {
         if committer.read(*needed).await?.is_some() {
             return Ok(false);

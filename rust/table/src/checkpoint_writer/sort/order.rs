@@ -20,11 +20,11 @@ use crate::error::Result;
 const CLUSTERING_DOMAIN: &str = "delta.clustering";
 
 /// What a file is sorted by: comparing the bytes compares the files.
-pub(super) type Key = Box<[u8]>;
+pub(crate) type Key = Box<[u8]>;
 
 /// What file actions are sorted by.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// Members below `add`, as they stand in the checkpoint.
     keys: Vec<Vec<String>>,
     /// Physical paths of the clustering columns.
@@ -39,7 +39,7 @@ struct Clustering {
 
 impl Order {
     /// The order for a table; `None` if it has no layout that files could follow.
-    pub(super) fn of(shape: &TableShape, domains: &[DomainMetadata]) -> Result<Option<Self>> {
+    pub(crate) fn of(shape: &TableShape, domains: &[DomainMetadata]) -> Result<Option<Self>> {
         let domain = domains.iter().find(|domain| domain.domain == CLUSTERING_DOMAIN && !domain.removed);
         // What cannot be read gives no order; it is not for a checkpoint to complain.
         let clustering: Option<Clustering> = domain.and_then(|domain| serde_json::from_str(&domain.configuration).ok());
@@ -59,23 +59,23 @@ impl Order {
 
     /// By one member of `add`.
     #[cfg(test)]
-    pub(super) fn by(key: &[&str]) -> Self {
+    pub(crate) fn by(key: &[&str]) -> Self {
         Self { keys: vec![key.iter().map(|name| (*name).to_owned()).collect()], clustering: Vec::new() }
     }
 
     /// Physical paths of the clustering columns.
-    pub(super) fn clustering(&self) -> &[Vec<String>] {
+    pub(crate) fn clustering(&self) -> &[Vec<String>] {
         &self.clustering
     }
 
     /// Whether files are told apart by their statistics.
-    pub(super) fn needs_stats(&self) -> bool {
+    pub(crate) fn needs_stats(&self) -> bool {
         !self.clustering.is_empty()
     }
 
     /// What each of the rows, which have the members of `add` as columns, is sorted by: as bytes, and the same for the
     /// same values in all pieces of a checkpoint. `None` if nothing is there to tell rows apart, in any of the pieces.
-    pub(super) fn keys(&self, piece: &RecordBatch) -> Result<Option<Rows>> {
+    pub(crate) fn keys(&self, piece: &RecordBatch) -> Result<Option<Rows>> {
         let columns: Vec<ArrayRef> = self.keys.iter().filter_map(|key| find(piece, key)).collect();
         if columns.is_empty() {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Order {
 
     /// Piece and row of each of the rows in this order; those that are equal in the order they came. `None` as for
     /// [`Self::keys`].
-    pub(super) fn sorted(&self, pieces: &[RecordBatch]) -> Result<Option<Vec<(u32, u32)>>> {
+    pub(crate) fn sorted(&self, pieces: &[RecordBatch]) -> Result<Option<Vec<(u32, u32)>>> {
         let keys = pieces.iter().map(|piece| self.keys(piece)).collect::<Result<Option<Vec<Rows>>>>()?;
         let Some(keys) = keys else { return Ok(None) };
         let key = |(piece, row): (u32, u32)| keys.get(piece as usize).map(|rows| rows.row(row as usize));
@@ -108,7 +108,7 @@ impl Order {
 }
 
 /// Piece and row of each of the rows of pieces with so many rows.
-pub(super) fn all_rows(pieces: impl Iterator<Item = usize>) -> impl Iterator<Item = (u32, u32)> {
+pub(crate) fn all_rows(pieces: impl Iterator<Item = usize>) -> impl Iterator<Item = (u32, u32)> {
     let rows = |(piece, rows): (u32, usize)| (0..).take(rows).map(move |row: u32| (piece, row));
     (0..).zip(pieces).flat_map(rows)
 }

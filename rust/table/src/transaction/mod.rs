@@ -1,0 +1,9 @@
+//! Transactions: the builder that puts a commit together, and the driver that makes it a version of the table.
+
+pub mod builder;
+mod driver;
+
+pub use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};
+
+pub use self::driver::{RetryPolicy, commit, state_of, try_commit};
+pub(crate) use self::driver::{log_committed, log_conflict};
