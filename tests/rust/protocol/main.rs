@@ -7,6 +7,7 @@ mod commit_loop;
 mod conflict;
 mod corpora;
 mod deletion_vector;
+mod evolve;
 mod feature;
 mod lines;
 mod log;

@@ -1,11 +1,9 @@
 //! Properties of tables: what each means, and which values it takes.
 
-mod column_list;
 mod interval;
 mod properties;
 mod table;
 
-pub use column_list::column_paths;
 pub use interval::parse_interval;
 pub use properties::{
     CheckpointPolicy, Compression, InCommitTimestamps, IsolationLevel, PageVersion, Properties, RowTracking,

@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::property::column_paths;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType};
+use deltic_protocol::schema::{DataType, StructType, path};
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::file::properties::WriterPropertiesBuilder;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
@@ -99,10 +98,10 @@ fn path_of(name: &str, leaves: &[Vec<String>]) -> Result<Vec<String>> {
     if is_column(&whole) {
         return Ok(whole);
     }
-    let paths = column_paths(name).map_err(|e| Error::invalid(format!("column_options: {}", e.message())))?;
-    match <[Vec<String>; 1]>::try_from(paths) {
-        Ok([path]) if is_column(&path) => Ok(path),
-        _ => Err(Error::invalid(format!(
+    let path = path::parse(name).map_err(|e| Error::invalid(format!("column_options: {}", e.message())))?;
+    match is_column(&path) {
+        true => Ok(path),
+        false => Err(Error::invalid(format!(
             "column_options names `{name}`, and data files have no such column; they have the table's columns without those \
              that it is partitioned by"
         ))),
