@@ -22,6 +22,7 @@ __all__ = [
     "Compression",
     "Isolation",
     "Mode",
+    "PartitionOverwrite",
     "Time",
     "bound",
     "columns_of",
@@ -44,6 +45,8 @@ __all__ = [
 
 Mode: TypeAlias = Literal["append", "overwrite", "error", "ignore"]
 """What a write does where there is a table already."""
+PartitionOverwrite: TypeAlias = Literal["static", "dynamic"]
+"""What an overwrite replaces: all rows, or those in the partitions that the new rows are in."""
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 """How much a transaction is shielded from others; see `docs/commit-protocol.md`."""
 Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Compression, Mode, names, whole
+from deltic.arguments import Compression, Mode, PartitionOverwrite, names, whole
 from deltic.data import refuse_names, refuse_variants, stream
 from deltic.errors import (
     MetadataChangedError,
@@ -86,6 +86,7 @@ def write(
     mode: Mode = "append",
     partition_by: Sequence[str] | str | None = None,
     *,
+    partition_overwrite: PartitionOverwrite = "static",
     data_change: bool = True,
     sort_by: Sequence[str] | str | None = None,
     target_file_size: int | None = None,
@@ -122,6 +123,9 @@ def write(
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+        partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
+            that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
+            or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
         data_change: False says that the rows are those that the table has, in other files, so that readers of changes
             pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
         sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
@@ -171,6 +175,7 @@ def write(
     """
     options = {
         "partition_by": partition_by,
+        "partition_overwrite": partition_overwrite,
         "data_change": data_change,
         "sort_by": sort_by,
         "target_file_size": target_file_size,

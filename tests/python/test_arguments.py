@@ -200,11 +200,14 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         {"uri": Path("table2"), "partition_by": ["a"], "name": "n", "description": "d"},
     ),
     "write": (
-        lambda t, a: deltic.write(**{"uri_or_table": t.uri, "data": ROW, "app_id": "w", "app_version": 1, **a}),
+        lambda t, a: deltic.write(
+            **{"uri_or_table": t.uri, "data": ROW, "mode": "overwrite", "app_id": "w", "app_version": 1, **a}
+        ),
         {
             "uri_or_table": Path("table"),
             "mode": "overwrite",
             "partition_by": [],
+            "partition_overwrite": "dynamic",
             "data_change": True,
             "sort_by": ["a"],
             "max_rows_per_file": 1,
@@ -229,7 +232,7 @@ SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 def signatures() -> set[tuple[str, str]]:
     """Every argument of those kinds of every public function, method and class that callers make."""
     found = set()
-    kinds = re.compile(r"\b(int|bool|str|Time|Mode|Isolation|Compression|PathLike)\b")
+    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
         if name in ("Commit", "Check", "Finding") or name.endswith("Error"):

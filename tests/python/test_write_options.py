@@ -72,6 +72,51 @@ def test_names_of_columns_may_stand_alone(uri: str) -> None:
         deltic.write(uri, ROW, partition_by="n")
 
 
+def by_partition(uri: str) -> dict[str | None, list[int]]:
+    found: dict[str | None, list[int]] = {}
+    for row in deltic.Table(uri).scan().to_arrow().to_pylist():
+        found.setdefault(row["p"], []).append(row["n"])
+    return {partition: sorted(numbers) for partition, numbers in found.items()}
+
+
+def test_only_the_partitions_of_the_data_are_replaced(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": ["a", "a", "b", None, "c d"], "n": [1, 2, 3, 4, 5]}), partition_by="p")
+    deltic.write(uri, pa.table({"p": ["a", "b"], "n": [6, 7]}))
+
+    def replace(data: pa.Table, **options: Any) -> deltic.Commit:
+        return deltic.write(uri, data, mode="overwrite", partition_overwrite="dynamic", **options)
+
+    commit = replace(pa.table({"p": ["a", "e"], "n": [8, 9]}))
+    assert commit.metrics["numRemovedFiles"] == 2
+    assert by_partition(uri) == {"a": [8], "b": [3, 7], None: [4], "c d": [5], "e": [9]}
+    replace(pa.table({"p": pa.array([None, "c d"], pa.string()), "n": [10, 11]}))
+    assert by_partition(uri) == {"a": [8], "b": [3, 7], None: [10], "c d": [11], "e": [9]}
+    assert replace(pa.table({"p": pa.array([], pa.string()), "n": pa.array([], pa.int64())})).num_added_files == 0
+    assert sum(map(len, by_partition(uri).values())) == 6
+
+
+def test_partitions_are_replaced_in_one_commit_that_others_may_be_in_the_way_of(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": ["a", "b"], "n": [1, 2]}), partition_by="p")
+
+    def with_others(theirs: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"p": ["a"], "n": [3]})
+        deltic.write(uri, theirs)
+
+    def replace(theirs: pa.Table) -> deltic.Commit:
+        rows = pa.RecordBatchReader.from_batches(
+            pa.schema([("p", pa.string()), ("n", pa.int64())]), with_others(theirs)
+        )
+        return deltic.write(uri, rows, mode="overwrite", partition_overwrite="dynamic")
+
+    assert replace(pa.table({"p": ["b"], "n": [4]})).attempts == 2
+    assert by_partition(uri) == {"a": [3], "b": [2, 4]}
+    before = len(files(uri))
+    with pytest.raises(deltic.ConcurrentAppendError):
+        replace(pa.table({"p": ["a"], "n": [5]}))
+    assert by_partition(uri) == {"a": [3, 5], "b": [2, 4]}
+    assert len(files(uri)) == before + 1, "what lost is gone again"
+
+
 def test_rearranged_rows_are_no_change(uri: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match="no rows that could be rearranged"):
         deltic.write(uri, ROW, data_change=False)
@@ -153,6 +198,11 @@ def test_a_write_gives_up_after_so_many_attempts(uri: str) -> None:
 REFUSED: dict[str, dict[str, Any]] = {
     "mode must be 'append', 'overwrite', 'error' or 'ignore', not 'upsert'": {"mode": "upsert"},
     "mode must be 'append', 'overwrite', 'error' or 'ignore', not None": {"mode": None},
+    "partition_overwrite must be 'static' or 'dynamic', not 'all'": {
+        "mode": "overwrite",
+        "partition_overwrite": "all",
+    },
+    'partition_overwrite="dynamic" is for mode="overwrite"': {"partition_overwrite": "dynamic"},
     "data_change must be True or False, not str": {"data_change": "no"},
     "partition_by must be a list of names, not int": {"partition_by": 5},
     "sort_by[0] must be a string": {"sort_by": [1]},

@@ -10,6 +10,7 @@ use deltic_protocol::commit::TableState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::options::Overwrites;
 use super::{HandleState, Transaction, TransactionOptions};
 use crate::committers::CommitFile;
 use crate::envelope::{pack, unpack};
@@ -24,7 +25,7 @@ pub struct TransactionHeader {
     /// The file of the base's commit: when the write is committed, the table may be another.
     base_file: Option<CommitFile>,
     created: Option<(Protocol, Metadata)>,
-    overwrites: bool,
+    overwrites: Overwrites,
     rearrange_only: bool,
     replayed: Option<u64>,
     options: TransactionOptions,
@@ -96,8 +97,10 @@ impl Transaction {
         (resumed.travelled, resumed.writes) = (true, true);
         resumed.rearrange_only = header.rearrange_only;
         resumed.check_writable().map_err(|e| resumed.placed(e))?;
-        if header.overwrites {
-            resumed.overwrite()?;
+        match header.overwrites {
+            Overwrites::Nothing => {}
+            Overwrites::Partitions => resumed.overwrite_partitions()?,
+            Overwrites::Table => resumed.overwrite()?,
         }
         Ok(resumed)
     }

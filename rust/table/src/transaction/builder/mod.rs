@@ -45,7 +45,8 @@ pub use added::delete_written;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use metadata::MetadataChange;
-pub use options::{Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
+use options::Overwrites;
+pub use options::{Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions};
 use remembered::is_outdated;
 use rows::RowChanges;
 use write::Planned;
@@ -69,8 +70,8 @@ pub struct Transaction {
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
-    /// Whether all files of the base go.
-    overwrites: bool,
+    /// Which files of the base go besides those that are removed.
+    overwrites: Overwrites,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
     removed: Actions,
@@ -171,7 +172,7 @@ impl Transaction {
             ignores_a_table: false,
             travelled: false,
             read: ReadSet::Nothing,
-            overwrites: false,
+            overwrites: Overwrites::default(),
             rearrange_only: false,
             removed: Actions::new(),
             re_added: None,
@@ -276,7 +277,7 @@ impl Transaction {
 
     /// Whether a file of the base goes.
     fn is_removed(&self, path: &str) -> bool {
-        self.overwrites || self.removed.removes(path)
+        self.overwrites == Overwrites::Table || self.removed.removes(path)
     }
 
     /// Adds files that were written as [`Transaction::plan_write`] says.
@@ -379,10 +380,10 @@ impl Transaction {
             return Err(error.in_table(storage.location()));
         }
         let (own, travelled) = (this.names(), this.travelled);
-        let mut ended = this.commit_once(committer, retry).await;
+        let mut ended = Box::pin(this.commit_once(committer, retry)).await;
         if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
-            ended = match again.on_newest().await {
-                Ok(Some(again)) => again.commit_once(committer, retry).await,
+            ended = match Box::pin(again.on_newest()).await {
+                Ok(Some(again)) => Box::pin(again.commit_once(committer, retry)).await,
                 Ok(None) => ended,
                 Err(error) => Err(Failed::Certainly(error)),
             };
@@ -436,7 +437,7 @@ impl Transaction {
     async fn complete(&mut self, now_ms: i64) -> Result<()> {
         if !self.is_complete {
             // Few transactions need it, and none is to be as large for it as a writer is.
-            Box::pin(self.remove_rest(now_ms)).await?;
+            Box::pin(self.remove_overwritten(now_ms)).await?;
             Box::pin(self.complete_changes()).await?;
             Box::pin(self.store_vectors(now_ms)).await?;
             self.is_complete = true;
@@ -495,7 +496,7 @@ impl Transaction {
             && self.removed.is_empty()
             && self.rows.is_empty()
             && self.re_added.is_none()
-            && !self.overwrites
+            && self.overwrites == Overwrites::Nothing
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()
@@ -517,7 +518,7 @@ impl Transaction {
             count("numOutputRows", totals.rows);
             count("numOutputBytes", totals.bytes);
         }
-        if self.overwrites || removed > 0 {
+        if self.overwrites != Overwrites::Nothing || removed > 0 {
             count("numRemovedFiles", removed);
         }
         metrics

@@ -68,6 +68,30 @@ impl Mode {
     }
 }
 
+/// Which files of the base go when the transaction is complete, besides those that steps have removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Overwrites {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of the partitions that the new rows are in.
+    Partitions,
+    /// All.
+    Table,
+}
+
+/// Which rows an overwrite replaces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionOverwrite {
+    /// All.
+    #[default]
+    Static,
+    /// Those in the partitions that the new rows are in.
+    Dynamic,
+}
+
 /// Options of a write of rows; the rest follows from the table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -76,6 +100,8 @@ pub struct WriteOptions {
     pub mode: Mode,
     /// Partition columns of a new table; those of one that is there must be the same.
     pub partition_by: Option<Vec<String>>,
+    /// Which rows an overwrite replaces.
+    pub partition_overwrite: PartitionOverwrite,
     /// Properties of a new table.
     pub properties: BTreeMap<String, String>,
     /// Name of a new table.

@@ -13,7 +13,9 @@ use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
-use super::{HandleState, Ids, Known, Mode, TableDefinition, Transaction, TransactionOptions, WriteOptions};
+use super::{
+    HandleState, Ids, Known, Mode, PartitionOverwrite, TableDefinition, Transaction, TransactionOptions, WriteOptions,
+};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
@@ -21,6 +23,8 @@ use crate::write::conform::Conformer;
 use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
 use crate::write::writer;
+
+mod overwrite;
 
 /// How rows of a schema are written.
 #[derive(Debug, Clone)]
@@ -113,9 +117,12 @@ impl Transaction {
         // Some tables can be created and not filled.
         self.check_writable()?;
         self.rearrange_only = options.rearrange_only;
+        check_partition_overwrite(options)?;
         if self.base.is_some() {
-            if options.mode == Mode::Overwrite {
-                self.overwrite()?;
+            match (options.mode, options.partition_overwrite) {
+                (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
+                (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
+                (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
             }
             check_existing(&*self.shape_after()?, options)?;
         }
@@ -124,6 +131,9 @@ impl Transaction {
         let partition_by = json!(plan.spec.partition_columns).to_string();
         self.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
         self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
+        if options.partition_overwrite == PartitionOverwrite::Dynamic {
+            self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
+        }
         Ok(())
     }
 
@@ -159,6 +169,16 @@ pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result
             Err(e) => Err(e),
         },
         None => Snapshot::find(storage).await,
+    }
+}
+
+/// Only who overwrites can choose what is overwritten.
+fn check_partition_overwrite(options: &WriteOptions) -> Result<()> {
+    match (options.partition_overwrite, options.mode) {
+        (PartitionOverwrite::Static, _) | (PartitionOverwrite::Dynamic, Mode::Overwrite) => Ok(()),
+        (PartitionOverwrite::Dynamic, Mode::Append | Mode::Error | Mode::Ignore) => Err(Error::invalid(
+            "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows",
+        )),
     }
 }
 
