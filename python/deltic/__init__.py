@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import NoReturn as _NoReturn
 
 from deltic.check import Check, Finding
+from deltic.dml import Preview
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -73,6 +74,7 @@ __all__ = [
     "InvalidInputError",
     "MetadataChangedError",
     "Plan",
+    "Preview",
     "ProtocolChangedError",
     "Scan",
     "Snapshot",

@@ -32,6 +32,7 @@ from deltic.arguments import (
 )
 from deltic.check import Check
 from deltic.display import html_table
+from deltic.dml import Preview
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
@@ -271,6 +272,26 @@ class Table:
             tx.delete(where)
             looked_at = 0 if tx.replayed else tx.snapshot.version
         return tx.committed or Commit(looked_at, 0, 0, {"numDeletedRows": 0})
+
+    def delete_preview(self, where: str | None = None) -> Preview:
+        """Find out what `delete` would do, and write nothing: see `Preview`.
+
+        Raises what `delete` raises for `where`, and on a table where rows may only be added.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"shop": ["a", "a", "b"], "left": [0, 3, 0]}), partition_by=["shop"])
+        >>> preview = deltic.Table(uri).delete_preview("left = 0")
+        >>> preview.rows, preview.files_removed, preview.files_rewritten
+        (2, 1, 1)
+        """
+        condition(where, "where")
+        core = _deltic.begin(self._core, "{}")
+        try:
+            return Preview.parse(core.delete_preview(where))
+        finally:
+            core.abandon()
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.

@@ -15,6 +15,7 @@ PROTOCOL: list[set[str]] = [
     {"json"},
     {"schema"},
     {"scalar"},
+    {"expression"},
     {"predicate"},
     {"action"},
     {"property"},
@@ -62,13 +63,13 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"changes"},
+    {"changes", "expression"},
     {"table"},
     {"transaction"},
     {"write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "hints", "_deltic"},
+    {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments"},
     {"scan", "check", "write_options"},
     {"snapshot", "data"},
@@ -98,9 +99,7 @@ MOST_OPENING_LINES = 15
 KNOWN_CIRCLES: list[set[str]] = [
     {f"table/transaction/builder{name}" for name in ("", "/header", "/metadata", "/remembered", "/write")},
 ]
-KNOWN_LARGE_FOLDERS: set[str] = {
-    "rust/protocol/src/predicate",
-}
+KNOWN_LARGE_FOLDERS: set[str] = set()
 
 
 def step(ladder: list[set[str]], module: str) -> int | None:

@@ -18,7 +18,7 @@ pub mod checkpoint_writer;
 pub mod cleanup;
 pub mod committers;
 pub mod compaction;
-mod dml;
+pub mod dml;
 pub mod envelope;
 pub mod error;
 pub mod events;

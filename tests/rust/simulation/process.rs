@@ -338,6 +338,7 @@ async fn commit(
             read_apps: BTreeSet::new(),
             isolation,
             actions: Actions::of(actions).unwrap(),
+            marked: Default::default(),
         };
         drop(world);
         client.born = born;

@@ -149,7 +149,7 @@ impl PreparedCommit {
             return Err(Error::corrupt(message));
         }
         let mut attempt = Attempt::new(&self.pending, first.version, now_ms)?;
-        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending.actions)?;
+        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending, now_ms)?;
         if lines.len() > MOST_BYTES {
             return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
         }
@@ -203,7 +203,12 @@ impl PreparedCommit {
             row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
-        let sizes = self.pending.actions.take_sizes();
+        let mut sizes = self.pending.actions.take_sizes();
+        for marked in self.pending.marked.iter() {
+            let [remove, add] = marked.actions(0)?;
+            sizes.push(&remove);
+            sizes.push(&add);
+        }
         Ok(Committed {
             version,
             attempts,

@@ -464,6 +464,19 @@ async fn files_of_others_go_when_the_commit_is_refused() {
     }
 }
 
+/// The header was committed, its commit's base was cleaned up, and somebody commits it once more.
+#[tokio::test]
+async fn what_travelled_stays_when_its_base_cannot_be_read() {
+    let sample = Sample::new();
+    let base = write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let planned = plan(&sample, Mode::Overwrite).await.unwrap();
+    std::fs::write(sample.log("../b"), "data").unwrap();
+    commit(&planned, &sample, &["b"]).await.unwrap();
+    std::fs::rename(sample.log(&format!("{base:020}.json")), sample.log("cleaned")).unwrap();
+    let again = commit(&planned, &sample, &["b"]).await;
+    assert!(again.is_err() && sample.log("../b").exists(), "a commit names the file");
+}
+
 #[tokio::test]
 async fn headers_are_of_one_release_and_of_one_table() {
     for bytes in [&b""[..], b"{}", b"x", br#"{"form":2}"#] {

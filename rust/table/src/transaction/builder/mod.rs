@@ -24,7 +24,9 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
-use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
+use crate::transaction::{
+    Committed, Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit,
+};
 use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
@@ -34,7 +36,7 @@ mod header;
 mod metadata;
 mod options;
 mod remembered;
-pub(crate) mod remove;
+mod remove;
 mod row_steps;
 pub(crate) mod rows;
 mod whole_files;
@@ -375,18 +377,32 @@ impl Transaction {
         delete_files(&storage, discarded).await;
         let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
         let mut this = self;
-        if let Err(error) = this.complete(retry.now_ms()).await {
-            this.abandon().await;
-            return Err(error.in_table(storage.location()));
-        }
+        let completed = async {
+            this.complete(retry.now_ms()).await?;
+            this.vectors()
+        };
+        let vectors = match completed.await {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                // What travelled may have been committed before, and the error does not say.
+                let names = if this.travelled { this.names().of_this_process() } else { this.names() };
+                names.delete(&storage).await;
+                return Err(error.in_table(storage.location()));
+            }
+        };
         let (own, travelled) = (this.names(), this.travelled);
-        let mut ended = Box::pin(this.commit_once(committer, retry)).await;
+        let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
         if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
             ended = match Box::pin(again.on_newest()).await {
-                Ok(Some(again)) => Box::pin(again.commit_once(committer, retry)).await,
+                Ok(Some(again)) => Box::pin(again.commit_once((committer, &vectors), retry)).await,
                 Ok(None) => ended,
                 Err(error) => Err(Failed::Certainly(error)),
             };
+        }
+        match &ended {
+            Ok(_) => vectors.delete_unnamed(true).await,
+            Err(failed) if is_refused(failed, travelled) => vectors.delete_unnamed(false).await,
+            Err(_) => {}
         }
         match ended {
             Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
@@ -405,7 +421,7 @@ impl Transaction {
     /// The commit, and what follows it.
     async fn commit_once(
         mut self,
-        committer: &dyn Committer,
+        (committer, vectors): (&dyn Committer, &TableVectors),
         retry: &dyn RetryPolicy,
     ) -> Result<Option<Outcome>, Failed> {
         let (storage, base, travelled) = (self.storage.clone(), self.base.clone(), self.travelled);
@@ -419,7 +435,7 @@ impl Transaction {
             check_base(committer, (&base.state, base.commit_file())).await?;
         }
         let metrics = prepared.metrics.clone();
-        let committed = try_commit(prepared, committer, retry).await?;
+        let committed = try_commit(prepared, (committer, vectors), retry).await?;
         log_committed(&committed, storage.location());
         let verified = async {
             match &base {
@@ -439,7 +455,6 @@ impl Transaction {
             // Few transactions need it, and none is to be as large for it as a writer is.
             Box::pin(self.remove_overwritten(now_ms)).await?;
             Box::pin(self.complete_changes()).await?;
-            Box::pin(self.store_vectors(now_ms)).await?;
             self.is_complete = true;
         }
         Ok(())
@@ -447,8 +462,7 @@ impl Transaction {
 
     /// The files that were written.
     fn names(&self) -> Names {
-        let (change_files, vector_file) = self.rows.written();
-        self.added.names().and(change_files, vector_file)
+        self.added.names().and(self.rows.written())
     }
 
     /// The commit, if there is anything to say. Metadata may have moved on since the transaction began only where the
@@ -477,11 +491,12 @@ impl Transaction {
         others.extend(self.domains.into_values().map(Action::DomainMetadata));
         let mut actions = self.re_added.unwrap_or(self.removed);
         others.into_iter().try_for_each(|action| actions.push(action))?;
+        let marked = std::mem::take(&mut self.rows.marked);
         self.rows.add_to(&mut actions)?;
         self.added.add_to(&mut actions)?;
         let state = self.base.map(|base| base.state);
         Ok(Some(PreparedCommit {
-            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions },
+            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
             operation: self.options.operation,
             parameters: self.parameters,
             metrics,

@@ -4,8 +4,8 @@
 
 use std::collections::HashSet;
 
+use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::{Action, Add, Remove};
 use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::Properties;
@@ -28,6 +28,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
         let own: HashSet<String> = self.added.own().map(|file| canonical_path(&file.add.path).into_owned()).collect();
@@ -39,7 +40,7 @@ impl Transaction {
                 for (row, path) in adds.path().iter().enumerate() {
                     let path = path.unwrap_or_default();
                     if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
-                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                        found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                         files.insert(path);
                     }
                 }
@@ -63,6 +64,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
@@ -77,7 +79,7 @@ impl Transaction {
             for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
-                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                 }
                 files.insert(path);
             }
@@ -119,6 +121,18 @@ impl Transaction {
         Ok(snapshot)
     }
 
+    /// Rows whose change is recorded may stand in files that would go.
+    pub(super) fn refuse_after_records(&self) -> Result<()> {
+        match self.rows.recorded.is_empty() {
+            true => Ok(()),
+            false => {
+                let message = "changes of rows are recorded already in this transaction, as the table asks \
+                               (`delta.enableChangeDataFeed`); remove files before that";
+                Err(self.placed(Error::invalid(message)))
+            }
+        }
+    }
+
     /// What other processes wrote is looked at once, and no more.
     pub(super) fn refuse_after_files_of_others(&self, what: &str) -> Result<()> {
         match self.added.has_others() {
@@ -128,21 +142,5 @@ impl Transaction {
                 Err(self.placed(Error::invalid(message)))
             }
         }
-    }
-}
-
-/// Takes a file out of the table.
-pub(crate) fn remove_of(add: Add, now_ms: i64) -> Remove {
-    Remove {
-        path: add.path,
-        deletion_timestamp: Some(now_ms),
-        data_change: true,
-        extended_file_metadata: Some(true),
-        partition_values: Some(add.partition_values),
-        size: Some(add.size),
-        deletion_vector: add.deletion_vector,
-        base_row_id: add.base_row_id,
-        default_row_commit_version: add.default_row_commit_version,
-        ..Remove::default()
     }
 }

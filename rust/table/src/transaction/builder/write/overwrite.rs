@@ -24,7 +24,6 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::transaction::builder::options::Overwrites;
-use crate::transaction::builder::remove::remove_of;
 use crate::transaction::builder::whole_files::remove_columns;
 
 /// The values of a file's partition columns, in the table's order.
@@ -39,7 +38,7 @@ impl Transaction {
         self.check_replaceable()?;
         self.read.extend(ReadSet::WholeTable);
         self.discard(|_| true);
-        self.rows.forget(|_| true);
+        self.rows.marked.retain(|_| false);
         self.overwrites = Overwrites::Table;
         Ok(())
     }
@@ -62,7 +61,8 @@ impl Transaction {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
             return Err(self.placed(Error::invalid(message)));
         }
-        self.refuse_after_files_of_others("remove files")
+        self.refuse_after_files_of_others("remove files")?;
+        self.refuse_after_records()
     }
 
     /// Removes the files that are overwritten.
@@ -89,7 +89,7 @@ impl Transaction {
             };
             for (row, path) in adds.path().iter().flatten().enumerate() {
                 if !self.removed.removes(path) {
-                    let remove = Remove { data_change, ..remove_of(adds.add(row)?, now_ms) };
+                    let remove = Remove { data_change, ..adds.add(row)?.removed(now_ms) };
                     self.removed.push(Action::Remove(remove))?;
                     files.insert(path);
                 }
