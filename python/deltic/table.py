@@ -21,6 +21,7 @@ from deltic.arguments import (
     condition,
     epoch_ms,
     flag,
+    json_object,
     json_or_string,
     location,
     names,
@@ -196,6 +197,7 @@ class Table:
         app_version: int | None = None,
         max_attempts: int | None = None,
         commit_empty: bool = False,
+        commit_info: Mapping[str, Any] | None = None,
     ) -> Transaction:
         """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
 
@@ -216,6 +218,7 @@ class Table:
             "app_id": optional_string(app_id, "app_id"),
             "app_version": whole(app_version, "app_version", LEAST),
             "commit_empty": flag(commit_empty, "commit_empty"),
+            "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
         }
         return Transaction(
             lambda told: _deltic.begin(self._core, told),

@@ -71,7 +71,7 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments"},
-    {"scan", "check"},
+    {"scan", "check", "write_options"},
     {"snapshot", "data"},
     {"transaction"},
     {"table"},

@@ -8,6 +8,7 @@ mod conflict;
 mod constraint;
 mod corpora;
 mod deletion_vector;
+mod evolve;
 mod expression;
 mod feature;
 mod lines;

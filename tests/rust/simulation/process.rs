@@ -418,6 +418,7 @@ async fn commit(
             parameters: Map::new(),
             metrics: Map::new(),
             user_metadata: None,
+            info: Map::new(),
             txn_id: txn_id(born),
         }
     };

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod overwrite;
 mod remembered;
 mod write;
 

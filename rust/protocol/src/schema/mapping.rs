@@ -15,8 +15,27 @@ pub const FIELD_ID: &str = "delta.columnMapping.id";
 /// Column metadata key of the physical name.
 pub const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 
-/// Column metadata key of the ids of what is inside the column's arrays and maps.
+/// Column metadata key of the ids of elements, keys and values inside a column.
 pub const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
+
+/// By what a column is known again in another version of a schema, among those of the same struct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// Its name, which files have.
+    Name,
+    /// Its id, whatever it is called.
+    Id,
+}
+
+impl Identity {
+    /// Whether two fields are one column.
+    pub fn is_same(self, a: &StructField, b: &StructField) -> bool {
+        match self {
+            Self::Name => a.name == b.name,
+            Self::Id => field_id(a).is_some_and(|id| field_id(b) == Some(id)),
+        }
+    }
+}
 
 /// Value of `delta.columnMapping.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +93,11 @@ impl ColumnMapping {
                 ),
             )),
         }
+    }
+
+    /// By what columns are known again.
+    pub fn identity(self) -> Identity {
+        if self == Self::None { Identity::Name } else { Identity::Id }
     }
 
     /// The property's value.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
 use deltic_protocol::property::{Properties, check_settable, check_unset, is_instruction, stored};
-use deltic_protocol::schema::{StructType, json};
+use deltic_protocol::schema::{StructType, evolve, json};
 use deltic_protocol::{feature, validation};
 use serde_json::json;
 
@@ -129,7 +129,7 @@ impl Transaction {
         after.description = change.description.or(after.description);
         if let Some(schema) = &change.schema {
             let known = before.schema()?;
-            after.schema_string = json::print(&validation::with_column_metadata(&known, schema));
+            after.schema_string = json::print(&evolve::replace(&known, schema));
         }
         for key in &change.unset {
             check_unset(key)?;

@@ -51,6 +51,7 @@ impl Transaction {
             added: self.added.clone(),
             parameters: self.parameters.clone(),
             files: self.files.clone(),
+            rearrange_only: self.rearrange_only,
             writes: self.writes,
             txn_id: self.txn_id.clone(),
             has_ids: self.has_ids,
