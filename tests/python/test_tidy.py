@@ -20,7 +20,7 @@ PROTOCOL: list[set[str]] = [
     {"property"},
     {"log", "deletion_vector", "stats"},
     {"feature", "validation"},
-    {"replay", "prune"},
+    {"alter", "replay", "prune"},
     {"log_bounds"},
     {"commit", "check"},
 ]
@@ -43,7 +43,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill"},
+    {"backfill", "detail"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -62,7 +62,7 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"changes"},
+    {"alter", "changes"},
     {"table"},
     {"transaction"},
     {"write"},
@@ -70,8 +70,9 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments"},
-    {"scan", "check"},
+    {"scan", "check", "detail"},
     {"snapshot", "data"},
+    {"alter"},
     {"transaction"},
     {"table"},
     {"write", "cli", "tasks"},

@@ -5,10 +5,11 @@
 //! follow another) is a function in here, over data that somebody else moved.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`, `predicate`,
-//! `action`, then `property`, `log`, `deletion_vector`, `stats`, then `feature` and `validation`, then `replay`, `prune`
-//! and `log_bounds`, then `commit` and `check`. A test reads the imports and fails on one that climbs.
+//! `action`, then `property`, `log`, `deletion_vector`, `stats`, then `feature` and `validation`, then `alter`, `replay`,
+//! `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails on one that climbs.
 
 pub mod action;
+pub mod alter;
 pub mod check;
 pub mod commit;
 pub mod deletion_vector;

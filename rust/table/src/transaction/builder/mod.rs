@@ -28,6 +28,7 @@ use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_com
 use crate::write::plan::DataFile;
 
 mod added;
+mod alter;
 mod header;
 mod metadata;
 mod options;
@@ -39,8 +40,7 @@ mod write;
 pub use added::delete_written;
 use added::{Added, delete_files};
 pub use header::TransactionHeader;
-pub use metadata::MetadataChange;
-pub use options::{Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
+pub use options::{CreateMode, Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
 use remembered::is_outdated;
 use write::{FileOptions, Planned};
 
@@ -76,6 +76,8 @@ pub struct Transaction {
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
     parameters: Map<String, Value>,
+    /// Operations and parameters of the steps that have some of their own.
+    told: Vec<(&'static str, Map<String, Value>)>,
     files: FileOptions,
     /// How rows of a schema are written, once somebody asked for it.
     planned: Option<Planned>,
@@ -163,6 +165,7 @@ impl Transaction {
             shape: None,
             domains: BTreeMap::new(),
             parameters: Map::new(),
+            told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
             writes: false,
@@ -193,6 +196,11 @@ impl Transaction {
     /// The version that has the application's transaction, or a later one, already: then no step does anything.
     pub fn replayed(&self) -> Option<u64> {
         self.replayed
+    }
+
+    /// Whether there is no table before it.
+    pub fn creates(&self) -> bool {
+        self.base.is_none()
     }
 
     /// Whether it builds on what a handle remembers, and nobody has looked at the table.
@@ -419,6 +427,7 @@ impl Transaction {
             (None, None) => IsolationLevel::default(),
         };
         let metrics = self.metrics();
+        let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
         others.extend(self.metadata.map(Action::Metadata));
@@ -433,8 +442,8 @@ impl Transaction {
         let state = self.base.map(|base| base.state);
         Ok(Some(PreparedCommit {
             pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions },
-            operation: self.options.operation,
-            parameters: self.parameters,
+            operation,
+            parameters,
             metrics,
             user_metadata: self.options.user_metadata,
             txn_id: self.txn_id,

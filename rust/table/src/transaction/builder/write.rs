@@ -78,6 +78,7 @@ impl Transaction {
                     properties: options.properties.clone(),
                     name: options.name.clone(),
                     description: options.description.clone(),
+                    ..TableDefinition::default()
                 };
                 begun.options.operation = "CREATE TABLE AS SELECT".to_owned();
                 begun.define(definition, (ids, now_ms)).map_err(|e| begun.placed(e))?;
