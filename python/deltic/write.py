@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Compression, Mode, PartitionOverwrite, names, whole
-from deltic.data import refuse_names, refuse_variants, stream
+from deltic.alter import columns_of
+from deltic.arguments import Compression, Mode, PartitionOverwrite, names, string, whole
+from deltic.data import stream
 from deltic.errors import (
     MetadataChangedError,
     ProtocolChangedError,
@@ -27,6 +28,10 @@ from deltic.write_options import checked, core_options
 
 __all__ = ["Commit", "create", "write"]
 
+CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace"]
+"""What `create` does where there is a table already, or none."""
+
+
 
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
@@ -35,49 +40,101 @@ def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) ->
     return Commit.parse(done[0])
 
 
+@overload
 def create(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Table,
     schema: Any,
-    partition_by: Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    *,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
-    *,
+    constraints: Mapping[str, str] | None = None,
+    mode: Literal["error", "replace", "create_or_replace"] = "error",
     storage_options: Mapping[str, str] | None = None,
-) -> Table:
-    """Create an empty table, as one commit, and return it.
+) -> Commit: ...
+@overload
+def create(
+    uri: str | os.PathLike[str] | Table,
+    schema: Any,
+    partition_by: str | Sequence[str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    constraints: Mapping[str, str] | None = None,
+    mode: CreateMode = "error",
+    storage_options: Mapping[str, str] | None = None,
+) -> Commit | None: ...
+def create(
+    uri: str | os.PathLike[str] | Table,
+    schema: Any,
+    partition_by: str | Sequence[str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    constraints: Mapping[str, str] | None = None,
+    mode: CreateMode = "error",
+    storage_options: Mapping[str, str] | None = None,
+) -> Commit | None:
+    """Create an empty table, as one commit, and return that; None where `"ignore"` left a table as it was.
 
     Arguments:
-        uri: A path or URL, as for `Table`.
+        uri: A path or URL, or a `Table`, whose settings and connections are used.
         schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`. Its fields' metadata becomes the columns',
-            such as `comment` and keys of your own.
+            such as `comment`, keys of your own, and what `deltic.field` says of a column.
         partition_by: Columns of the schema, of primitive types, in the order of the folders; none by default.
         properties: Strings by name, such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties");
-            names that do not begin with `delta.` are free.
+            names that do not begin with `delta.` are free. The protocol gets the features that they need.
         name: The table's name, for people.
         description: What it holds, for people.
+        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
+        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone;
+            `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
+            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and other
+            writers conflict with it. The new table has a new id, its own columns, partitioning and properties, and keeps
+            the features of the protocol.
         storage_options: The store's settings, as for `Table`.
 
-    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold; `TableExistsError` when
-    there is a table already; `UnsupportedFeatureError` for types, properties and column metadata that ask for
-    features deltic does not write, as `CURRENT_DEFAULT` and all of `delta.*` do; `StorageError` when the store fails.
+    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and for replacing a table
+    where rows may only be added (`delta.appendOnly`); `TableExistsError` also when another writer creates the table at
+    the same time; `UnsupportedFeatureError` for types, properties and column metadata that ask for features deltic does
+    not write; `StorageError` when the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/visits"
     >>> schema = pa.schema([("day", pa.date32()), ("visits", pa.int64())])
-    >>> table = deltic.create(tempfile.mkdtemp() + "/visits", schema, partition_by=["day"], name="visits")
-    >>> table.snapshot().partition_columns, table.snapshot().num_files
-    (['day'], 0)
+    >>> deltic.create(uri, schema, partition_by=["day"], name="visits").version
+    0
+    >>> deltic.create(uri, schema, mode="ignore") is None
+    True
+    >>> deltic.create(uri, pa.schema([("day", pa.date32())]), mode="replace").version
+    1
     """
-    if isinstance(schema, pa.Schema):
-        refuse_names(schema)
-        refuse_variants(schema)
-    chosen = checked({"properties": properties, "name": name, "description": description})
-    partition_columns = names(partition_by, "partition_by")
-    table = Table(uri, storage_options)
-    given = (chosen.get(option) for option in ("properties", "name", "description"))
-    _deltic.create(table._core, schema, partition_columns, *given)
-    return table
+    if mode not in ("error", "ignore", "replace", "create_or_replace"):
+        raise InvalidInputError(f"mode must be 'error', 'ignore', 'replace' or 'create_or_replace', not {mode!r}")
+    definition = {"mode": mode, **checked({"properties": properties, "name": name, "description": description})}
+    if isinstance(partition_by, str):
+        partition_by = [partition_by]
+    if (partition_columns := names(partition_by, "partition_by")) is not None:
+        definition["partition_by"] = partition_columns
+    if constraints is not None:
+        definition["constraints"] = _expressions(constraints)
+    columns = columns_of(schema, "schema")
+    told = _deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition))
+    return None if told is None else Commit.parse(told)
+
+
+def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(constraints, Mapping):
+        told = "a mapping of names to SQL"
+        raise InvalidInputError(f"constraints must be {told}, not {constraints.__class__.__name__}")
+    return {
+        string(name, "a constraint's name"): string(expression, f"constraint {name!r}")
+        for name, expression in constraints.items()
+    }
 
 
 def write(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import duckdb
 import numpy as np
@@ -127,7 +127,21 @@ def committed(table: deltic.Table, use: Callable[[deltic.Transaction], object], 
         return use(transaction)
 
 
-T = deltic.Table
+T: TypeAlias = deltic.Table
+
+
+def altering(owner: str, verb: str, given: dict[str, Any]) -> Callable[[T, dict[str, Any]], object]:
+    def call(table: T, arguments: dict[str, Any]) -> object:
+        table.add_columns(pa.field("b", pa.int64()))
+        table.set_properties({"delta.columnMapping.mode": "name"})
+        chosen = {**given, **arguments}
+        if owner == "Table":
+            return getattr(table, verb)(**chosen)
+        return committed(table, lambda tx: getattr(tx, verb)(**chosen))
+
+    return call
+
+
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
@@ -178,12 +192,32 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: committed(t, lambda tx: tx.scan(**a).to_arrow()),
         {"columns": ["a"], "filter": "a = 1"},
     ),
+    **{
+        f"{owner}.{verb}": (altering(owner, verb, given), {name: given[name] for name in tried})
+        for owner in ("Table", "Transaction")
+        for verb, (given, tried) in {
+            "add_columns": ({"fields": pa.field("new", pa.int64()), "after": "a"}, ["after"]),
+            "rename_column": ({"old": "a", "new": "c"}, ["old", "new"]),
+            "drop_columns": ({"names": ["a"]}, ["names"]),
+            "alter_column": (
+                {"name": "a", "type": "long", "nullable": True, "comment": "c", "default": None, "position": "first"},
+                ["name", "type", "nullable", "comment", "default", "position"],
+            ),
+            "unset_properties": ({"names": ["delta.logRetentionDuration"]}, ["names"]),
+            "set_name": ({"name": "n"}, ["name"]),
+            "set_description": ({"description": "d"}, ["description"]),
+            "add_feature": ({"name": "domainMetadata"}, ["name"]),
+        }.items()
+    },
+    "field": (
+        lambda t, a: deltic.field(**{"name": "a", "type": "long", **a}),
+        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"},
+    ),
     "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
     "Transaction.set_metadata": (
         lambda t, a: committed(t, lambda tx: tx.set_metadata(**a)),
         {"name": "n", "description": "d", "unset": ["delta.logRetentionDuration"]},
     ),
-    "Transaction.add_feature": (lambda t, a: committed(t, lambda tx: tx.add_feature(**a)), {"name": "domainMetadata"}),
     "Transaction.set_domain": (
         lambda t, a: committed(
             t,
@@ -235,7 +269,7 @@ def signatures() -> set[tuple[str, str]]:
     kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
-        if name in ("Commit", "Check", "Finding") or name.endswith("Error"):
+        if name in ("Commit", "Check", "Detail", "Finding") or name.endswith("Error"):
             continue  # made by deltic
         calls = {name: thing} if not isinstance(thing, type) or thing is deltic.Table else {}
         if isinstance(thing, type):

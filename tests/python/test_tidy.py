@@ -21,7 +21,7 @@ PROTOCOL: list[set[str]] = [
     {"property"},
     {"log", "deletion_vector", "stats", "constraint"},
     {"feature", "validation"},
-    {"replay", "prune"},
+    {"alter", "replay", "prune"},
     {"log_bounds"},
     {"commit", "check"},
 ]
@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "dml"},
+    {"backfill", "detail", "dml"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -63,7 +63,7 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"changes", "expression"},
+    {"alter", "changes", "expression"},
     {"table"},
     {"transaction"},
     {"write"},
@@ -71,8 +71,9 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments"},
-    {"scan", "check", "write_options"},
+    {"scan", "check", "detail", "write_options"},
     {"snapshot", "data"},
+    {"alter"},
     {"transaction"},
     {"table"},
     {"write", "cli", "tasks"},

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_exclusive};
-use crate::schema::evolve::{Difference, differences};
+use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, Identity, PHYSICAL_NAME, field_id};
 use crate::schema::widen::{TYPE_CHANGES, is_in_iceberg, is_widening};
 use crate::schema::{DataType, StructField, StructType, path};
@@ -59,8 +59,7 @@ fn check_schema(known: Option<Known<'_>>, schema: &StructType, properties: Prope
         return Err(Error::invalid("a table needs at least one column"));
     }
     let mapping = properties.column_mapping_mode()?;
-    let keys = AllowedKeys { mapping, type_changes: properties.is_true("delta.enableTypeWidening")? };
-    check_fields(before, schema, "", keys)?;
+    check_fields(before, schema, "", mapping)?;
     let recorded_before = match known {
         Some(known) => known.properties.change_data_feed()?,
         None => false,
@@ -102,11 +101,12 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let (old, new) = (Properties::of(before), Properties::of(after));
     let modes = (old.column_mapping_mode()?, new.column_mapping_mode()?);
     if modes.0 != modes.1 && modes != (ColumnMapping::None, ColumnMapping::Name) {
-        return Err(Error::invalid(format!(
-            "the column mapping mode cannot go from {} to {}",
-            modes.0.as_str(),
-            modes.1.as_str()
-        )));
+        let hint = match modes.1 {
+            ColumnMapping::None => "drop the feature `columnMapping` instead (`drop_feature`)",
+            _ => "a table that has files can only go from none to name",
+        };
+        let (from, to) = (modes.0.as_str(), modes.1.as_str());
+        return Err(Error::invalid(format!("the column mapping mode cannot go from {from} to {to}; {hint}")));
     }
     let largest = |p: Properties<'_>| p.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i64>().ok());
     if largest(new) < largest(old) {
@@ -138,11 +138,11 @@ fn has_same_partitioning(
 
 /// Names and column metadata at any depth. What `before` has at the same place is not judged: files and other clients
 /// know it already. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
-fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, keys: AllowedKeys) -> Result<()> {
+fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, mapping: ColumnMapping) -> Result<()> {
     let mut seen = HashMap::new();
     for field in &schema.fields {
         let path = path_of(above, &field.name);
-        let identity = keys.mapping.identity();
+        let identity = mapping.identity();
         let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, identity)));
         let is_kept = known.is_some_and(|known| known.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
@@ -150,11 +150,11 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, k
             return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
         }
         if !is_kept {
-            check_name(&field.name, &path, keys.mapping)?;
+            check_name(&field.name, &path, mapping)?;
         }
-        check_keys(known, field, &path, keys)?;
+        check_keys(known, field, &path, mapping)?;
         each_struct(&field.data_type, known.map(|known| &known.data_type), &mut |inner, known| {
-            check_fields(known, inner, &path, keys)
+            check_fields(known, inner, &path, mapping)
         })?;
     }
     Ok(())
@@ -177,13 +177,6 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
     }
 }
 
-/// Column metadata that means something to Delta, and that a column may have.
-#[derive(Clone, Copy)]
-struct AllowedKeys {
-    mapping: ColumnMapping,
-    type_changes: bool,
-}
-
 /// Whether a field is a column that was there: by its id where both have one, else by its name.
 fn is_known(known: &StructField, field: &StructField, identity: Identity) -> bool {
     match (identity, field_id(known)) {
@@ -194,16 +187,12 @@ fn is_known(known: &StructField, field: &StructField, identity: Identity) -> boo
 
 /// Refuses new column metadata that means something to Delta and would not be followed. What generated columns,
 /// identities, defaults and invariants ask is refused by `feature`.
-fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, allowed: AllowedKeys) -> Result<()> {
+fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
     const JUDGED_AS_FEATURES: [&str; 3] = ["delta.generationExpression", "delta.identity.", "delta.invariants"];
     let is_new = |key: &&String| known.is_none_or(|known| !known.metadata.contains_key(*key));
     for key in field.metadata.keys().filter(|key| key.starts_with("delta.")).filter(is_new) {
         let is_mapping = key.starts_with("delta.columnMapping.");
-        let is_followed = match key.as_str() {
-            TYPE_CHANGES => allowed.type_changes,
-            _ => is_mapping && allowed.mapping != ColumnMapping::None,
-        };
-        if is_followed || JUDGED_AS_FEATURES.iter().any(|k| key.starts_with(k)) {
+        if (is_mapping && mapping != ColumnMapping::None) || JUDGED_AS_FEATURES.iter().any(|k| key.starts_with(k)) {
             continue;
         }
         let feature = match key.as_str() {
@@ -339,7 +328,45 @@ fn check_steps(
             Difference::Retyped { path, from, to } => check_type_change(&path, (&from, &to), new)?,
         }
     }
+    check_promises(before, after, identity)?;
     if identity == Identity::Id { check_physical_names_stay(before, after) } else { Ok(()) }
+}
+
+/// What a column says of its values must hold for those that are there, so it is said when the table is created.
+fn check_promises(before: &StructType, after: &StructType, identity: Identity) -> Result<()> {
+    const PROMISES: [(&str, &str); 7] = [
+        ("delta.generationExpression", "generated"),
+        ("delta.identity.start", "an identity"),
+        ("delta.identity.step", "an identity"),
+        ("delta.identity.allowExplicitInsert", "an identity"),
+        ("delta.invariants", "checked by an invariant"),
+        ("delta.identity.highWaterMark", "an identity"),
+        (TYPE_CHANGES, ""),
+    ];
+    let key = |path: &str, field: &StructField| match identity {
+        Identity::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
+        Identity::Name => path.to_owned(),
+    };
+    let mut known = HashMap::new();
+    before.each_field("", &mut |path, field| drop(known.insert(key(path, field), field.metadata.clone())));
+    let mut broken = None;
+    after.each_field("", &mut |path, field| {
+        let old = known.get(&key(path, field));
+        for (promise, what) in PROMISES {
+            let (was, is) = (old.and_then(|old| old.get(promise)), field.metadata.get(promise));
+            if is.is_none() || was == is {
+                continue;
+            }
+            let why = match promise {
+                TYPE_CHANGES => "has other types in its past than before".to_owned(),
+                _ => format!(
+                    "cannot become {what}: the values that are there are not; create the table with such a column"
+                ),
+            };
+            broken.get_or_insert_with(|| format!("the column `{path}` {why} (`{promise}`)"));
+        }
+    });
+    broken.map_or(Ok(()), |message| Err(Error::invalid(message)))
 }
 
 fn check_added(path: &[String], field: &StructField, identity: Identity, old: Properties<'_>) -> Result<()> {
@@ -347,6 +374,12 @@ fn check_added(path: &[String], field: &StructField, identity: Identity, old: Pr
     if !field.nullable {
         let message = format!("the new column `{path}` must be nullable: files that are there do not have it");
         return Err(Error::invalid(message));
+    }
+    if field.metadata.contains_key(CURRENT_DEFAULT) {
+        return Err(Error::invalid(format!(
+            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without, and \
+             give it one then (`alter_column`)"
+        )));
     }
     let largest = old.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
     match field_id(field).zip(largest) {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::predicate::check_cases;
 
 /// A reader of the notation.
-struct Text<'a>(&'a str);
+pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl Text<'_> {
     fn take(&mut self, token: &str) -> bool {
@@ -74,7 +74,7 @@ impl Text<'_> {
         field
     }
 
-    fn data_type(&mut self) -> (DataType, bool) {
+    pub(super) fn data_type(&mut self) -> (DataType, bool) {
         let data_type = if self.take("{") {
             let inner = self.schema();
             assert!(self.take("}"), "{}", self.0);
@@ -98,11 +98,11 @@ impl Text<'_> {
     }
 }
 
-fn schema_of(text: &str) -> StructType {
+pub(super) fn schema_of(text: &str) -> StructType {
     Text(text).schema()
 }
 
-fn print(schema: &StructType) -> String {
+pub(super) fn print(schema: &StructType) -> String {
     schema.fields.iter().map(print_field).collect::<Vec<_>>().join(", ")
 }
 
@@ -157,16 +157,7 @@ fn step(schema: &StructType, line: &str) -> Result<StructType, Error> {
         "drop" => drop_column(schema, &path::parse(rest)?)?,
         "alter" => {
             let (column, change) = rest.split_once(" | ").unwrap();
-            let mut altered = ColumnChange::default();
-            match change.split_once(' ').unwrap_or((change, "")) {
-                ("type", data_type) => altered.data_type = Some(Text(data_type).data_type().0),
-                ("nullable", flag) => altered.nullable = Some(flag == "true"),
-                ("comment", comment) => altered.comment = Some(comment.to_owned()),
-                ("default", sql) => altered.default = Some(Some(sql.to_owned()).filter(|sql| !sql.is_empty())),
-                ("position", position) => altered.position = Some(Position::parse(position)?),
-                other => panic!("{other:?}"),
-            }
-            alter(schema, &path::parse(column)?, &altered)?
+            alter(schema, &path::parse(column)?, &column_change(change)?)?
         }
         "merge" => merge(schema, &schema_of(rest), false),
         "widen" => merge(schema, &schema_of(rest), true),
@@ -183,6 +174,21 @@ fn step(schema: &StructType, line: &str) -> Result<StructType, Error> {
         "strip" => strip(schema),
         other => panic!("{other}"),
     })
+}
+
+/// One thing that is altered of a column.
+pub(super) fn column_change(text: &str) -> Result<ColumnChange, Error> {
+    let mut altered = ColumnChange::default();
+    match text.split_once(' ').unwrap_or((text, "")) {
+        ("type", data_type) => altered.data_type = Some(Text(data_type).data_type().0),
+        ("nullable", flag) => altered.nullable = Some(flag == "true"),
+        ("comment", comment) => altered.comment = Some(comment.to_owned()),
+        ("default", sql) => altered.default = Some(Some(sql.to_owned()).filter(|sql| !sql.is_empty())),
+        ("position", position) => altered.position = Some(Position::parse(position)?),
+        ("nothing", _) => {}
+        other => panic!("{other:?}"),
+    }
+    Ok(altered)
 }
 
 fn check_largest(schema: &StructType, largest: i32) {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod action;
+mod alter;
 mod check;
 mod commit_loop;
 mod conflict;

@@ -135,6 +135,22 @@ impl ColumnMapping {
         }
     }
 
+    /// The names of the column that files have at this path of structs, if there is one.
+    pub fn logical_path(self, schema: &StructType, physical: &[String]) -> Option<Vec<String>> {
+        let mut inside = schema;
+        let mut names = Vec::with_capacity(physical.len());
+        for (at, part) in physical.iter().enumerate() {
+            let field = inside.fields.iter().find(|field| self.physical_name(field).is_ok_and(|name| name == part))?;
+            names.push(field.name.clone());
+            match &field.data_type {
+                DataType::Struct(fields) => inside = fields,
+                _ if at + 1 == physical.len() => {}
+                _ => return None,
+            }
+        }
+        Some(names)
+    }
+
     /// `schema` with every name, at any depth, replaced by its physical one. Metadata stays.
     pub fn physical_schema(self, schema: &StructType) -> Result<StructType> {
         let field = |field: &StructField| -> Result<StructField> {

@@ -31,6 +31,7 @@ use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
 mod added;
+mod alter;
 pub(crate) mod change_files;
 mod header;
 mod metadata;
@@ -46,9 +47,10 @@ pub(crate) use added::Own;
 pub use added::delete_written;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
-pub use metadata::MetadataChange;
 use options::Overwrites;
-pub use options::{Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions};
+pub use options::{
+    CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
+};
 use remembered::is_outdated;
 use rows::RowChanges;
 use write::Planned;
@@ -94,6 +96,8 @@ pub struct Transaction {
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
     parameters: Map<String, Value>,
+    /// Operations and parameters of the steps that have some of their own.
+    told: Vec<(&'static str, Map<String, Value>)>,
     files: FileOptions,
     /// How rows of a schema are written, once somebody asked for it.
     planned: Option<Planned>,
@@ -187,6 +191,7 @@ impl Transaction {
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
+            told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
             writes: false,
@@ -217,6 +222,11 @@ impl Transaction {
     /// The version that makes this needless, if one does: then no step does anything.
     pub fn replayed(&self) -> Option<u64> {
         self.replayed
+    }
+
+    /// Whether there is no table before it.
+    pub fn creates(&self) -> bool {
+        self.base.is_none()
     }
 
     /// Whether it builds on what a handle remembers, and nobody has looked at the table.
@@ -482,6 +492,7 @@ impl Transaction {
         };
         let metrics = self.metrics(now_ms);
         let numbered = self.numbered().map_err(|e| self.placed(e))?;
+        let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
         others.extend(numbered.or(self.metadata).map(Action::Metadata));
@@ -498,8 +509,8 @@ impl Transaction {
         let state = self.base.map(|base| base.state);
         Ok(Some(PreparedCommit {
             pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
-            operation: self.options.operation,
-            parameters: self.parameters,
+            operation,
+            parameters,
             metrics,
             user_metadata: self.options.user_metadata,
             info: self.options.commit_info,

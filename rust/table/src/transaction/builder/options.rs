@@ -92,6 +92,32 @@ pub enum PartitionOverwrite {
     Dynamic,
 }
 
+/// What happens where a table is to be created and there is one, or one is to be replaced and there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreateMode {
+    /// There must be no table yet.
+    #[default]
+    Error,
+    /// A table that is there stays as it is.
+    Ignore,
+    /// An empty table takes the place of the one that is there, and its history goes on.
+    Replace,
+    /// The same, if there is one.
+    CreateOrReplace,
+}
+
+impl CreateMode {
+    /// The name of the operation.
+    pub(super) fn operation(self) -> &'static str {
+        match self {
+            Self::Error | Self::Ignore => "CREATE TABLE",
+            Self::Replace => "REPLACE TABLE",
+            Self::CreateOrReplace => "CREATE OR REPLACE TABLE",
+        }
+    }
+}
+
 /// Options of a write of rows; the rest follows from the table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -123,7 +149,7 @@ pub struct WriteOptions {
 }
 
 /// A table to be.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TableDefinition {
     /// Its schema.
     pub schema: StructType,
@@ -131,6 +157,8 @@ pub struct TableDefinition {
     pub partition_by: Vec<String>,
     /// Table properties.
     pub properties: BTreeMap<String, String>,
+    /// What all rows must fulfil: expressions by name.
+    pub constraints: BTreeMap<String, String>,
     /// Name for people.
     pub name: Option<String>,
     /// Description for people.

@@ -112,6 +112,7 @@ impl Transaction {
             properties: options.properties.clone(),
             name: options.name.clone(),
             description: options.description.clone(),
+            ..TableDefinition::default()
         };
         "CREATE TABLE AS SELECT".clone_into(&mut self.options.operation);
         self.define(definition, ids)
