@@ -19,9 +19,9 @@ PROTOCOL: list[set[str]] = [
     {"predicate"},
     {"action"},
     {"property"},
-    {"log", "deletion_vector", "stats"},
+    {"log", "deletion_vector", "stats", "constraint"},
     {"feature", "validation"},
-    {"replay", "prune"},
+    {"alter", "replay", "prune"},
     {"log_bounds"},
     {"commit", "check"},
 ]
@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "dml"},
+    {"backfill", "detail", "dml"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -63,7 +63,7 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"changes", "expression"},
+    {"alter", "changes", "expression"},
     {"table"},
     {"transaction"},
     {"write"},
@@ -71,8 +71,9 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments"},
-    {"scan", "check"},
+    {"scan", "check", "detail", "write_options"},
     {"snapshot", "data"},
+    {"alter"},
     {"transaction"},
     {"table"},
     {"write", "cli", "tasks"},
@@ -99,9 +100,7 @@ MOST_OPENING_LINES = 15
 KNOWN_CIRCLES: list[set[str]] = [
     {f"table/transaction/builder{name}" for name in ("", "/header", "/metadata", "/remembered", "/write")},
 ]
-KNOWN_LARGE_FOLDERS: set[str] = {
-    "rust/protocol/src/predicate",
-}
+KNOWN_LARGE_FOLDERS: set[str] = set()
 
 
 def step(ladder: list[set[str]], module: str) -> int | None:

@@ -48,7 +48,14 @@ fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
     };
     let protocol =
         Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
-    let state = TableState { version: base, protocol, metadata, row_id_watermark: None, timestamp: Some(NOW) };
+    let state = TableState {
+        version: base,
+        protocol,
+        metadata,
+        row_id_watermark: None,
+        clustering: vec![],
+        timestamp: Some(NOW),
+    };
     let pending = Pending {
         state: Some(state),
         read: ReadSet::Nothing,
@@ -63,6 +70,7 @@ fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: "mine".to_owned(),
     };
     CommitLoop::new(prepared).unwrap()

@@ -69,7 +69,14 @@ pub(super) fn state(protocol: &str) -> TableState {
         reader_features: list(3, reader),
         writer_features: list(7, writer),
     };
-    TableState { version: 4, protocol, metadata: metadata(), row_id_watermark: None, timestamp: Some(100) }
+    TableState {
+        version: 4,
+        protocol,
+        metadata: metadata(),
+        row_id_watermark: None,
+        clustering: vec![],
+        timestamp: Some(100),
+    }
 }
 
 pub(super) fn shape() -> TableShape {

@@ -373,7 +373,7 @@ pub(crate) async fn write(mut client: Client, script: Script) {
             None => (Operation::Create(vec![('a', 1), ('b', 4), ('a', 5)]), (State::default(), Known::new()), None),
             Some(View { version, protocol, metadata, seen, files }) => {
                 let (row_id_watermark, timestamp) = (seen.watermark, seen.time);
-                let base = TableState { version, protocol, metadata, row_id_watermark, timestamp };
+                let base = TableState { version, protocol, metadata, row_id_watermark, clustering: vec![], timestamp };
                 (operation, (seen.state, files), Some(base))
             }
         };
@@ -418,6 +418,7 @@ async fn commit(
             parameters: Map::new(),
             metrics: Map::new(),
             user_metadata: None,
+            info: Map::new(),
             txn_id: txn_id(born),
         }
     };

@@ -1,10 +1,11 @@
 //! Transactions as they are put together, and what follows their commits.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::alter::MetadataChange;
 use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
@@ -14,13 +15,14 @@ use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{Ended, Ids, Known, MetadataChange, Outcome, Transaction, TransactionOptions};
+use deltic_table::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod overwrite;
 mod remembered;
 mod write;
 
@@ -89,7 +91,7 @@ async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
 
 fn file(path: &str) -> DataFile {
     let add = serde_json::from_value(add_with(path, json!({"partitionValues": {"p": "c"}}))["add"].clone()).unwrap();
-    DataFile { add, rows: 1 }
+    DataFile { add, rows: 1, identities: BTreeMap::new() }
 }
 
 fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {

@@ -348,6 +348,9 @@ fn a_file_that_lies_about_its_rows_is_corrupt() {
     let error = table.try_delete("x IN (1, 7)").unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("has 5 rows"), "{error}");
     assert!(error.path().is_some() && error.table().is_some(), "{error}");
+    // All five rows that there should be match, and others are there.
+    let error = table.try_delete("x >= 0 AND x < 5 AND p IS NOT NULL").unwrap_err();
+    assert!(error.is_corrupt() && error.to_string().contains("has 5 rows, and it has 10"), "{error}");
 }
 
 #[test]

@@ -181,7 +181,14 @@ fn state(version: u64) -> TableState {
     let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
     let metadata = serde_json::from_value(json!({"id": "t", "schemaString": schema})).unwrap();
     let protocol = serde_json::from_value(json!({"minReaderVersion": 1, "minWriterVersion": 2})).unwrap();
-    TableState { version, protocol, metadata, row_id_watermark: None, timestamp: Some(1_700_000_000_000) }
+    TableState {
+        version,
+        protocol,
+        metadata,
+        row_id_watermark: None,
+        clustering: vec![],
+        timestamp: Some(1_700_000_000_000),
+    }
 }
 
 fn pending(version: u64, actions: Vec<Action>) -> Pending {
@@ -203,6 +210,7 @@ fn append(txn_id: &str) -> PreparedCommit {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: txn_id.to_owned(),
     }
 }

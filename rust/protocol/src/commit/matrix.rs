@@ -177,7 +177,14 @@ impl Operation {
             None => ReadSet::Files(files),
         };
         let actions = Actions::of(self.actions(&protocol, &metadata))?;
-        let state = TableState { version: 0, protocol, metadata, row_id_watermark: None, timestamp: None };
+        let state = TableState {
+            version: 0,
+            protocol,
+            metadata,
+            row_id_watermark: None,
+            clustering: Vec::new(),
+            timestamp: None,
+        };
         let (read_apps, marked) = (BTreeSet::new(), self.marked()?);
         Ok(Pending { state: Some(state), read, read_apps, isolation, actions, marked })
     }

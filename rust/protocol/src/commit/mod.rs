@@ -18,5 +18,7 @@ pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
 pub use marked::{MarkedFile, MarkedFiles, Vectors};
 pub use matrix::{docs_checks, docs_matrix};
-pub use pending::{Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, watermark};
-pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, in_the_log_but, unknown_outcome};
+pub use pending::{
+    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,
+};
+pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, in_the_log_but, unknown_outcome};

@@ -17,14 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Kind, Result};
 use crate::property::{self, Properties};
-use crate::schema::StructType;
+use crate::schema::{StructField, StructType};
 
 mod table;
 mod usage;
 
 pub use table::{FEATURES, Feature, UNLISTED, docs_table, unlisted_docs_table};
 use table::{Reading, Writing};
-use usage::Table;
+use usage::{Table, Use};
 
 /// Newest reader version, the one with named features.
 pub const READER_VERSION: i32 = 3;
@@ -43,17 +43,41 @@ const REFUSED: &[(&str, &str)] = &[
     ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
 ];
 
-/// Properties that mean something only with their feature. True without it is a mistake that some writer made, and what
-/// the table's rows have is anybody's guess.
-const NEED_FEATURE: &[(&str, &str)] =
-    &[("delta.enableRowTracking", "rowTracking"), ("delta.enableInCommitTimestamps", "inCommitTimestamp")];
+/// Uses that mean something only with one of these features. A use without it is a mistake that some writer made, and what
+/// the table's files have is anybody's guess.
+const NEED_FEATURE: &[(Use, &[&str])] = &[
+    (Use::Property("delta.enableRowTracking"), &["rowTracking"]),
+    (Use::Property("delta.enableInCommitTimestamps"), &["inCommitTimestamp"]),
+    (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
+    (Use::ColumnMapping, &["columnMapping"]),
+    (Use::IdentityColumns, &["identityColumns"]),
+];
 
-/// Features that mean something only beside others: whoever adds them adds those before. What row tracking needs comes
-/// with it.
+/// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
+/// need comes with them.
 const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
     ("icebergCompatV2", &["columnMapping"]),
     ("icebergCompatV3", &["columnMapping", "rowTracking"]),
+];
+
+/// What needs a feature of the protocol.
+const USED_BY: &[(Use, &str)] = &[
+    (Use::Invariants, "invariants"),
+    (Use::Constraints, "checkConstraints"),
+    (Use::Property("delta.enableChangeDataFeed"), "changeDataFeed"),
+    (Use::Property("delta.enableChangeDataCapture"), "changeDataFeed"),
+    (Use::GeneratedColumns, "generatedColumns"),
+    (Use::ColumnMapping, "columnMapping"),
+    (Use::IdentityColumns, "identityColumns"),
+    (Use::Property("delta.enableDeletionVectors"), "deletionVectors"),
+    (Use::Property("delta.enableTypeWidening"), "typeWidening"),
+    (Use::Property("delta.enableRowTracking"), "rowTracking"),
+    (Use::ColumnDefaults, "allowColumnDefaults"),
+    (Use::Property("delta.enableInCommitTimestamps"), "inCommitTimestamp"),
+    (Use::Property("delta.enableIcebergCompatV1"), "icebergCompatV1"),
+    (Use::Property("delta.enableIcebergCompatV2"), "icebergCompatV2"),
+    (Use::Property("delta.enableIcebergCompatV3"), "icebergCompatV3"),
 ];
 
 /// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
@@ -135,9 +159,8 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
             None => refusal.add(name, "not known to this version of deltic; upgrade it"),
         }
     }
-    let listed = listed(protocol);
     refuse_uses(
-        &listed,
+        &in_force(protocol),
         Table { properties: Properties::of(metadata), metadata: Some(metadata), schema },
         &mut refusal,
     )?;
@@ -145,12 +168,12 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
         refusal.add(&format!("type {name}"), format!("column `{column}` has it"));
     }
     refusal.verdict("write to")?;
-    check_types_are_declared(&listed, schema)
+    check_types_are_declared(&listed(protocol), schema)
 }
 
 /// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
 const CHECKPOINTED: &[&str] =
-    &["clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
+    &["icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
 
 /// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
 ///
@@ -196,6 +219,20 @@ fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     names.filter_map(|name| find(name)).map(|f| f.name).collect()
 }
 
+/// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. One that readers need
+/// holds only where readers are told.
+fn in_force(protocol: &Protocol) -> BTreeSet<&'static str> {
+    let told = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
+    let told: BTreeSet<&'static str> = told.collect();
+    let version = protocol.min_reader_version;
+    let is_implied =
+        |f: &Feature| version < READER_VERSION && f.reader_version.is_some_and(|implied| implied <= version);
+    let for_readers = |feature: &Feature| told.contains(feature.name) || is_implied(feature);
+    let supported = supported(protocol);
+    let known = supported.iter().filter_map(|name| find(name));
+    known.filter(|feature| !feature.is_for_readers() || for_readers(feature)).map(|feature| feature.name).collect()
+}
+
 /// Adds every feature that properties or schema use in a way deltic cannot write.
 fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut Refusal) -> Result<()> {
     for (i, feature) in FEATURES.iter().enumerate() {
@@ -213,13 +250,24 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
             refusal.add(feature.name, reason);
         }
     }
-    for (key, feature) in NEED_FEATURE {
-        if table.properties.is_true(key)? && !listed.contains(feature) {
-            refusal.add(feature, format!("`{key}` is true, and the protocol does not list it"));
+    for (rule, features) in NEED_FEATURE {
+        if let (Some(reason), Some(feature)) = (rule.find(table)?, features.first())
+            && !features.iter().any(|name| listed.contains(name))
+        {
+            refusal.add(feature, format!("{reason}, and the protocol does not list it"));
         }
     }
-    if listed.contains("rowTracking") && !listed.contains("domainMetadata") {
-        refusal.add("rowTracking", "the protocol does not list `domainMetadata`, which it needs");
+    let nested = |field: &StructField| usage::nested_identity(field);
+    if let Some(column) = table.schema.fields.iter().find_map(nested) {
+        refusal.add("identityColumns", format!("column `{column}` is an identity inside another column"));
+    }
+    for feature in ["rowTracking", "clustering"] {
+        if listed.contains(feature) && !listed.contains("domainMetadata") {
+            refusal.add(feature, "the protocol does not list `domainMetadata`, which it needs");
+        }
+    }
+    if listed.contains("clustering") && table.metadata.is_some_and(|metadata| !metadata.partition_columns.is_empty()) {
+        refusal.add("clustering", "the table is partitioned, and no table can be both");
     }
     if table.properties.contradicts_row_tracking()? {
         refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
@@ -256,32 +304,33 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
 /// constraints, generated columns and more of every other writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
-    let protocol = lowest("create", schema, properties)?;
+    let protocol = lowest("create", (&StructType::default(), schema), properties)?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
     Ok(protocol)
 }
 
-/// As [`protocol_for`], of a table that may have more already; `what` is done to it, for the message.
-fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
+/// As [`protocol_for`], of a table that may have more already; `what` is done to it, for the message. What its columns use
+/// counts where they did not before.
+fn lowest(
+    what: &str,
+    (before, schema): (&StructType, &StructType),
+    properties: &BTreeMap<String, String>,
+) -> Result<Protocol> {
     property::check_settable(properties)?;
     let view = Properties::new(properties);
     let mut refusal = Refusal::default();
     let mut names: BTreeSet<&'static str> = usage::type_features(schema).into_iter().map(|(name, _)| name).collect();
-    if view.change_data_feed()? || view.is_true("delta.enableChangeDataCapture")? {
-        names.insert("changeDataFeed");
-    }
-    if view.deletion_vectors()? {
-        names.insert("deletionVectors");
+    let none = BTreeMap::new();
+    let old = Table { properties: Properties::new(&none), metadata: None, schema: before };
+    let new = Table { properties: view, metadata: None, schema };
+    for (rule, feature) in USED_BY {
+        if rule.find(new)?.is_some() && rule.find(old)?.is_none() {
+            names.insert(feature);
+        }
     }
     if view.checkpoint_policy()? == property::CheckpointPolicy::TwoLevel {
         names.insert("v2Checkpoint");
-    }
-    if view.is_true("delta.enableInCommitTimestamps")? {
-        names.insert("inCommitTimestamp");
-    }
-    if view.is_true("delta.enableRowTracking")? {
-        names.insert("rowTracking");
     }
     for (key, value) in properties {
         let Some(name) = key.strip_prefix(FEATURE_PREFIX) else { continue };
@@ -293,8 +342,8 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
             None => return Err(Error::invalid(format!("`{key}` names a feature that does not exist"))),
         }
     }
-    if names.contains("rowTracking") {
-        // The highest row id is kept in a metadata domain.
+    if names.contains("rowTracking") || names.contains("clustering") {
+        // The highest row id and the clustering columns are kept in metadata domains.
         names.insert("domainMetadata");
     }
     for name in &names {
@@ -305,7 +354,7 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
         }
     }
     let listed = names.clone();
-    refuse_uses(&listed, Table { properties: view, metadata: None, schema }, &mut refusal)?;
+    refuse_uses(&listed, new, &mut refusal)?;
     refuse_properties(view, REFUSED_FOR_NEW_TABLES, &mut refusal)?;
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
         refusal.add("universalFormat", "`delta.universalFormat.enabledFormats` is set");
@@ -318,32 +367,38 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
     Ok(protocol_with(names, reader, writer))
 }
 
-/// The protocol of a table that is given properties (`delta.feature.…` among them) and perhaps a new schema; `None` if
-/// it has all that they need.
+/// The protocol of a table that is given properties (`delta.feature.…` among them) and goes from one schema to another;
+/// `None` if it has all that they need.
 ///
 /// # Errors
 /// As [`protocol_for`].
 pub fn upgraded(
     protocol: &Protocol,
-    schema: &StructType,
+    schemas: (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&lowest("change", schema, properties)?);
+    let needed = supported(&lowest("change", schemas, properties)?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
     let only_appends = Properties::new(properties).append_only()?;
+    let invariants_in =
+        |schema| Use::Invariants.find(Table { properties: Properties::new(properties), metadata: None, schema });
+    let has_invariants = invariants_in(schemas.1)?.is_some() && invariants_in(schemas.0)?.is_none();
     // What new tables have anyway was not asked for, unless it was.
     let is_asked = |name: &str| {
         !plain.contains(name)
             || (name == "appendOnly" && only_appends)
+            || (name == "invariants" && has_invariants)
             || properties.contains_key(&format!("{FEATURE_PREFIX}{name}"))
     };
-    let missing: Vec<&String> = needed.iter().filter(|name| !before.contains(*name) && is_asked(name)).collect();
+    let has = |name: &str| before.contains(name) || before.contains(&format!("{name}-preview"));
+    let missing: Vec<&String> = needed.iter().filter(|name| !has(name) && is_asked(name)).collect();
     if missing.is_empty() {
         return Ok(None);
     }
     if protocol.min_writer_version < PLAIN_WRITER_VERSION && missing.iter().all(|name| plain.contains(*name)) {
         return Ok(Some(Protocol { min_writer_version: PLAIN_WRITER_VERSION, ..protocol.clone() }));
     }
+    let needed: BTreeSet<String> = needed.into_iter().filter(|name| before.contains(name) || !has(name)).collect();
     check_needs(&needed, &before.union(&needed).cloned().collect())?;
     let known = before.union(&needed).map(|name| find(name).map(|f| f.name).ok_or(name));
     let names = known.collect::<std::result::Result<BTreeSet<_>, _>>();

@@ -244,8 +244,18 @@ async fn touch(
     }
     let Some(last) = rows.last() else { return Ok(None) };
     let stored = match stored {
-        Some(stored) => stored,
-        None => stored_rows(&storage, &spec, &task).await?,
+        Some(stored) if rows.cardinality() < stored.saturating_sub(before.cardinality()) => stored,
+        // Whether all rows match is the file's to say.
+        logged => stored_rows(&storage, &spec, &task).await.and_then(|stored| match logged {
+            Some(logged) if logged != stored => {
+                let message = format!(
+                    "the statistics in the log say that the file has {logged} rows, and it has {stored}; rewrite the file, or \
+                     restore it"
+                );
+                Err(place(Error::corrupt(message), &task))
+            }
+            _ => Ok(stored),
+        })?,
     };
     if last >= stored {
         let message = format!(

@@ -2,7 +2,7 @@
 //!
 //! Proved by `write::plans_travel`.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
@@ -12,68 +12,9 @@ use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
+use super::input::identity::Numbering;
+use super::options::{ColumnOptions, Compression};
 use crate::envelope::{pack, unpack};
-
-/// How the pages of a data file are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Zstandard, at its fastest regular level.
-    #[default]
-    Zstd,
-    /// Snappy.
-    Snappy,
-    /// Gzip.
-    Gzip,
-    /// LZ4 blocks without a frame.
-    Lz4,
-    /// Brotli, at its fastest level.
-    Brotli,
-    /// None.
-    Uncompressed,
-}
-
-impl Compression {
-    /// Reads a codec's name as Spark and the table property spell them, in any case.
-    pub fn parse(text: &str) -> Result<Self> {
-        match text.to_ascii_lowercase().as_str() {
-            "zstd" => Ok(Self::Zstd),
-            "snappy" => Ok(Self::Snappy),
-            "gzip" => Ok(Self::Gzip),
-            "lz4" | "lz4_raw" | "lz4raw" => Ok(Self::Lz4),
-            "brotli" => Ok(Self::Brotli),
-            "uncompressed" | "none" => Ok(Self::Uncompressed),
-            _ => Err(Error::invalid(format!(
-                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4, brotli or uncompressed"
-            ))),
-        }
-    }
-
-    /// What file names say of it.
-    pub(super) fn extension(self) -> &'static str {
-        match self {
-            Self::Zstd => "zstd",
-            Self::Snappy => "snappy",
-            Self::Gzip => "gz",
-            Self::Lz4 => "lz4raw",
-            Self::Brotli => "br",
-            Self::Uncompressed => "",
-        }
-    }
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Zstd => "zstd",
-            Self::Snappy => "snappy",
-            Self::Gzip => "gzip",
-            Self::Lz4 => "lz4",
-            Self::Brotli => "brotli",
-            Self::Uncompressed => "uncompressed",
-        })
-    }
-}
 
 /// A column of files that the table's schema does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,16 +87,30 @@ pub struct WriteSpec {
     pub column_mapping: String,
     /// Logical names of the columns with statistics.
     pub indexed_columns: IndexedColumns,
+    /// Physical paths of the columns by which the table is clustered, which have statistics too.
+    pub clustering: Vec<Vec<String>>,
     /// Characters of a text kept in its bounds.
     pub string_prefix_length: usize,
+    /// How the rows of identity columns are numbered, where the data does not have the column.
+    pub identities: Vec<Numbering>,
     /// How pages are compressed.
     pub compression: Compression,
+    /// At which level, instead of the codec's default.
+    pub compression_level: Option<i64>,
+    /// What differs for single columns, by logical names.
+    pub column_options: BTreeMap<String, ColumnOptions>,
     /// Which data pages and encodings files have.
     pub page_version: PageVersion,
     /// Bytes after which a file ends and another begins.
     pub target_file_size: u64,
+    /// Rows after which a file ends and another begins.
+    pub max_rows_per_file: Option<u64>,
     /// Rows after which a row group ends and another begins.
     pub max_rows_per_group: usize,
+    /// Logical names of the columns by which the rows of each row group are sorted.
+    pub sort_by: Vec<String>,
+    /// Whether the rows are those that the table has, in other files.
+    pub rearrange_only: bool,
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
@@ -176,15 +131,40 @@ impl WriteSpec {
             partition_columns,
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),
+            clustering: Vec::new(),
+            identities: Vec::new(),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
+            compression_level: None,
+            column_options: BTreeMap::new(),
             page_version: PageVersion::default(),
             target_file_size: 128 * 1024 * 1024,
+            max_rows_per_file: None,
             max_rows_per_group: 1024 * 1024,
+            sort_by: Vec::new(),
+            rearrange_only: false,
             random_prefix_length: None,
             hidden_columns: Vec::new(),
             kind: FileKind::Data,
         }
+    }
+
+    /// For one of several writers that write for one transaction: the part of `task`.
+    ///
+    /// # Errors
+    /// `Invalid` if rows have to be numbered and it is not said which task this is, or as [`Numbering::of_task`].
+    pub fn of_task(mut self, task: Option<u32>) -> Result<Self> {
+        for numbering in &mut self.identities {
+            let Some(task) = task else {
+                return Err(Error::invalid(format!(
+                    "the table numbers its rows (identity column `{}`), so every writer of a plan must say which task it \
+                     is; pass `task`",
+                    numbering.column
+                )));
+            };
+            *numbering = numbering.of_task(task)?;
+        }
+        Ok(self)
     }
 
     /// The columns of rows to be written.
@@ -245,6 +225,9 @@ pub struct DataFile {
     pub add: Add,
     /// Rows in it.
     pub rows: u64,
+    /// By identity column, the last number that its writer gave out, to this or another file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub identities: BTreeMap<String, i64>,
 }
 
 impl DataFile {
@@ -293,7 +276,10 @@ pub(super) fn physical_indexed(
     schema: &StructType,
     mapping: ColumnMapping,
 ) -> Result<IndexedColumns> {
-    let IndexedColumns::Named(paths) = indexed else { return Ok(indexed.clone()) };
+    let paths = match indexed {
+        IndexedColumns::First(_) => return Ok(indexed.clone()),
+        IndexedColumns::Named(paths) | IndexedColumns::FirstAnd(_, paths) => paths,
+    };
     let mut physical = Vec::with_capacity(paths.len());
     for path in paths {
         let mut level = Some(schema);
@@ -307,5 +293,8 @@ pub(super) fn physical_indexed(
             physical.push(names);
         }
     }
-    Ok(IndexedColumns::Named(physical))
+    Ok(match indexed {
+        IndexedColumns::FirstAnd(first, _) => IndexedColumns::FirstAnd(*first, physical),
+        IndexedColumns::First(_) | IndexedColumns::Named(_) => IndexedColumns::Named(physical),
+    })
 }

@@ -32,7 +32,9 @@ mod rows;
 pub use metadata::{COMPATIBLE, MAINTENANCE};
 
 use super::marked::Vectors;
-use super::pending::{Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, watermark};
+use super::pending::{
+    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, clustering_columns, watermark,
+};
 
 /// One check of [`CHECKS`].
 #[derive(Debug)]
@@ -73,8 +75,9 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "domain metadata",
-        refuses: "both set or remove one domain, `delta.rowTracking` apart",
-        conflict: "ConcurrentTransaction",
+        refuses: "both set or remove one domain, `delta.rowTracking` apart; or the winner clusters the table by other columns \
+                  and this commit has new files, which may lack their statistics",
+        conflict: "ConcurrentTransaction, MetadataChanged",
         rebases: "",
         argument: "",
         run: |case| case.domains(),
@@ -272,6 +275,20 @@ impl Case<'_> {
                 return Err(refuse(Conflict::ConcurrentTransaction, &detail));
             }
         }
+        self.clustering()
+    }
+
+    fn clustering(&mut self) -> Result<()> {
+        let Some(domain) = self.winner.domains.iter().find(|d| d.domain == CLUSTERING_DOMAIN) else { return Ok(()) };
+        let clustering = if domain.removed { Vec::new() } else { clustering_columns(&domain.configuration)? };
+        let Some(state) = &mut self.pending.state else { return Ok(()) };
+        let (own, known) = (&self.pending.actions, &state.clustering);
+        let is_new = own.num_added() > 0 && !own.is_re_add();
+        if let Some(column) = clustering.iter().find(|column| is_new && !known.contains(column)) {
+            let detail = format!("the table is now clustered by `{}`", column.join("."));
+            return Err(refuse(Conflict::MetadataChanged, &detail));
+        }
+        state.clustering = clustering;
         Ok(())
     }
 

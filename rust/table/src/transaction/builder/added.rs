@@ -1,5 +1,7 @@
 //! The files that a transaction adds, and deleting them where no commit names them.
 
+use std::collections::BTreeMap;
+
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
@@ -19,6 +21,8 @@ pub(super) struct Added {
     /// Those of others, printed.
     others: Actions,
     totals_of_others: Totals,
+    /// By identity column, what writers gave out last: the least and the greatest.
+    identities: BTreeMap<String, (i64, i64)>,
 }
 
 /// What a file of the transaction's own holds.
@@ -50,7 +54,25 @@ impl Totals {
 
 impl Added {
     pub(super) fn extend(&mut self, files: Vec<DataFile>) {
+        files.iter().for_each(|file| self.count_identities(file));
         self.own.extend(files);
+    }
+
+    fn count_identities(&mut self, file: &DataFile) {
+        for (column, last) in &file.identities {
+            let (least, greatest) = self.identities.entry(column.clone()).or_insert((*last, *last));
+            (*least, *greatest) = ((*least).min(*last), (*greatest).max(*last));
+        }
+    }
+
+    /// Whether numbers were given out for identity columns.
+    pub(super) fn has_identities(&self) -> bool {
+        !self.identities.is_empty()
+    }
+
+    /// The furthest number that was given out for an identity column, if one was.
+    pub(super) fn furthest(&self, column: &str, step: i64) -> Option<i64> {
+        self.identities.get(column).map(|(least, greatest)| if step > 0 { *greatest } else { *least })
     }
 
     pub(super) fn extend_rewritten(&mut self, files: Vec<DataFile>) {
@@ -61,6 +83,7 @@ impl Added {
         for file in files {
             let file = file?;
             self.totals_of_others = self.totals_of_others.with(&file);
+            self.count_identities(&file);
             self.others.push(Action::Add(file.add))?;
         }
         Ok(())
@@ -165,6 +188,11 @@ impl Names {
     pub(super) fn and(mut self, own: impl Iterator<Item = String>) -> Self {
         self.own.extend(own);
         self
+    }
+
+    /// Without those of other processes.
+    pub(super) fn of_this_process(self) -> Self {
+        Self { own: self.own, others: Lines::default() }
     }
 
     /// Deletes the files, as far as the store lets it.

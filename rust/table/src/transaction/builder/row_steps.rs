@@ -15,7 +15,6 @@ use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, RowTracking};
 
 use super::rows::RowCounts;
-use super::write::write_spec;
 use super::{Own, Transaction};
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
@@ -134,7 +133,7 @@ impl Transaction {
     /// `Corrupt` for a property that cannot be read.
     pub(crate) fn rewrite_spec(&mut self, kind: FileKind) -> Result<WriteSpec> {
         let shape = self.shape_after()?;
-        Ok(WriteSpec { kind, ..write_spec(&shape, self.after()?.1, &self.files)? })
+        Ok(WriteSpec { kind, ..self.file_spec(&shape)? })
     }
 
     /// Where the commit's deletion vectors go.
