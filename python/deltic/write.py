@@ -6,6 +6,7 @@ PROTOCOL.md: "Commit Files", "Add File and Remove File", "Commit Provenance Info
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, overload
@@ -17,6 +18,7 @@ from deltic.alter import columns_of
 from deltic.arguments import Compression, Mode, PartitionOverwrite, names, string, whole
 from deltic.data import stream
 from deltic.errors import (
+    InvalidInputError,
     MetadataChangedError,
     ProtocolChangedError,
     TableNotFoundError,
