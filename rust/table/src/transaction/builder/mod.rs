@@ -49,7 +49,7 @@ use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 use options::Overwrites;
 pub use options::{
-    CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
+    CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
 use remembered::is_outdated;
 use rows::RowChanges;

@@ -118,6 +118,16 @@ impl CreateMode {
     }
 }
 
+/// What becomes of the table's columns where rows have others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaMode {
+    /// Those that it lacks are added.
+    Merge,
+    /// Those of the rows take their place.
+    Overwrite,
+}
+
 /// Options of a write of rows; the rest follows from the table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -128,6 +138,8 @@ pub struct WriteOptions {
     pub partition_by: Option<Vec<String>>,
     /// Which rows an overwrite replaces.
     pub partition_overwrite: PartitionOverwrite,
+    /// What becomes of the columns; without it they stay.
+    pub schema_mode: Option<SchemaMode>,
     /// Properties of a new table.
     pub properties: BTreeMap<String, String>,
     /// Name of a new table.
