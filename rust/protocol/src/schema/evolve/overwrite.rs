@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use super::COMMENT;
 use crate::schema::mapping::{FIELD_ID, NESTED_IDS, PHYSICAL_NAME};
 use crate::schema::{ArrayType, DataType, MapType, StructType};
 
 /// What a column keeps that is there already.
-const KEPT: [&str; 4] = [FIELD_ID, PHYSICAL_NAME, NESTED_IDS, COMMENT];
+const KEPT: [&str; 4] = [FIELD_ID, PHYSICAL_NAME, NESTED_IDS, "comment"];
 
 /// `given`, in which a column that `schema` has with the same type keeps its id, its physical name and its comment. What
 /// defines a column otherwise goes with the rows that it was defined for.

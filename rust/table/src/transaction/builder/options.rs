@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::after_commit::HandleState;
+use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
 
@@ -158,6 +159,30 @@ pub struct WriteOptions {
     pub app_id: Option<String>,
     /// The application's own version of this write.
     pub app_version: Option<i64>,
+}
+
+impl WriteOptions {
+    /// Refuses options that contradict each other.
+    ///
+    /// # Errors
+    /// `Invalid`, naming them.
+    pub(super) fn check(&self) -> Result<()> {
+        let message = match (self.mode, self.partition_overwrite, self.schema_mode) {
+            (Mode::Overwrite, PartitionOverwrite::Dynamic, Some(SchemaMode::Overwrite)) => {
+                "schema_mode=\"overwrite\" is for writes that replace all rows, and partition_overwrite=\"dynamic\" leaves \
+                 some"
+            }
+            (Mode::Overwrite, ..) => return Ok(()),
+            (_, PartitionOverwrite::Dynamic, _) => {
+                "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows"
+            }
+            (_, _, Some(SchemaMode::Overwrite)) => {
+                "schema_mode=\"overwrite\" is for mode=\"overwrite\": other modes leave rows that have the old columns"
+            }
+            (..) => return Ok(()),
+        };
+        Err(Error::invalid(message))
+    }
 }
 
 /// A table to be.

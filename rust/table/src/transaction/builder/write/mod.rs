@@ -33,8 +33,6 @@ use crate::write::writer;
 mod overwrite;
 mod schema;
 
-use schema::check_schema_mode;
-
 /// How rows of a schema are written.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
@@ -127,8 +125,7 @@ impl Transaction {
         // Some tables can be created and not filled.
         self.check_writable()?;
         self.rearrange_only = options.rearrange_only;
-        check_partition_overwrite(options)?;
-        check_schema_mode(options)?;
+        options.check()?;
         if self.base.is_some() {
             match (options.mode, options.partition_overwrite) {
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
@@ -247,16 +244,6 @@ pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result
             Err(e) => Err(e),
         },
         None => Snapshot::find(storage).await,
-    }
-}
-
-/// Only who overwrites can choose what is overwritten.
-fn check_partition_overwrite(options: &WriteOptions) -> Result<()> {
-    match (options.partition_overwrite, options.mode) {
-        (PartitionOverwrite::Static, _) | (PartitionOverwrite::Dynamic, Mode::Overwrite) => Ok(()),
-        (PartitionOverwrite::Dynamic, Mode::Append | Mode::Error | Mode::Ignore) => Err(Error::invalid(
-            "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows",
-        )),
     }
 }
 

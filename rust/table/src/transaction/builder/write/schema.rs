@@ -18,25 +18,8 @@ use deltic_protocol::schema::{StructType, json, path};
 use deltic_protocol::{feature, validation};
 
 use crate::error::{Error, Result};
-use crate::transaction::builder::options::{Mode, PartitionOverwrite, SchemaMode, WriteOptions};
+use crate::transaction::builder::options::{SchemaMode, WriteOptions};
 use crate::transaction::builder::{Ids, Transaction};
-
-/// Only who replaces all rows can replace the columns.
-pub(super) fn check_schema_mode(options: &WriteOptions) -> Result<()> {
-    if options.schema_mode != Some(SchemaMode::Overwrite) {
-        return Ok(());
-    }
-    let message = match (options.mode, options.partition_overwrite) {
-        (Mode::Overwrite, PartitionOverwrite::Static) => return Ok(()),
-        (Mode::Overwrite, PartitionOverwrite::Dynamic) => {
-            "schema_mode=\"overwrite\" is for writes that replace all rows, and partition_overwrite=\"dynamic\" leaves some"
-        }
-        (Mode::Append | Mode::Error | Mode::Ignore, _) => {
-            "schema_mode=\"overwrite\" is for mode=\"overwrite\": other modes leave rows that have the old columns"
-        }
-    };
-    Err(Error::invalid(message))
-}
 
 impl Transaction {
     /// Brings the table's columns to those of rows with `schema`, as the options say.
