@@ -88,6 +88,9 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     check_schema(Some(Known { schema: &known, properties: Properties::of(before) }), &schema, Properties::of(after))?;
     check_exclusive(&after.configuration)?;
     check_partitioning(&schema, &mut after.partition_columns.clone())?;
+    if after.partition_columns.len() == schema.fields.len() && known.fields.len() > before.partition_columns.len() {
+        return Err(Error::invalid("every other column is a partition column; leave at least one for the data files"));
+    }
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
     }

@@ -9,6 +9,8 @@ use arrow_array::Array;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::statistics;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, StructType};
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
@@ -29,6 +31,8 @@ pub struct Detail {
     pub last_modified: Option<i64>,
     /// The features of the protocol, listed or implied by its versions.
     pub table_features: Vec<String>,
+    /// The columns by which it is clustered, with dots inside structs.
+    pub clustering_columns: Vec<String>,
 }
 
 impl Detail {
@@ -51,14 +55,38 @@ impl Detail {
                 None => None,
             };
         }
+        let state = state_of(snapshot).await?;
+        let shape = snapshot.shape();
+        let named = |path: &Vec<String>| logical_path(&shape.schema, shape.mapping, path);
+        let clustering_columns = state.clustering.iter().map(named).collect::<Result<_>>().map_err(place)?;
         Ok(Self {
             num_files,
             size_in_bytes,
             num_rows,
-            last_modified: state_of(snapshot).await?.timestamp,
+            clustering_columns,
+            last_modified: state.timestamp,
             table_features: feature::supported(snapshot.protocol()).into_iter().collect(),
         })
     }
+}
+
+/// A physical path as the table spells it; as it stands where the table has no such column.
+fn logical_path(schema: &StructType, mapping: ColumnMapping, path: &[String]) -> Result<String> {
+    let (mut level, mut names) = (Some(schema), Vec::with_capacity(path.len()));
+    for physical in path {
+        let mut found = None;
+        for field in level.iter().flat_map(|schema| &schema.fields) {
+            if mapping.physical_name(field)? == physical {
+                found = Some(field);
+            }
+        }
+        names.push(found.map_or(physical.as_str(), |field| field.name.as_str()));
+        level = match found.map(|field| &field.data_type) {
+            Some(DataType::Struct(inner)) => Some(inner),
+            _ => None,
+        };
+    }
+    Ok(names.join("."))
 }
 
 /// The rows of some files, if the log has the number of each.

@@ -31,10 +31,6 @@ pub(crate) enum Change {
     Insert,
     /// It is gone.
     Delete,
-    /// It was so before it was changed.
-    Preimage,
-    /// It is so since it was changed.
-    Postimage,
 }
 
 impl Change {
@@ -43,8 +39,6 @@ impl Change {
         match self {
             Self::Insert => "insert",
             Self::Delete => "delete",
-            Self::Preimage => "update_preimage",
-            Self::Postimage => "update_postimage",
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
 use deltic_protocol::alter::{self, constraint_key};
+use deltic_protocol::commit::CLUSTERING_DOMAIN;
 use deltic_protocol::property::{Properties, stored};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructType, json};
@@ -45,12 +46,21 @@ impl Transaction {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
                 begun.check_writable().map_err(|e| begun.placed(e))?;
                 begun.overwrite()?;
+                begun.leave_clustering();
             }
         }
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
         begun.tell_of_definition();
         begun.txn_id = ids.unique();
         Ok(Some(begun))
+    }
+
+    /// Says that a table that takes the place of a clustered one is not.
+    fn leave_clustering(&mut self) {
+        if self.base.as_ref().is_some_and(|base| !base.state.clustering.is_empty()) {
+            let (domain, configuration) = (CLUSTERING_DOMAIN.to_owned(), String::new());
+            self.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed: true });
+        }
     }
 
     /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
