@@ -4,7 +4,7 @@
 //! they must speak of all rows: what the steps recorded, and when the transaction is complete everything else, that is
 //! files that go as a whole, rows that are marked, and new rows.
 //!
-//! Proved by `tests/rust/table/dml/feed.rs`.
+//! Proved by `tests/python/test_row_changes.py`.
 //!
 //! PROTOCOL.md: "Change Data Files", "Writer Requirements for AddCDCFile".
 
