@@ -1,7 +1,7 @@
 """Tables that deltic altered, as delta-spark goes on with them, and tables of delta-spark's that deltic alters.
 
-After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its checksums
-validated, and deltic reads that.
+After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its
+checksums validated, and deltic reads that.
 """
 
 from __future__ import annotations
@@ -161,9 +161,13 @@ def test_deltic_alters_what_delta_spark_made(spark: SparkSession, uri: str, mode
     spark.sql(
         f"CREATE TABLE delta.`{uri}` (id INT, place STRUCT<city: STRING, zip: SMALLINT>, tags ARRAY<STRUCT<k: INT>>, "
         f"part STRING) USING delta PARTITIONED BY (part) COMMENT 'theirs' TBLPROPERTIES "
-        f"('delta.columnMapping.mode' = '{mode}', 'delta.enableTypeWidening' = 'true', 'delta.enableRowTracking' = 'true')"
+        f"('delta.columnMapping.mode' = '{mode}', 'delta.enableTypeWidening' = 'true', "
+        "'delta.enableRowTracking' = 'true')"
     )
-    insert = f"INSERT INTO delta.`{uri}` VALUES (1, named_struct('city', 'Ulm', 'zip', 89S), array(named_struct('k', 1)), 'x')"
+    insert = (
+        f"INSERT INTO delta.`{uri}` VALUES "
+        "(1, named_struct('city', 'Ulm', 'zip', 89S), array(named_struct('k', 1)), 'x')"
+    )
     spark.sql(insert)
     table = deltic.Table(uri)
     table.add_columns(pa.field("place.country", pa.string()))

@@ -89,7 +89,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     check_exclusive(&after.configuration)?;
     check_partitioning(&schema, &mut after.partition_columns.clone())?;
     if after.partition_columns.len() == schema.fields.len() && known.fields.len() > before.partition_columns.len() {
-        return Err(Error::invalid("every other column is a partition column; leave at least one for the data files"));
+        return Err(Error::invalid("every column is a partition column then; leave at least one for the data files"));
     }
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
