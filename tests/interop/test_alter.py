@@ -221,13 +221,17 @@ def test_history_tells_what_delta_spark_would(spark: SparkSession, tmp_path: Any
 
 
 def _told(parameters: dict[str, str]) -> dict[str, Any]:
-    """Parameters without the form of their JSON, and without what delta-spark says of a column's mapping."""
+    """Parameters without the form of their JSON, and without what delta-spark says of a column's mapping.
+
+    Its SQL unsets a property whether or not it is there; deltic refuses one that is not.
+    """
     told: dict[str, Any] = {}
     for key, value in parameters.items():
         try:
             told[key] = json.loads(value)
         except ValueError:
             told[key] = value
+    told.pop("ifExists", None)
     if isinstance(column := told.get("column"), dict):
         column["metadata"] = {key: value for key, value in column["metadata"].items() if not key.startswith("delta.")}
     return told
