@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -41,20 +41,6 @@ def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) ->
     return Commit.parse(done[0])
 
 
-@overload
-def create(
-    uri: str | os.PathLike[str] | Table,
-    schema: Any,
-    partition_by: str | Sequence[str] | None = None,
-    *,
-    properties: Mapping[str, str] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    constraints: Mapping[str, str] | None = None,
-    mode: Literal["error", "replace", "create_or_replace"] = "error",
-    storage_options: Mapping[str, str] | None = None,
-) -> Commit: ...
-@overload
 def create(
     uri: str | os.PathLike[str] | Table,
     schema: Any,
@@ -66,20 +52,8 @@ def create(
     constraints: Mapping[str, str] | None = None,
     mode: CreateMode = "error",
     storage_options: Mapping[str, str] | None = None,
-) -> Commit | None: ...
-def create(
-    uri: str | os.PathLike[str] | Table,
-    schema: Any,
-    partition_by: str | Sequence[str] | None = None,
-    *,
-    properties: Mapping[str, str] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    constraints: Mapping[str, str] | None = None,
-    mode: CreateMode = "error",
-    storage_options: Mapping[str, str] | None = None,
-) -> Commit | None:
-    """Create an empty table, as one commit, and return that; None where `"ignore"` left a table as it was.
+) -> Commit:
+    """Create an empty table, as one commit, and return that.
 
     Arguments:
         uri: A path or URL, or a `Table`, whose settings and connections are used.
@@ -91,7 +65,8 @@ def create(
         name: The table's name, for people.
         description: What it holds, for people.
         constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
-        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone;
+        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone and
+            returns its version, with no attempts;
             `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
             none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and
             other writers conflict with it. The new table has a new id, its own columns, partitioning and properties,
@@ -109,8 +84,8 @@ def create(
     >>> schema = pa.schema([("day", pa.date32()), ("visits", pa.int64())])
     >>> deltic.create(uri, schema, partition_by=["day"], name="visits").version
     0
-    >>> deltic.create(uri, schema, mode="ignore") is None
-    True
+    >>> deltic.create(uri, schema, mode="ignore").attempts
+    0
     >>> deltic.create(uri, pa.schema([("day", pa.date32())]), mode="replace").version
     1
     """
@@ -124,8 +99,7 @@ def create(
     if constraints is not None:
         definition["constraints"] = _expressions(constraints)
     columns = columns_of(schema, "schema")
-    told = _deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition))
-    return None if told is None else Commit.parse(told)
+    return Commit.parse(_deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition)))
 
 
 def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:

@@ -531,7 +531,7 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
     let now_ms = world.now_ms();
     let table = (definition, CreateMode::Error);
     let created = Transaction::create(&sample.storage, Known::default(), table, (&world, now_ms)).await?;
-    Ok(finish(created.unwrap(), sample, &[]).await?.version)
+    Ok(finish(created, sample, &[]).await?.version)
 }
 
 #[tokio::test]

@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 
 impl Transaction {
-    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one; none if the mode
-    /// leaves that one alone.
+    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode
+    /// leaves that one alone, it does nothing.
     ///
     /// # Errors
     /// `Invalid` if the schema cannot be a table's, or the table that is there is append-only; `TableExists` if there is a
@@ -31,12 +31,15 @@ impl Transaction {
         known: Known,
         (table, mode): (TableDefinition, CreateMode),
         (ids, now_ms): (&dyn Ids, i64),
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
         let mut begun = Self::new(storage, options)?;
         match (find(storage, known.latest.as_ref()).await?, mode) {
             (Some(_), CreateMode::Error) => return Err(begun.placed(Error::table_exists())),
-            (Some(_), CreateMode::Ignore) => return Ok(None),
+            (Some(snapshot), CreateMode::Ignore) => {
+                begun.replayed = Some(snapshot.version());
+                return Ok(begun);
+            }
             (None, CreateMode::Replace) => {
                 let message = "there is no table to replace; create one, or write `create_or_replace`";
                 return Err(begun.placed(Error::not_found(message)));
@@ -50,9 +53,13 @@ impl Transaction {
             }
         }
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
+        if begun.base.is_some() {
+            // The features of the table that was there stay.
+            begun.check_writable().map_err(|e| begun.placed(e))?;
+        }
         begun.tell_of_definition();
         begun.txn_id = ids.unique();
-        Ok(Some(begun))
+        Ok(begun)
     }
 
     /// Says that a table that takes the place of a clustered one is not.
