@@ -15,7 +15,7 @@ use crate::property::{Properties, check_exclusive};
 use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, Identity, PHYSICAL_NAME, field_id};
 use crate::schema::widen::{TYPE_CHANGES, is_in_iceberg, is_widening};
-use crate::schema::{DataType, StructField, StructType, path};
+use crate::schema::{DataType, StructField, StructType, identity, path};
 
 /// The property that has the largest id of a column.
 pub const MAX_COLUMN_ID: &str = "delta.columnMapping.maxColumnId";
@@ -38,6 +38,10 @@ pub fn check_new(
     configuration: &BTreeMap<String, String>,
 ) -> Result<()> {
     check_schema(None, schema, Properties::new(configuration))?;
+    for field in &schema.fields {
+        // In a table that exists this is damage; in one to be made it is the caller's mistake.
+        identity::Identity::of(field).map_err(|e| Error::invalid(e.message().to_owned()))?;
+    }
     check_exclusive(configuration)?;
     check_partitioning(schema, partition_by)?;
     if partition_by.len() == schema.fields.len() {
@@ -111,8 +115,8 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
         let (from, to) = (modes.0.as_str(), modes.1.as_str());
         return Err(Error::invalid(format!("the column mapping mode cannot go from {from} to {to}; {hint}")));
     }
-    let largest = |p: Properties<'_>| p.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i64>().ok());
-    if largest(new) < largest(old) {
+    let largest = |p: Properties<'_>| p.max_column_id();
+    if largest(new)? < largest(old)? {
         return Err(Error::invalid(format!(
             "`{MAX_COLUMN_ID}` cannot become smaller: old ids would be given out again"
         )));
@@ -188,8 +192,8 @@ fn is_known(known: &StructField, field: &StructField, identity: Identity) -> boo
     }
 }
 
-/// Refuses new column metadata that means something to Delta and would not be followed. What generated columns,
-/// identities, defaults and invariants ask is refused by `feature`.
+/// Refuses new column metadata that means something to Delta and would not be followed. Identities of new
+/// tables are checked by [`check_new`], other uses of features by `feature`.
 fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
     const JUDGED_AS_FEATURES: [&str; 3] = ["delta.generationExpression", "delta.identity.", "delta.invariants"];
     let is_new = |key: &&String| known.is_none_or(|known| !known.metadata.contains_key(*key));
@@ -266,7 +270,7 @@ fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Proper
     if mapping == ColumnMapping::None {
         return Ok(());
     }
-    let largest = properties.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
+    let largest = properties.max_column_id()?;
     let unset = || Error::invalid(format!("columns are mapped, so `{MAX_COLUMN_ID}` must be set"));
     let largest = largest.ok_or_else(unset)?;
     let (mut ids, mut names) = (HashMap::new(), HashMap::new());
@@ -384,7 +388,7 @@ fn check_added(path: &[String], field: &StructField, identity: Identity, old: Pr
              give it one then (`alter_column`)"
         )));
     }
-    let largest = old.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
+    let largest = old.max_column_id()?;
     match field_id(field).zip(largest) {
         Some((id, largest)) if identity == Identity::Id && id <= largest => {
             Err(Error::invalid(format!("the new column `{path}` has the id {id}, which was given out before")))

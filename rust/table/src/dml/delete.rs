@@ -6,11 +6,8 @@
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
 use super::find::find;
-use super::rewrite::refuse_column;
 use super::sort::sort;
 use crate::error::Result;
-use crate::scan::plan::read_spec;
-use crate::scan::row_tracking::ROW_INDEX;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
 
@@ -33,7 +30,6 @@ impl Transaction {
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        refuse_column(&read_spec(&snapshot, Some(&[]))?, ROW_INDEX)?;
         let mut found = Box::pin(find(self, &snapshot, filter, begun_ms)).await?;
         let found_ms = clock();
         let sorted = sort(self, &mut found, begun_ms)?;

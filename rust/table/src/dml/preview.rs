@@ -49,6 +49,9 @@ impl Transaction {
     }
 
     async fn preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
+        if let Some(version) = self.replayed() {
+            return Ok(Preview { version, rows: Some(0), ..Preview::default() });
+        }
         let snapshot = self.removable().await?;
         let mut found = Box::pin(find(self, &snapshot, filter, clock())).await?;
         let sorted = sort(self, &mut found, clock())?;

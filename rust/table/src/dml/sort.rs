@@ -43,7 +43,7 @@ pub(super) struct Sorted {
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
 pub(super) fn sort(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<Sorted> {
-    let (marks, feeds) = (tx.uses_vectors()?, tx.feeds_changes()?);
+    let (marks, feeds, own) = (tx.uses_vectors()?, tx.feeds_changes()?, tx.own());
     let mut sorted = Sorted {
         covered: std::mem::take(&mut found.covered),
         own_gone: std::mem::take(&mut found.own_covered),
@@ -54,7 +54,7 @@ pub(super) fn sort(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<S
     };
     for mut touched in std::mem::take(&mut found.touched) {
         let (path, rows) = (touched.task.path.clone(), touched.rows.cardinality());
-        match (tx.own(&path), touched.is_whole()) {
+        match (own.get(path.as_str()).copied(), touched.is_whole()) {
             (Some(_), true) => drop(sorted.own_gone.insert(path)),
             (Some(own), false) => {
                 sorted.own_gone.insert(path);
@@ -74,7 +74,7 @@ pub(super) fn sort(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<S
         }
         sorted.rows += rows;
     }
-    if let Some(path) = sorted.own_gone.iter().find(|path| feeds && tx.own(path) == Some(Own::Rewritten)) {
+    if let Some(path) = sorted.own_gone.iter().find(|path| feeds && own.get(path.as_str()) == Some(&Own::Rewritten)) {
         let message = "this transaction has changed rows of the file already, and the table records changes \
                        (`delta.enableChangeDataFeed`): a row is changed once in a transaction; commit first";
         return Err(Error::unsupported("changeDataFeed", message).in_file(path));

@@ -8,7 +8,6 @@ use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
 use deltic_protocol::alter::{self, constraint_key};
 use deltic_protocol::commit::CLUSTERING_DOMAIN;
 use deltic_protocol::property::{Properties, stored};
-use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 use deltic_protocol::{feature, validation};
@@ -197,9 +196,7 @@ fn keep_history(old: &Metadata, new: &mut Metadata) -> Result<()> {
     };
     keep(new, "delta.requireCheckpointProtectionBeforeVersion");
     // Ids that were given out are not given out again.
-    if Properties::of(new).column_mapping_mode()? != ColumnMapping::None {
-        keep(new, MAX_COLUMN_ID);
-    }
+    keep(new, MAX_COLUMN_ID);
     let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
     if carries_time(old)? && carries_time(new)? {
         keep(new, "delta.inCommitTimestampEnablementVersion");

@@ -68,8 +68,8 @@ pub struct Transaction {
     /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
     /// no step does anything then.
     replayed: Option<u64>,
-    /// Whether nothing is to be done where there is a table.
-    ignores_a_table: bool,
+    /// What a write does where there is a table.
+    mode: Mode,
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
@@ -174,7 +174,7 @@ impl Transaction {
             snapshot: None,
             latest: None,
             replayed: None,
-            ignores_a_table: false,
+            mode: Mode::Append,
             travelled: false,
             read: ReadSet::Nothing,
             overwrites: Overwrites::default(),
@@ -384,7 +384,7 @@ impl Transaction {
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         delete_files(&storage, discarded).await;
-        let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
+        let (again, mode) = (self.again(), self.mode);
         let mut this = self;
         let completed = async {
             this.complete(retry.now_ms()).await?;
@@ -408,23 +408,26 @@ impl Transaction {
                 Err(error) => Err(Failed::Certainly(error)),
             };
         }
-        match &ended {
-            Ok(_) => vectors.delete_unnamed(true).await,
-            Err(failed) if is_refused(failed, travelled) => vectors.delete_unnamed(false).await,
-            Err(_) => {}
-        }
-        match ended {
-            Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
-            Err(failed) => {
-                if is_refused(&failed, travelled) {
-                    own.delete(&storage).await;
-                }
-                if ignores_a_table && is_outdated(&failed) {
-                    return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
-                }
-                Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
+        let failed = match ended {
+            Ok(outcome) => {
+                vectors.delete_unnamed(true).await;
+                return Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome))));
             }
+            Err(failed) => failed,
+        };
+        if is_refused(&failed, travelled) {
+            vectors.delete_unnamed(false).await;
+            own.delete(&storage).await;
         }
+        // Who would not write to a table that is there builds on none: it was created meanwhile.
+        let error = match mode {
+            Mode::Ignore if is_outdated(&failed) => {
+                return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
+            }
+            Mode::Error if is_outdated(&failed) => Error::table_exists().caused_by(Error::from(failed)),
+            _ => Error::from(failed),
+        };
+        Err(error.in_table(storage.location())).inspect_err(log_conflict)
     }
 
     /// The commit, and what follows it.

@@ -11,7 +11,7 @@ impl Transaction {
     /// What another process needs to commit this write. Whoever has it may commit more than once: it is one commit.
     ///
     /// # Errors
-    /// `Internal` for what does not travel: rows, removals and domains.
+    /// `Internal` for what does not travel: rows, removed files, changes of rows and domains.
     pub fn header(&self) -> Result<TransactionHeader> {
         let has_steps =
             !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();

@@ -8,6 +8,8 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirement for Deletion Vectors".
 
+use std::collections::HashMap;
+
 use deltic_protocol::action::Cdc;
 use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
 use deltic_protocol::deletion_vector::DeletionVector;
@@ -37,9 +39,9 @@ impl Transaction {
         Ok(Some(task))
     }
 
-    /// What a file holds, if it is one of the transaction's own.
-    pub(crate) fn own(&self, path: &str) -> Option<Own> {
-        self.added.own_at(path)
+    /// What the transaction's own files hold, by path.
+    pub(crate) fn own(&self) -> HashMap<&str, Own> {
+        self.added.own_by_path()
     }
 
     /// Takes rows out of a file of the base, which stays.

@@ -87,12 +87,7 @@ impl Transaction {
             app_version: options.app_version,
             commit_empty: true,
         };
-        Ok(Self {
-            writes: true,
-            ignores_a_table: options.mode == Mode::Ignore,
-            files: options.files.clone(),
-            ..Self::new(storage, begin)?
-        })
+        Ok(Self { writes: true, mode: options.mode, files: options.files.clone(), ..Self::new(storage, begin)? })
     }
 
     /// Makes the transaction one that creates a table for rows with `schema`.
