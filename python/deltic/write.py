@@ -64,7 +64,8 @@ def create(
             names that do not begin with `delta.` are free. The protocol gets the features that they need.
         name: The table's name, for people.
         description: What it holds, for people.
-        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
+        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`. deltic does not check
+            constraints yet, so that any is refused (`UnsupportedFeatureError`).
         mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone and
             returns its version, with no attempts;
             `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is

@@ -109,7 +109,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let modes = (old.column_mapping_mode()?, new.column_mapping_mode()?);
     if modes.0 != modes.1 && modes != (ColumnMapping::None, ColumnMapping::Name) {
         let hint = match modes.1 {
-            ColumnMapping::None => "drop the feature `columnMapping` instead (`drop_feature`)",
+            ColumnMapping::None => "dropping the feature `columnMapping` needs another client, such as delta-spark",
             _ => "a table that has files can only go from none to name",
         };
         let (from, to) = (modes.0.as_str(), modes.1.as_str());
@@ -384,8 +384,7 @@ fn check_added(path: &[String], field: &StructField, identity: Identity, old: Pr
     }
     if field.metadata.contains_key(CURRENT_DEFAULT) {
         return Err(Error::invalid(format!(
-            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without, and \
-             give it one then (`alter_column`)"
+            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without"
         )));
     }
     let largest = old.max_column_id()?;

@@ -319,7 +319,7 @@ fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize
             let struct_path = columns.first().and_then(|c| c.path.strip_suffix(&c.name)).unwrap_or_default();
             Err(Error::invalid(format!(
                 "the data has a column `{struct_path}{name}` that the table does not have; \
-                 drop it from the data, or add it to the table first"
+                 drop it from the data, or write with schema_mode=\"merge\", which adds it"
             )))
         }
     }
