@@ -7,18 +7,20 @@ checksums validated, and deltic reads that.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta_spark import VALIDATING, check_checksum
+from delta_spark import check_checksum
 from sample import rows
 
 import deltic
 
 pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("validating")
 
 ROWS = pa.table(
     {
@@ -89,20 +91,6 @@ def _together(table: deltic.Table) -> None:
         tx.alter_column("key", type="long")
         tx.add_columns(pa.field("id", pa.string()))
         tx.drop_columns("tags")
-
-
-@pytest.fixture(scope="module")
-def spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session of the suite, as one that validates checksums."""
-    before = {name: spark.conf.get(name, None) for name in VALIDATING}
-    for name, value in VALIDATING.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
 
 
 def check(spark: SparkSession, table: deltic.Table) -> None:

@@ -232,8 +232,8 @@ def test_types_are_widened(uri: str) -> None:
         ("m.key", "binary", "cannot go from the type string"),
         ("d", "decimal(8,5)", None),
         ("l", "string", "cannot go from the type array"),
-        ("a", "text", "is no type of Delta"),
-        ("a", "decimal(40,2)", "is no type of Delta"),
+        ("a", "text", "is not a primitive type of Delta"),
+        ("a", "decimal(40,2)", "is not a primitive type of Delta"),
     ]:
         if told is None:
             table.alter_column(name, type=kind)
@@ -395,7 +395,7 @@ def test_fields_say_what_the_protocol_says() -> None:
     assert deltic.field("a", pa.list_(pa.int8())).metadata is None
     assert deltic.field("a", "int", default="1 + 1").metadata == {b"CURRENT_DEFAULT": b"1 + 1"}
     for arguments, told in [
-        ({"type": "number"}, "is no type of Delta"),
+        ({"type": "number"}, "is not a primitive type of Delta"),
         ({"default": 5}, "default must be a string of SQL, not int: write '5'"),
         ({"generated": True}, "generated must be a string of SQL"),
         ({"default": "1", "generated": "2"}, "one of default, generated and identity"),
@@ -476,7 +476,7 @@ def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
     assert fields(table)["a"]["metadata"]["delta.columnMapping.id"] == 2
     assert len(table.history()) == 3
     deltic.create(table, schema, mode="replace")
-    assert table.snapshot().properties == {}
+    assert table.snapshot().properties == {"delta.columnMapping.maxColumnId": "2"}
     assert {"columnMapping", "inCommitTimestamp"} <= features(table)
 
 
@@ -586,3 +586,21 @@ def _without_stats(line: str) -> str:
     action = json.loads(line)
     action.get("add", {}).pop("stats", None)
     return json.dumps(action)
+
+
+@pytest.mark.parametrize(
+    ("type", "told", "words"),
+    [
+        (pa.int64(), {"start": 1, "step": 0}, "step"),
+        (pa.int64(), {"start": 1}, "step"),
+        (pa.int32(), {"start": 1, "step": 1}, "long"),
+    ],
+)
+def test_identity_columns_that_cannot_be_followed_are_not_made(
+    uri: str, type: pa.DataType, told: dict[str, int], words: str
+) -> None:
+    metadata = {f"delta.identity.{key}": str(value) for key, value in told.items()}
+    schema = pa.schema([pa.field("id", type, metadata=metadata), pa.field("a", pa.int64())])
+    with pytest.raises(InvalidInputError, match=words):
+        deltic.create(uri, schema)
+    assert not Table(uri).exists()

@@ -129,7 +129,7 @@ def test_a_location_that_is_none(location: str) -> None:
         ("id = 1 AND", "expected"),
         ("(id = 1", r"\)"),
         ("id = 1)", "paren"),
-        ("", "."),
+        ("", "expected"),
         ("id + = 2", "expected"),
         ("id + 1", "not a condition"),
         ("name LIKE 3", "LIKE"),

@@ -84,11 +84,8 @@ impl Transaction {
                 None => adds,
                 Some(predicate) => {
                     let bounds = LogBounds::of_partitions(&adds, &shape, &predicate.columns())?;
-                    let (some, all) = (prune::keep(predicate, &bounds)?, prune::always(predicate, &bounds)?);
-                    if some != all {
-                        return Err(Error::internal("it is not known which files are in the partitions"));
-                    }
-                    adds.filter(some)?
+                    // Partition values are exact: a file is in the partitions, or it is not.
+                    adds.filter(prune::keep(predicate, &bounds)?)?
                 }
             };
             for (row, path) in adds.path().iter().flatten().enumerate() {
