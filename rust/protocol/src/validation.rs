@@ -1,4 +1,4 @@
-//! Is this metadata one that a table may have, and one that it may be given after the one it has?
+//! Checks the metadata of new tables, and changes of metadata.
 //!
 //! Everything here is known before a file is written. Values of properties are checked by `property`, what they ask of
 //! the protocol by `feature`.
@@ -13,7 +13,7 @@ use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_exclusive};
 use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
-use crate::schema::mapping::{ColumnMapping, FIELD_ID, Identity, PHYSICAL_NAME, field_id};
+use crate::schema::mapping::{ColumnMapping, FIELD_ID, MatchBy, PHYSICAL_NAME, field_id};
 use crate::schema::widen::{TYPE_CHANGES, is_in_iceberg, is_widening};
 use crate::schema::{DataType, StructField, StructType, identity, path};
 
@@ -98,8 +98,8 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
     }
-    let identity = Properties::of(before).column_mapping_mode()?.identity();
-    if !has_same_partitioning((&known, before), (&schema, after), identity) {
+    let match_by = Properties::of(before).column_mapping_mode()?.match_by();
+    if !has_same_partitioning((&known, before), (&schema, after), match_by) {
         return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));
     }
     if !after.format.provider.eq_ignore_ascii_case("parquet") {
@@ -126,20 +126,20 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    check_steps(&known, &schema, identity, (old, new))
+    check_steps(&known, &schema, match_by, (old, new))
 }
 
 /// Whether the same columns partition the table, whatever they are called.
 fn has_same_partitioning(
     (known, before): (&StructType, &Metadata),
     (schema, after): (&StructType, &Metadata),
-    identity: Identity,
+    match_by: MatchBy,
 ) -> bool {
     let columns = before.partition_columns.iter().zip(&after.partition_columns);
     before.partition_columns.len() == after.partition_columns.len()
         && columns.into_iter().all(|(old, new)| {
             let pair = known.field(old).zip(schema.field(new));
-            pair.is_some_and(|(old, new)| identity.is_same(old, new))
+            pair.is_some_and(|(old, new)| match_by.is_same(old, new))
         })
 }
 
@@ -149,8 +149,8 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
     let mut seen = HashMap::new();
     for field in &schema.fields {
         let path = path_of(above, &field.name);
-        let identity = mapping.identity();
-        let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, identity)));
+        let match_by = mapping.match_by();
+        let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, match_by)));
         let is_kept = known.is_some_and(|known| known.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
         if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
@@ -185,10 +185,10 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
 }
 
 /// Whether a field is a column that was there: by its id where both have one, else by its name.
-fn is_known(known: &StructField, field: &StructField, identity: Identity) -> bool {
-    match (identity, field_id(known)) {
-        (Identity::Id, Some(_)) => Identity::Id.is_same(known, field),
-        _ => Identity::Name.is_same(known, field),
+fn is_known(known: &StructField, field: &StructField, match_by: MatchBy) -> bool {
+    match (match_by, field_id(known)) {
+        (MatchBy::Id, Some(_)) => MatchBy::Id.is_same(known, field),
+        _ => MatchBy::Name.is_same(known, field),
     }
 }
 
@@ -312,12 +312,12 @@ fn check_ids(
 fn check_steps(
     before: &StructType,
     after: &StructType,
-    identity: Identity,
+    match_by: MatchBy,
     (old, new): (Properties<'_>, Properties<'_>),
 ) -> Result<()> {
-    for difference in differences(before, after, identity) {
+    for difference in differences(before, after, match_by) {
         match difference {
-            Difference::Dropped { path } | Difference::Renamed { path, .. } if identity == Identity::Name => {
+            Difference::Dropped { path } | Difference::Renamed { path, .. } if match_by == MatchBy::Name => {
                 return Err(Error::invalid(format!(
                     "the column `{}` would be gone; without column mapping columns cannot be dropped or renamed: set \
                      `delta.columnMapping.mode` to `name` first, as with \
@@ -326,7 +326,7 @@ fn check_steps(
                 )));
             }
             Difference::Dropped { .. } | Difference::Renamed { .. } => {}
-            Difference::Added { path, field } => check_added(&path, &field, identity, old)?,
+            Difference::Added { path, field } => check_added(&path, &field, match_by, old)?,
             Difference::Tightened { path } => {
                 let path = path::print(&path);
                 let message = format!("the column `{path}` may hold nulls already, so it stays nullable");
@@ -335,12 +335,12 @@ fn check_steps(
             Difference::Retyped { path, from, to } => check_type_change(&path, (&from, &to), new)?,
         }
     }
-    check_promises(before, after, identity)?;
-    if identity == Identity::Id { check_physical_names_stay(before, after) } else { Ok(()) }
+    check_promises(before, after, match_by)?;
+    if match_by == MatchBy::Id { check_physical_names_stay(before, after) } else { Ok(()) }
 }
 
 /// What a column says of its values must hold for those that are there, so it is said when the table is created.
-fn check_promises(before: &StructType, after: &StructType, identity: Identity) -> Result<()> {
+fn check_promises(before: &StructType, after: &StructType, match_by: MatchBy) -> Result<()> {
     const PROMISES: [(&str, &str); 7] = [
         ("delta.generationExpression", "generated"),
         ("delta.identity.start", "an identity"),
@@ -350,9 +350,9 @@ fn check_promises(before: &StructType, after: &StructType, identity: Identity) -
         ("delta.identity.highWaterMark", "an identity"),
         (TYPE_CHANGES, ""),
     ];
-    let key = |path: &str, field: &StructField| match identity {
-        Identity::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
-        Identity::Name => path.to_owned(),
+    let key = |path: &str, field: &StructField| match match_by {
+        MatchBy::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
+        MatchBy::Name => path.to_owned(),
     };
     let mut known = HashMap::new();
     before.each_field("", &mut |path, field| drop(known.insert(key(path, field), field.metadata.clone())));
@@ -376,7 +376,7 @@ fn check_promises(before: &StructType, after: &StructType, identity: Identity) -
     broken.map_or(Ok(()), |message| Err(Error::invalid(message)))
 }
 
-fn check_added(path: &[String], field: &StructField, identity: Identity, old: Properties<'_>) -> Result<()> {
+fn check_added(path: &[String], field: &StructField, match_by: MatchBy, old: Properties<'_>) -> Result<()> {
     let path = path::print(path);
     if !field.nullable {
         let message = format!("the new column `{path}` must be nullable: files that are there do not have it");
@@ -389,7 +389,7 @@ fn check_added(path: &[String], field: &StructField, identity: Identity, old: Pr
     }
     let largest = old.max_column_id()?;
     match field_id(field).zip(largest) {
-        Some((id, largest)) if identity == Identity::Id && id <= largest => {
+        Some((id, largest)) if match_by == MatchBy::Id && id <= largest => {
             Err(Error::invalid(format!("the new column `{path}` has the id {id}, which was given out before")))
         }
         _ => Ok(()),

@@ -41,7 +41,7 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     }
     schema = mapped(&schema, &mut metadata, unique)?;
     name_row_tracking_columns(&mut metadata.configuration, unique)?;
-    let found = differences(&known, &schema, mapping.identity());
+    let found = differences(&known, &schema, mapping.match_by());
     if mapping != ColumnMapping::None {
         follow_names(before, &mut metadata, &found)?;
     }
@@ -52,7 +52,7 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     check_char_lengths(&known, &schema)?;
     let supported = feature::supported(before.protocol);
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
-    let record = Record { identity: mapping.identity(), version: is_preview.then_some(before.version) };
+    let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
     schema = record.changes(&known, &schema);
     metadata.schema_string = json::print(&schema);
     let protocol = feature::upgraded(before.protocol, (&known, &schema), &properties)?;

@@ -5,8 +5,8 @@
 //!
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
+use super::choose::choose;
 use super::find::find;
-use super::sort::sort;
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
@@ -32,12 +32,12 @@ impl Transaction {
         let snapshot = self.removable().await?;
         let mut found = Box::pin(find(self, &snapshot, filter, begun_ms)).await?;
         let found_ms = clock();
-        let sorted = sort(self, &mut found, begun_ms)?;
-        let replaced = Box::pin(sorted.replace(self, &snapshot, clock)).await?;
-        let deleted = sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows));
-        let (copied, (bytes, vectors)) = (sorted.copied_rows(), sorted.gone());
+        let chosen = choose(self, &mut found, begun_ms)?;
+        let replaced = Box::pin(chosen.replace(self, &snapshot, clock)).await?;
+        let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
+        let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
-        sorted.apply(self, replaced, begun_ms)?;
+        chosen.apply(self, replaced, begun_ms)?;
         let ended_ms = clock();
         self.count_rows(|counts| {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));

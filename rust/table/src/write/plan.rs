@@ -89,7 +89,7 @@ pub struct WriteSpec {
     pub indexed_columns: IndexedColumns,
     /// Physical paths of the columns by which the table is clustered, which have statistics too.
     pub clustering: Vec<Vec<String>>,
-    /// Characters of a text kept in its bounds.
+    /// Characters of a string kept in its bounds.
     pub string_prefix_length: usize,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,

@@ -1,4 +1,4 @@
-//! May this commit follow that one, and what becomes of it?
+//! Conflict checks between a commit and a winner, and what the commit becomes after it.
 //!
 //! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
 //! order, on what was read and what is written, and moves the state that the commit builds on past the winner.

@@ -16,7 +16,7 @@ use crate::write::plan::DataFile;
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Added {
-    /// Those of this process with new rows, which can be read and taken back.
+    /// Those of this process with new rows.
     own: Vec<DataFile>,
     /// Those of this process with rows of the base, some of them changed.
     rewritten: Vec<DataFile>,

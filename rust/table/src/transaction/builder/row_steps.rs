@@ -65,7 +65,7 @@ impl Transaction {
         self.read.extend(read);
     }
 
-    /// Adds files with rows of the base, some of them changed, and files with its own rows in the place of others.
+    /// Adds files with rows of the base, some of them changed.
     pub(crate) fn add_rewritten(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
         self.added.extend_rewritten(files);
         self.syncing.extend(syncing);
