@@ -10,10 +10,10 @@ from typing import NoReturn
 __all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
 
 _NO_ROWS_CHANGE = (
-    "deltic has no UPDATE and no MERGE yet: delete the rows and append what takes their place, in one transaction "
+    "deltic does not update or merge rows yet: delete the rows and append what takes their place, in one transaction "
     "(docs/howto.md, 'Delete or change rows')"
 )
-_NO_REWRITE = "deltic has no OPTIMIZE yet: use another client for it, such as delta-spark or deltalake"
+_NO_REWRITE = "deltic does not optimize files yet: use another client for it, such as delta-spark or deltalake"
 
 _SNAPSHOT_ONLY = {
     name: f"a table changes; ask one version of it: `Table.snapshot()` has `{of}`"
