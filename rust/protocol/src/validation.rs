@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::action::Metadata;
+use crate::constraint;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_exclusive};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME, field_id};
@@ -36,6 +37,7 @@ pub fn check_new(
     check_schema(None, schema, Properties::new(configuration))?;
     check_exclusive(configuration)?;
     check_partitioning(schema, partition_by)?;
+    constraint::check(schema, Properties::new(configuration))?;
     if partition_by.len() == schema.fields.len() {
         return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
     }
@@ -86,6 +88,12 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     check_partitioning(&schema, &mut after.partition_columns.clone())?;
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
+    }
+    // What could not be followed before may stay.
+    if let Err(error) = constraint::check(&schema, Properties::of(after))
+        && constraint::check(&known, Properties::of(before)).is_ok()
+    {
+        return Err(error);
     }
     if before.partition_columns != after.partition_columns {
         return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));

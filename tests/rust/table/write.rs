@@ -1,4 +1,5 @@
 mod char_lengths;
 mod conform;
 mod partition;
+mod rules;
 mod writer;

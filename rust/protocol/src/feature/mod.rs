@@ -51,6 +51,19 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
     (Use::ColumnMapping, &["columnMapping"]),
     (Use::IdentityColumns, &["identityColumns"]),
+    (Use::Invariants, &["invariants"]),
+    (Use::Constraints, &["checkConstraints"]),
+    (Use::GeneratedColumns, &["generatedColumns"]),
+    (Use::ColumnDefaults, &["allowColumnDefaults"]),
+];
+
+/// What schema and properties define for the rows of a table, and the feature that a table needs for it.
+const DEFINED: [(Use, &str); 5] = [
+    (Use::IdentityColumns, "identityColumns"),
+    (Use::Invariants, "invariants"),
+    (Use::Constraints, "checkConstraints"),
+    (Use::GeneratedColumns, "generatedColumns"),
+    (Use::ColumnDefaults, "allowColumnDefaults"),
 ];
 
 /// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
@@ -315,8 +328,10 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
     if view.is_true("delta.enableTypeWidening")? {
         names.insert("typeWidening");
     }
-    if Use::IdentityColumns.find(Table { properties: view, metadata: None, schema })?.is_some() {
-        names.insert("identityColumns");
+    for (rule, name) in DEFINED {
+        if rule.find(Table { properties: view, metadata: None, schema })?.is_some() {
+            names.insert(name);
+        }
     }
     for (key, value) in properties {
         let Some(name) = key.strip_prefix(FEATURE_PREFIX) else { continue };

@@ -9,4 +9,4 @@ pub mod plan;
 pub(crate) mod unclaimed;
 pub mod writer;
 
-pub use input::{conform, identity, incoming};
+pub use input::{conform, identity, incoming, rules};

@@ -14,6 +14,7 @@ use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
 use super::input::identity::Numbering;
+use super::input::rules::WriteRules;
 use crate::envelope::{pack, unpack};
 
 /// How the pages of a data file are compressed.
@@ -154,6 +155,8 @@ pub struct WriteSpec {
     pub string_prefix_length: usize,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,
+    /// What the table asks of the rows; none of rows that it has already.
+    pub rules: Option<WriteRules>,
     /// How pages are compressed.
     pub compression: Compression,
     /// Which data pages and encodings files have.
@@ -184,6 +187,7 @@ impl WriteSpec {
             indexed_columns: IndexedColumns::default(),
             clustering: Vec::new(),
             identities: Vec::new(),
+            rules: Some(WriteRules::default()),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
             page_version: PageVersion::default(),

@@ -30,6 +30,7 @@ use super::encoder::{Encoded, Encoder, FileFormat};
 use super::input::char_lengths::CharLengths;
 use super::input::conform::{Conformer, stored_schema};
 use super::input::identity::Identities;
+use super::input::rules::RowRules;
 use super::layout::{DataPath, file_name, random_prefix};
 use super::partition::{PartitionKey, PartitionSplitter};
 use super::pieces::{memory, pieces};
@@ -98,6 +99,7 @@ pub struct DataWriter {
 struct Shared {
     conformer: Conformer,
     lengths: CharLengths,
+    rules: Option<RowRules>,
     splitter: PartitionSplitter,
     format: FileFormat,
     compression: Compression,
@@ -164,6 +166,7 @@ impl DataWriter {
         let shared = Shared {
             conformer,
             lengths,
+            rules: RowRules::new(schema, spec.rules.as_ref())?,
             splitter,
             format,
             compression: spec.compression,
@@ -317,8 +320,15 @@ impl DataWriter {
         self.rows += piece.num_rows() as u64;
         let piece = self.identities.fill(piece)?;
         let split = move || {
+            let (piece, computed) = match &shared.rules {
+                Some(rules) => rules.fill(piece, first)?,
+                None => (piece, Vec::new()),
+            };
             let rows = shared.conformer.conform_from(&piece, first)?;
             shared.lengths.check(&rows, first)?;
+            if let Some(rules) = &shared.rules {
+                rules.check(&rows, &computed, first)?;
+            }
             shared.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };

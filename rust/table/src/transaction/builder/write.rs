@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
+use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
@@ -24,6 +25,7 @@ use crate::storage::Storage;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
 use crate::write::plan::{Compression, WritePlan, WriteSpec};
+use crate::write::rules::{RowRules, WriteRules};
 
 /// What a caller may choose of the files; the rest follows from the table.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +66,7 @@ impl Transaction {
         };
         let mut begun = Self::new(storage, begin)?;
         begun.writes = true;
-        begun.latest = known.latest;
+        (begun.latest, begun.now_ms) = (known.latest, Some(now_ms));
         // Who replaces rows has read them, and an application's progress is in the newest version only.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
         if let Some(state) = known.state.filter(|_| reads_nothing) {
@@ -139,7 +141,8 @@ impl Transaction {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.numberings(&shape.schema, schema)?;
-        check_columns(&shape, &spec.identities, schema)?;
+        spec.rules = Some(self.write_rules()?);
+        check_columns(&shape, &spec, schema)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
 }
@@ -155,6 +158,12 @@ impl Transaction {
             spec.clustering.clone_from(&base.state.clustering);
         }
         Ok(spec)
+    }
+
+    /// What the table asks of rows that it does not have yet.
+    pub(super) fn write_rules(&self) -> Result<WriteRules> {
+        let constraints = check_constraints(Properties::of(self.after()?.1));
+        Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
     /// How the identity columns that `rows` lacks are numbered, after what was given out already.
@@ -237,11 +246,15 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 }
 
 /// No row yet, but what can be said of the columns is said before any file is written.
-fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
+fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
     check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
-    let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let rules = RowRules::new(&shape.schema, spec.rules.as_ref())?;
+    if let Some(rules) = &rules {
+        (none, _) = rules.fill(none, 0)?;
+    }
     conformer.conform(&none).map(drop)
 }
 
@@ -252,6 +265,7 @@ fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) ->
 fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
+    spec.rules = None;
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
