@@ -20,7 +20,9 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import NoReturn as _NoReturn
 
+from deltic.alter import field
 from deltic.check import Check, Finding
+from deltic.detail import Detail
 from deltic.dml import Preview
 from deltic.errors import (
     CommitConflictError,
@@ -70,6 +72,7 @@ __all__ = [
     "ConcurrentTransactionError",
     "CorruptTableError",
     "DelticError",
+    "Detail",
     "Finding",
     "InvalidInputError",
     "MetadataChangedError",
@@ -87,6 +90,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "VersionNotFoundError",
     "create",
+    "field",
     "read_task_group",
     "write",
 ]

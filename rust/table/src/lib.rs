@@ -18,6 +18,7 @@ pub mod checkpoint_writer;
 pub mod cleanup;
 pub mod committers;
 pub mod compaction;
+pub mod detail;
 pub mod dml;
 pub mod envelope;
 pub mod error;

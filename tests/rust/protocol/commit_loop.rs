@@ -70,6 +70,7 @@ fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: "mine".to_owned(),
     };
     CommitLoop::new(prepared).unwrap()

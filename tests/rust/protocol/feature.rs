@@ -9,7 +9,7 @@ use deltic_protocol::property::{self, PROPERTIES, Properties, RowTracking, check
 use deltic_protocol::schema::json;
 
 /// `3,7 r:a,b w:c` and the like; a list that is there but empty is `r:`.
-fn protocol(text: &str) -> Protocol {
+pub(super) fn protocol(text: &str) -> Protocol {
     let mut words = text.split_whitespace();
     let (reader, writer) = words.next().unwrap().split_once(',').unwrap();
     let mut protocol = Protocol {
@@ -26,7 +26,7 @@ fn protocol(text: &str) -> Protocol {
     protocol
 }
 
-fn print(protocol: &Protocol) -> String {
+pub(super) fn print(protocol: &Protocol) -> String {
     let list = |name: &str, features: &Option<Vec<String>>| {
         features.as_ref().map_or(String::new(), |f| format!(" {name}:{}", f.join(",")))
     };
@@ -300,7 +300,7 @@ fn upgrades() {
     for (case, expected) in lines(UPGRADES) {
         let (before, properties) = case.split_once('|').unwrap();
         let schema = json::parse(&schema_string("")).unwrap();
-        let actual = match feature::upgraded(&protocol(before.trim()), &schema, &configuration(properties)) {
+        let actual = match feature::upgraded(&protocol(before.trim()), (&schema, &schema), &configuration(properties)) {
             Ok(Some(protocol)) => print(&protocol),
             Ok(None) => "-".to_owned(),
             Err(error) => outcome(Err(error)),
@@ -346,7 +346,7 @@ geometry | = geospatial
 | delta.enableTypeWidening=true                                  = 3,7 r:typeWidening w:appendOnly,invariants,typeWidening
 delta.identity.start |                                           = 1,7 w:appendOnly,identityColumns,invariants
 | delta.enableVariantShredding=true                              = variantShredding
-| delta.columnMapping.mode=name                                  = columnMapping
+| delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
 | delta.constraints.x=a > 0                                      = 1,7 w:appendOnly,checkConstraints,invariants
 | delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest

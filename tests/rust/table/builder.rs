@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::alter::MetadataChange;
 use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
@@ -14,13 +15,14 @@ use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{Ended, Ids, Known, MetadataChange, Outcome, Transaction, TransactionOptions};
+use deltic_table::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod overwrite;
 mod remembered;
 mod write;
 

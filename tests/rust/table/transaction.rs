@@ -210,6 +210,7 @@ fn append(txn_id: &str) -> PreparedCommit {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: txn_id.to_owned(),
     }
 }

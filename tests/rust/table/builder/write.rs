@@ -16,7 +16,7 @@ use deltic_table::history::history;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
-    Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
+    CreateMode, Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
 };
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
@@ -526,12 +526,13 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
         partition_by: names(by),
         properties: properties.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         name: Some("name".to_owned()),
-        description: None,
+        ..TableDefinition::default()
     };
     let world = World::default();
     let now_ms = world.now_ms();
-    let created = Transaction::create(&sample.storage, Known::default(), definition, (&world, now_ms)).await?;
-    Ok(finish(created, sample, &[]).await?.version)
+    let table = (definition, CreateMode::Error);
+    let created = Transaction::create(&sample.storage, Known::default(), table, (&world, now_ms)).await?;
+    Ok(finish(created.unwrap(), sample, &[]).await?.version)
 }
 
 #[tokio::test]
@@ -551,7 +552,7 @@ async fn a_new_table_is_empty_and_is_what_was_asked_for() {
     let entry = &history(&sample.storage, None).await.unwrap()[0];
     assert_eq!(
         (&entry["operation"], &entry["operationParameters"]["partitionBy"]),
-        (&json!("CREATE TABLE"), &json!("[\"P\"]"))
+        (&json!("CREATE TABLE"), &json!("[\"p\"]"))
     );
     exists(&create(&sample, two(), &[], &[]).await.unwrap_err());
 }

@@ -97,42 +97,6 @@ impl Transaction {
         Ok(removed)
     }
 
-    /// Removes all files of the table.
-    ///
-    /// # Errors
-    /// `Invalid` if the table is append-only.
-    pub fn overwrite(&mut self) -> Result<()> {
-        if Properties::of(self.after()?.1).append_only()? {
-            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
-            return Err(self.placed(Error::invalid(message)));
-        }
-        self.refuse_after_files_of_others("remove files")?;
-        self.refuse_after_records()?;
-        self.read.extend(ReadSet::WholeTable);
-        self.discard(|_| true);
-        self.rows.marked.retain(|_| false);
-        self.overwrites = true;
-        Ok(())
-    }
-
-    /// Where all files go, says so of each that is left.
-    pub(super) async fn remove_rest(&mut self, now_ms: i64) -> Result<()> {
-        let Some(base) = self.base.as_ref().filter(|_| self.overwrites) else { return Ok(()) };
-        let snapshot = match &self.snapshot {
-            Some(snapshot) => snapshot.clone(),
-            None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
-        };
-        let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
-        while let Some(adds) = live.try_next().await? {
-            for (row, path) in adds.path().iter().enumerate() {
-                if !self.removed.removes(path.unwrap_or_default()) {
-                    self.removed.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Takes own files out again.
     pub(crate) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
         self.discarded.extend(self.added.discard(goes));
@@ -158,7 +122,7 @@ impl Transaction {
     }
 
     /// Rows whose change is recorded may stand in files that would go.
-    fn refuse_after_records(&self) -> Result<()> {
+    pub(super) fn refuse_after_records(&self) -> Result<()> {
         match self.rows.recorded.is_empty() {
             true => Ok(()),
             false => {
