@@ -437,7 +437,7 @@ def asked(frame: DataFrame, texts: list[str]) -> list[tuple[str, list[str]] | Ex
 
 
 def divides_null_by_zero(text: str, mine: tuple[str, list[str]] | Exception, spark: Any) -> bool:
-    """Whether one has an error where the other has NULL: of NULL by zero, it depends on Spark's optimizer which it is."""
+    """Whether one has an error where the other has NULL: it depends on Spark's optimizer for NULL by zero."""
     if not re.search(r"[/%]|\bdiv\b|pmod\(", text) or isinstance(mine, Exception) == isinstance(spark, Exception):
         return False
     if isinstance(mine, Exception):
