@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde_json::Value;
 
 use crate::action::Metadata;
+use crate::constraint;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_exclusive};
 use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
@@ -44,6 +45,7 @@ pub fn check_new(
     }
     check_exclusive(configuration)?;
     check_partitioning(schema, partition_by)?;
+    constraint::check(schema, Properties::new(configuration))?;
     if partition_by.len() == schema.fields.len() {
         return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
     }
@@ -126,7 +128,10 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    check_steps(&known, &schema, match_by, (old, new))
+    check_steps(&known, &schema, match_by, (old, new))?;
+    // What could not be followed before may stay.
+    let rules = constraint::check(&schema, new);
+    if constraint::check(&known, old).is_ok() { rules } else { Ok(()) }
 }
 
 /// Whether the same columns partition the table, whatever they are called.

@@ -247,7 +247,7 @@ impl Table {
         self.with(|known| {
             let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
             let state = known.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
-            Known { state, latest: known.latest.clone() }
+            Known { state, latest: known.latest.clone(), now_ms: Some(now_ms) }
         })
     }
 

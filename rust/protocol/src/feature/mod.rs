@@ -51,6 +51,10 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
     (Use::ColumnMapping, &["columnMapping"]),
     (Use::IdentityColumns, &["identityColumns"]),
+    (Use::Invariants, &["invariants"]),
+    (Use::Constraints, &["checkConstraints"]),
+    (Use::GeneratedColumns, &["generatedColumns"]),
+    (Use::ColumnDefaults, &["allowColumnDefaults"]),
 ];
 
 /// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering

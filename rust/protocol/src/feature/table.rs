@@ -68,10 +68,10 @@ const NO_WRITES: Writing = Writing::Refused(NOT_YET);
 #[rustfmt::skip]
 pub const FEATURES: &[Feature] = &[
     writers("appendOnly", Some(2), WRITES, "rows may only be added"),
-    writers("invariants", Some(2), Writing::UnlessUsed(Use::Invariants), "conditions on columns, in the schema"),
-    writers("checkConstraints", Some(3), Writing::UnlessUsed(Use::Constraints), "conditions on rows, in the properties"),
+    writers("invariants", Some(2), WRITES, "conditions on columns, in the schema"),
+    writers("checkConstraints", Some(3), WRITES, "conditions on rows, in the properties"),
     writers("changeDataFeed", Some(4), WRITES, "rows that change are recorded"),
-    writers("generatedColumns", Some(4), Writing::UnlessUsed(Use::GeneratedColumns), "columns computed from others"),
+    writers("generatedColumns", Some(4), WRITES, "columns computed from others"),
     Feature {
         name: "columnMapping", reader_version: Some(2), writer_version: Some(5),
         about: "names in files differ from names in the schema",
@@ -91,7 +91,7 @@ pub const FEATURES: &[Feature] = &[
     writers("domainMetadata", None, WRITES, "named configurations"),
     writers("rowTracking", None, WRITES, "rows keep ids, also when their files are rewritten"),
     writers("clustering", None, WRITES, "files laid out by chosen columns"),
-    writers("allowColumnDefaults", None, Writing::UnlessUsed(Use::ColumnDefaults), "values for columns that are left out"),
+    writers("allowColumnDefaults", None, WRITES, "values for columns that are left out"),
     writers("inCommitTimestamp", None, WRITES, "commits carry their own time"),
     writers("icebergCompatV1", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV1")), "readable as Iceberg"),
     writers("icebergCompatV2", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV2")), "readable as Iceberg"),

@@ -13,6 +13,7 @@ use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
 use super::input::identity::Numbering;
+use super::input::rules::WriteRules;
 use super::options::{ColumnOptions, Compression};
 use crate::envelope::{pack, unpack};
 
@@ -93,6 +94,8 @@ pub struct WriteSpec {
     pub string_prefix_length: usize,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,
+    /// What the table asks of the rows; none of rows that it has already.
+    pub rules: Option<WriteRules>,
     /// How pages are compressed.
     pub compression: Compression,
     /// At which level, instead of the codec's default.
@@ -133,6 +136,7 @@ impl WriteSpec {
             indexed_columns: IndexedColumns::default(),
             clustering: Vec::new(),
             identities: Vec::new(),
+            rules: Some(WriteRules::default()),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
             compression_level: None,

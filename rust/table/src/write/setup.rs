@@ -11,6 +11,7 @@ use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use super::encoder::FileFormat;
 use super::input::char_lengths::CharLengths;
 use super::input::conform::{Conformer, stored_schema};
+use super::input::rules::RowRules;
 use super::options::Compression;
 use super::partition::PartitionSplitter;
 use super::plan::{FileKind, WriteSpec};
@@ -31,6 +32,7 @@ const RANDOM_PREFIX_LENGTH: u8 = 2;
 pub(super) struct Setup {
     pub(super) conformer: Conformer,
     pub(super) lengths: CharLengths,
+    pub(super) rules: Option<RowRules>,
     pub(super) splitter: PartitionSplitter,
     pub(super) format: FileFormat,
     pub(super) compression: Compression,
@@ -90,6 +92,7 @@ impl Setup {
         Ok(Self {
             conformer,
             lengths,
+            rules: RowRules::new(&columns, spec.rules.as_ref())?,
             splitter,
             format,
             compression: spec.compression,

@@ -105,6 +105,8 @@ pub struct Transaction {
     txn_id: String,
     /// Whether every live file of the base has row ids.
     has_ids: bool,
+    /// The current time of its rows, in milliseconds since the epoch.
+    now_ms: Option<i64>,
 }
 
 /// How a transaction ended.
@@ -138,7 +140,7 @@ impl Transaction {
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(storage: &Storage, known: Known, options: TransactionOptions, ids: &dyn Ids) -> Result<Self> {
         let mut begun = Self::new(storage, options)?;
-        begun.latest = known.latest;
+        (begun.latest, begun.now_ms) = (known.latest, known.now_ms);
         // An application's progress is in the newest version only.
         match known.state.filter(|_| begun.options.app_id.is_none()) {
             Some(state) => begun.base = Some(state),
@@ -196,6 +198,7 @@ impl Transaction {
             writes: false,
             txn_id: String::new(),
             has_ids: false,
+            now_ms: None,
         }
     }
 

@@ -20,6 +20,8 @@ pub struct Known {
     pub state: Option<HandleState>,
     /// The newest version that it opened.
     pub latest: Option<Snapshot>,
+    /// The current time in milliseconds since the epoch.
+    pub now_ms: Option<i64>,
 }
 
 /// Options of any transaction.

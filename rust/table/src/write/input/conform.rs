@@ -329,8 +329,7 @@ fn missing(column: &Column, rows: usize) -> Result<Option<ArrayRef>> {
     let path = &column.path;
     if column.filled_by_table {
         return Err(Error::invalid(format!(
-            "the data has no column `{path}`, whose value the table defines by an expression, which deltic does not \
-             evaluate; add the column with its values to the data"
+            "the data has no column `{path}`, whose value the table defines; add the column with its values to the data"
         )));
     }
     if column.is_partition {

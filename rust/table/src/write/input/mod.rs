@@ -5,3 +5,4 @@ pub mod conform;
 mod conversion;
 pub mod identity;
 pub mod incoming;
+pub mod rules;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
+use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
@@ -29,6 +30,7 @@ use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
 use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
+use crate::write::rules::{RowRules, WriteRules};
 use crate::write::writer;
 
 mod overwrite;
@@ -48,7 +50,7 @@ impl Transaction {
         options: &WriteOptions,
         (ids, now_ms): (&dyn Ids, i64),
     ) -> Result<Self> {
-        let mut begun = Self::for_write(storage, options)?;
+        let mut begun = Self::for_write(storage, options, now_ms)?;
         begun.txn_id = ids.unique();
         // Who replaces rows has read them, and an application's progress is in the newest version only.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
@@ -58,7 +60,7 @@ impl Transaction {
             if begun.plan_in_mode(schema, options, ids).is_ok() {
                 return Ok(begun);
             }
-            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options)? };
+            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options, now_ms)? };
         }
         begun.latest = known.latest;
         match find(storage, begun.latest.as_ref()).await? {
@@ -76,7 +78,7 @@ impl Transaction {
     }
 
     /// A write of which nothing is known yet.
-    fn for_write(storage: &Storage, options: &WriteOptions) -> Result<Self> {
+    fn for_write(storage: &Storage, options: &WriteOptions, now_ms: i64) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
             parameters: Map::new(),
@@ -87,7 +89,13 @@ impl Transaction {
             app_version: options.app_version,
             commit_empty: true,
         };
-        Ok(Self { writes: true, mode: options.mode, files: options.files.clone(), ..Self::new(storage, begin)? })
+        Ok(Self {
+            writes: true,
+            now_ms: Some(now_ms),
+            mode: options.mode,
+            files: options.files.clone(),
+            ..Self::new(storage, begin)?
+        })
     }
 
     /// Makes the transaction one that creates a table for rows with `schema`.
@@ -160,7 +168,8 @@ impl Transaction {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.numberings(&shape.schema, schema)?;
-        check_columns(&shape, &spec.identities, schema)?;
+        spec.rules = Some(self.write_rules()?);
+        check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
@@ -178,6 +187,12 @@ impl Transaction {
             spec.clustering.clone_from(&base.state.clustering);
         }
         Ok(spec)
+    }
+
+    /// What the table asks of rows that it does not have yet.
+    pub(super) fn write_rules(&self) -> Result<WriteRules> {
+        let constraints = check_constraints(Properties::of(self.after()?.1));
+        Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
     /// How the identity columns that `rows` lacks are numbered, after what was given out already.
@@ -260,11 +275,15 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 }
 
 /// No row yet, but what can be said of the columns is said before any file is written.
-fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
+fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
     check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
-    let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let rules = RowRules::new(&shape.schema, spec.rules.as_ref())?;
+    if let Some(rules) = &rules {
+        (none, _) = rules.fill(none, 0)?;
+    }
     conformer.conform(&none).map(drop)
 }
 
@@ -275,6 +294,7 @@ fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) ->
 pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
+    spec.rules = None;
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
