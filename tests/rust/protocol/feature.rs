@@ -342,7 +342,7 @@ geometry | = geospatial
 | delta.enableTypeWidening=true                                  = 3,7 r:typeWidening w:appendOnly,invariants,typeWidening
 delta.identity.start |                                           = 1,7 w:appendOnly,identityColumns,invariants
 | delta.enableVariantShredding=true                              = variantShredding
-| delta.columnMapping.mode=name                                  = columnMapping
+| delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
 | delta.constraints.x=a > 0                                      = checkConstraints
 | delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest

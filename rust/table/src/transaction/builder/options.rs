@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use arrow_schema::Schema;
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,6 +11,7 @@ use crate::after_commit::HandleState;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
+use crate::write::plan::WritePlan;
 
 /// What a handle knows of its table.
 #[derive(Debug, Clone, Default)]
@@ -206,4 +208,11 @@ pub struct TableDefinition {
 pub trait Ids: Send + Sync {
     /// A new unique id.
     fn unique(&self) -> String;
+}
+
+/// How rows of a schema are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) rows: Schema,
+    pub(super) plan: WritePlan,
 }
