@@ -144,6 +144,7 @@ def write(
     mode: Mode = "append",
     partition_by: Sequence[str] | str | None = None,
     *,
+    replace_where: str | None = None,
     partition_overwrite: PartitionOverwrite = "static",
     schema_mode: SchemaMode | None = None,
     data_change: bool = True,
@@ -182,6 +183,10 @@ def write(
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+        replace_where: Which rows `"overwrite"` replaces, as SQL with the grammar of `Snapshot.plan`: those that make it
+            TRUE. Every row of the data must make it TRUE too, or the first that does not is named and nothing is
+            written. Files of such rows alone go unread, where the log proves it; of others the rows are deleted as
+            `Table.delete` deletes them, in the same commit.
         partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
             that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
             or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
@@ -239,6 +244,7 @@ def write(
     """
     options = {
         "partition_by": partition_by,
+        "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,
         "schema_mode": schema_mode,
         "data_change": data_change,
@@ -277,5 +283,10 @@ def _written(
     rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table,
     max_attempts: int | None,
 ) -> Commit:
-    transaction.append(rows, isinstance(rows, pa.Table))
+    try:
+        transaction.append(rows, isinstance(rows, pa.Table))
+    except BaseException:
+        # Rows that stay may have been written again already, for those that the write replaces.
+        transaction.abandon()
+        raise
     return commit(transaction, max_attempts)

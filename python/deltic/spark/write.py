@@ -102,5 +102,10 @@ def write(
     transaction = _deltic.plan_write(table._core, rows, core_options(mode, options))
     plan = transaction.write_plan(rows)
     tasks = df.mapInArrow(_writer(plan, table.storage_options), "file binary")
-    transaction.append_files(tasks.toArrow().column(0).to_pylist())
+    files = tasks.toArrow().column(0).to_pylist()
+    try:
+        transaction.append_files(files)
+    except BaseException:
+        transaction.abandon()
+        raise
     return commit(transaction)

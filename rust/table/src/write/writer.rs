@@ -257,6 +257,9 @@ impl DataWriter {
         let split = move || {
             let rows = setup.conformer.conform_from(&piece, first)?;
             setup.lengths.check(&rows, first)?;
+            if let Some(condition) = &setup.condition {
+                condition.check(&setup.splitter.normalised(&rows)?, first)?;
+            }
             setup.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };

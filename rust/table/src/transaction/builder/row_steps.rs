@@ -8,7 +8,7 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirement for Deletion Vectors".
 
-use deltic_protocol::action::Cdc;
+use deltic_protocol::action::{Cdc, Metadata, Protocol};
 use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
@@ -21,6 +21,10 @@ use crate::scan::task::FileTask;
 use crate::storage::Syncing;
 use crate::transaction::TableVectors;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
+
+/// What a write has settled of the table.
+#[derive(Debug)]
+pub(crate) struct Unsettled(Option<Protocol>, Option<Metadata>);
 
 impl Transaction {
     /// A file of the base as the transaction sees it; none if it is gone.
@@ -40,6 +44,20 @@ impl Transaction {
     /// What a file holds, if it is one of the transaction's own.
     pub(crate) fn own(&self, path: &str) -> Option<Own> {
         self.added.own_at(path)
+    }
+
+    /// Takes a step that replaces rows, if there is one to take: `None` from then on. The columns are those of the base until
+    /// [`Transaction::resettle`].
+    pub(crate) fn take_replaced(&mut self) -> Option<(String, Unsettled)> {
+        let filter = self.replaces.take()?;
+        (self.shape, self.planned) = (None, None);
+        Some((filter, Unsettled(self.protocol.take(), self.metadata.take())))
+    }
+
+    /// Gives the table the columns again that the write has settled.
+    pub(crate) fn resettle(&mut self, Unsettled(protocol, metadata): Unsettled) {
+        (self.protocol, self.metadata) = (protocol, metadata);
+        (self.shape, self.planned) = (None, None);
     }
 
     /// Takes rows out of a file of the base, which stays.
