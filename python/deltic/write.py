@@ -172,14 +172,15 @@ def write(
             `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
-            before the others. Row numbers without a name are left out; another index without a name is refused.
-            Columns are found by name; a nullable one that is missing becomes null, unless the table is partitioned by
-            it. Values become those of the column's type where each is exact in it, as int64 in double, whole floats in
-            long or `2024-02-29` in date; otherwise the first row that is not is named. Extension types of Arrow are
-            refused at every depth, but for those whose values are what is stored: JSON, UUIDs, and geometries of
-            GeoArrow as well-known binary or text. A new table gets the comments of the columns and no other metadata:
-            rows do not carry the definition of the table that they come from.
+            memory holds a few batches and the open files; a `Dataset` or `Scanner` of pyarrow; a list or a generator of
+            batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
+            pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
+            out; another index without a name is refused. Columns are found by name; a nullable one that is missing
+            becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
+            exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the first row that
+            is not is named. Extension types of Arrow are refused at every depth, but for those whose values are what is
+            stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table gets the comments
+            of the columns and no other metadata: rows do not carry the definition of the table that they come from.
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
@@ -265,8 +266,8 @@ def write(
     }
     chosen = core_options(mode, options)
     attempts = whole(max_attempts, "max_attempts", 1)
-    rows = stream(data)
     table = opened(uri_or_table, storage_options)
+    rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     transaction = _deltic.plan_write(table._core, rows.schema, chosen)
     on_remembered = transaction.is_on_remembered()
     try:
@@ -276,6 +277,14 @@ def write(
         if not on_remembered or not isinstance(rows, pa.Table):
             raise
     return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
+
+
+def _columns_of(table: Table) -> pa.Schema | None:
+    """The columns of a table; None if there is none."""
+    try:
+        return table.snapshot().schema
+    except TableNotFoundError:
+        return None
 
 
 def _written(
