@@ -146,7 +146,7 @@ class Transaction(Alterable[None]):
     def append(self, data: Any) -> int:
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
         core = self._core()
-        rows = stream(data)
+        rows = stream(data, lambda: self.snapshot.schema)
         return core.append(rows, isinstance(rows, pa.Table))
 
     def delete(self, where: str | None = None) -> int | None:

@@ -119,6 +119,7 @@ def write(
     mode: Mode = "append",
     partition_by: Sequence[str] | str | None = None,
     *,
+    replace_where: str | None = None,
     partition_overwrite: PartitionOverwrite = "static",
     schema_mode: SchemaMode | None = None,
     data_change: bool = True,
@@ -146,17 +147,22 @@ def write(
             `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
-            before the others. Row numbers without a name are left out; another index without a name is refused.
-            Columns are found by name; a nullable one that is missing becomes null, unless the table is partitioned by
-            it. Values become those of the column's type where each is exact in it, as int64 in double, whole floats in
-            long or `2024-02-29` in date; otherwise the first row that is not is named. Extension types of Arrow are
-            refused at every depth, but for those whose values are what is stored: JSON, UUIDs, and geometries of
-            GeoArrow as well-known binary or text. A new table gets the comments of the columns and no other metadata:
-            rows do not carry the definition of the table that they come from.
+            memory holds a few batches and the open files; a `Dataset` or `Scanner` of pyarrow; a list or a generator of
+            batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
+            pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
+            out; another index without a name is refused. Columns are found by name; a nullable one that is missing
+            becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
+            exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the first row that
+            is not is named. Extension types of Arrow are refused at every depth, but for those whose values are what is
+            stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table gets the comments
+            of the columns and no other metadata: rows do not carry the definition of the table that they come from.
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+        replace_where: Which rows `"overwrite"` replaces, as SQL with the grammar of `Snapshot.plan`: those that make it
+            TRUE. Every row of the data must make it TRUE too, or the first that does not is named and nothing is
+            written. Files of such rows alone go unread, where the log proves it; of others the rows are deleted as
+            `Table.delete` deletes them, in the same commit.
         partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
             that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
             or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
@@ -214,6 +220,7 @@ def write(
     """
     options = {
         "partition_by": partition_by,
+        "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,
         "schema_mode": schema_mode,
         "data_change": data_change,
@@ -234,8 +241,8 @@ def write(
     }
     chosen = core_options(mode, options)
     attempts = whole(max_attempts, "max_attempts", 1)
-    rows = stream(data)
     table = opened(uri_or_table, storage_options)
+    rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     transaction = _deltic.plan_write(table._core, rows.schema, chosen)
     on_remembered = transaction.is_on_remembered()
     try:
@@ -247,10 +254,23 @@ def write(
     return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
 
 
+def _columns_of(table: Table) -> pa.Schema | None:
+    """The columns of a table; None if there is none."""
+    try:
+        return table.snapshot().schema
+    except TableNotFoundError:
+        return None
+
+
 def _written(
     transaction: _deltic.Transaction,
     rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table,
     max_attempts: int | None,
 ) -> Commit:
-    transaction.append(rows, isinstance(rows, pa.Table))
+    try:
+        transaction.append(rows, isinstance(rows, pa.Table))
+    except BaseException:
+        # Rows that stay may have been written again already, for those that the write replaces.
+        transaction.abandon()
+        raise
     return commit(transaction, max_attempts)

@@ -70,7 +70,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
-    {"arguments"},
+    {"arguments", "collections"},
     {"scan", "check", "detail", "write_options"},
     {"snapshot", "data"},
     {"alter"},

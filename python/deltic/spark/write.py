@@ -107,5 +107,10 @@ def write(
         return commit(transaction)
     plan = transaction.write_plan(rows)
     tasks = df.mapInArrow(_writer(plan, table.storage_options), "file binary")
-    transaction.append_files(tasks.toArrow().column(0).to_pylist())
+    files = tasks.toArrow().column(0).to_pylist()
+    try:
+        transaction.append_files(files)
+    except BaseException:
+        transaction.abandon()
+        raise
     return commit(transaction)

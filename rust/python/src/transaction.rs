@@ -136,6 +136,7 @@ impl Transaction {
             if builder.replayed().is_some() {
                 return Ok(0);
             }
+            run(py, builder.replace_rows(Clock::now))?;
             let schema = rows.schema();
             let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
@@ -163,7 +164,10 @@ impl Transaction {
     /// Adds files that executors wrote, each in its byte form.
     fn append_files(&self, py: Python<'_>, files: Vec<PyBackedBytes>) -> Result<()> {
         let files = files.into_iter().map(|bytes| DataFile::from_bytes(&bytes));
-        self.with(|builder| run(py, async { builder.append_each(files) }))
+        self.with(|builder| {
+            run(py, builder.replace_rows(Clock::now))?;
+            run(py, async { builder.append_each(files) })
+        })
     }
 
     fn remove_paths(&self, py: Python<'_>, paths: Vec<String>) -> Result<u64> {

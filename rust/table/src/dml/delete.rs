@@ -24,6 +24,17 @@ impl Transaction {
         deleted.map_err(|e| e.in_table(self.storage().location()))
     }
 
+    /// Deletes the rows that a write replaces, before any is added; nothing for other writes.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`].
+    pub async fn replace_rows(&mut self, clock: Clock) -> Result<()> {
+        let Some((filter, unsettled)) = self.take_replaced() else { return Ok(()) };
+        let deleted = Box::pin(self.delete(Some(&filter), clock)).await;
+        self.resettle(unsettled);
+        deleted.map(drop)
+    }
+
     async fn delete_rows(&mut self, filter: Option<&str>, clock: Clock) -> Result<Option<u64>> {
         if self.replayed().is_some() {
             return Ok(Some(0));

@@ -114,6 +114,9 @@ pub struct WriteSpec {
     pub sort_by: Vec<String>,
     /// Whether the rows are those that the table has, in other files.
     pub rearrange_only: bool,
+    /// What every row must make TRUE, as SQL.
+    #[serde(default)]
+    pub replace_where: Option<String>,
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
@@ -147,6 +150,7 @@ impl WriteSpec {
             max_rows_per_group: 1024 * 1024,
             sort_by: Vec::new(),
             rearrange_only: false,
+            replace_where: None,
             random_prefix_length: None,
             hidden_columns: Vec::new(),
             kind: FileKind::Data,

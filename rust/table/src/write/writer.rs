@@ -264,6 +264,9 @@ impl DataWriter {
             if let Some(rules) = &setup.rules {
                 rules.check(&rows, &computed, first)?;
             }
+            if let Some(condition) = &setup.condition {
+                condition.check(&setup.splitter.normalised(&rows)?, first)?;
+            }
             setup.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };

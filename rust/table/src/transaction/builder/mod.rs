@@ -75,6 +75,10 @@ pub struct Transaction {
     read: ReadSet,
     /// Which files of the base go besides those that are removed.
     overwrites: Overwrites,
+    /// Which rows are to go before any is added.
+    replaces: Option<String>,
+    /// What rows that are added must make TRUE.
+    holds_to: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
     removed: Actions,
@@ -180,6 +184,8 @@ impl Transaction {
             travelled: false,
             read: ReadSet::Nothing,
             overwrites: Overwrites::default(),
+            replaces: None,
+            holds_to: None,
             rearrange_only: false,
             removed: Actions::new(),
             re_added: None,

@@ -143,6 +143,8 @@ pub struct WriteOptions {
     pub partition_by: Option<Vec<String>>,
     /// Which rows an overwrite replaces.
     pub partition_overwrite: PartitionOverwrite,
+    /// Which rows an overwrite replaces, as SQL: those that make it TRUE, as the new ones do.
+    pub replace_where: Option<String>,
     /// What becomes of the columns; without it they stay.
     pub schema_mode: Option<SchemaMode>,
     /// Properties of a new table.
@@ -171,6 +173,7 @@ impl WriteOptions {
     /// # Errors
     /// `Invalid`, naming them.
     pub(super) fn check(&self) -> Result<()> {
+        self.check_replace_where()?;
         let message = match (self.mode, self.partition_overwrite, self.schema_mode) {
             (Mode::Overwrite, PartitionOverwrite::Dynamic, Some(SchemaMode::Overwrite)) => {
                 "schema_mode=\"overwrite\" is for writes that replace all rows, and partition_overwrite=\"dynamic\" leaves \
@@ -184,6 +187,26 @@ impl WriteOptions {
                 "schema_mode=\"overwrite\" is for mode=\"overwrite\": other modes leave rows that have the old columns"
             }
             (..) => return Ok(()),
+        };
+        Err(Error::invalid(message))
+    }
+
+    fn check_replace_where(&self) -> Result<()> {
+        let message = match (&self.replace_where, self.mode) {
+            (None, _) => return Ok(()),
+            (Some(_), Mode::Overwrite) if self.partition_overwrite == PartitionOverwrite::Dynamic => {
+                "replace_where and partition_overwrite=\"dynamic\" both say which rows are replaced; give one of them"
+            }
+            (Some(_), Mode::Overwrite) if self.schema_mode == Some(SchemaMode::Overwrite) => {
+                "schema_mode=\"overwrite\" is for writes that replace all rows, and replace_where leaves some"
+            }
+            (Some(_), Mode::Overwrite) if self.rearrange_only => {
+                "replace_where changes rows, which data_change=False denies; leave one of them out"
+            }
+            (Some(_), Mode::Overwrite) => return Ok(()),
+            (Some(_), Mode::Append | Mode::Error | Mode::Ignore) => {
+                "replace_where is for mode=\"overwrite\": other modes replace no rows"
+            }
         };
         Err(Error::invalid(message))
     }

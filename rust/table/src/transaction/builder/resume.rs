@@ -18,6 +18,10 @@ impl Transaction {
         if !self.writes || has_steps {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
         }
+        if self.replaces.is_some() {
+            let message = "rows of a condition are replaced by the process that planned it; use deltic.spark.write";
+            return Err(self.placed(Error::unsupported("replaceWhere", message)));
+        }
         Ok(TransactionHeader {
             location: self.storage.location().to_owned(),
             base: self.base.as_ref().map(|base| base.state.clone()),

@@ -125,6 +125,10 @@ impl Transaction {
         options.check()?;
         if self.base.is_some() {
             match (options.mode, options.partition_overwrite) {
+                (Mode::Overwrite, _) if options.replace_where.is_some() => {
+                    self.check_replaceable()?;
+                    self.replaces.clone_from(&options.replace_where);
+                }
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
                 (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
@@ -132,6 +136,7 @@ impl Transaction {
             self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
+        self.holds_to.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
@@ -139,6 +144,9 @@ impl Transaction {
         self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
         if options.partition_overwrite == PartitionOverwrite::Dynamic {
             self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
+        }
+        if let Some(predicate) = &options.replace_where {
+            self.parameters.insert("predicate".to_owned(), json!(predicate));
         }
         let evolves = match options.schema_mode {
             Some(SchemaMode::Merge) => Some("canMergeSchema"),
@@ -171,6 +179,7 @@ impl Transaction {
         spec.rules = Some(self.write_rules()?);
         check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
+        spec.replace_where.clone_from(&self.holds_to);
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }

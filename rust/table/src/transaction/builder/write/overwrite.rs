@@ -56,7 +56,7 @@ impl Transaction {
         Ok(())
     }
 
-    fn check_replaceable(&self) -> Result<()> {
+    pub(super) fn check_replaceable(&self) -> Result<()> {
         if Properties::of(self.after()?.1).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
             return Err(self.placed(Error::invalid(message)));
