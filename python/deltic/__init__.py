@@ -23,6 +23,7 @@ from typing import NoReturn as _NoReturn
 from deltic.alter import field
 from deltic.check import Check, Finding
 from deltic.detail import Detail
+from deltic.dml import Preview
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -76,6 +77,7 @@ __all__ = [
     "InvalidInputError",
     "MetadataChangedError",
     "Plan",
+    "Preview",
     "ProtocolChangedError",
     "Scan",
     "Snapshot",

@@ -56,7 +56,6 @@ _ROWS = {
 }
 
 _CHANGES = {
-    "delete": _NO_ROWS_CHANGE,
     "update": _NO_ROWS_CHANGE,
     "merge": _NO_ROWS_CHANGE,
     "upsert": _NO_ROWS_CHANGE,
@@ -106,6 +105,7 @@ TABLES = {**_SNAPSHOT_ONLY, **_ROWS, **_CHANGES, **_SAME_UNDER_ANOTHER_NAME}
 """Of `Table`."""
 
 SNAPSHOTS = {
+    "delete": "use `Table.delete(where)`",
     **{name: told.replace("`Table.", "`Snapshot.") for name, told in _ROWS.items()},
     **_CHANGES,
     "table_config": "use `Snapshot.properties`",
@@ -176,7 +176,7 @@ TOP = {
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
     "merge": _NO_ROWS_CHANGE,
-    "delete": _NO_ROWS_CHANGE,
+    "delete": "use `deltic.Table(uri).delete(where)`",
     "update": _NO_ROWS_CHANGE,
     "optimize": _NO_REWRITE,
     "vacuum": TABLES["vacuum"],

@@ -22,6 +22,7 @@ from deltic.arguments import (
     condition,
     epoch_ms,
     flag,
+    json_object,
     json_or_string,
     location,
     names,
@@ -33,6 +34,7 @@ from deltic.arguments import (
 from deltic.check import Check
 from deltic.detail import Detail
 from deltic.display import html_table
+from deltic.dml import Preview
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
@@ -210,6 +212,7 @@ class Table(Alterable[Commit]):
         app_version: int | None = None,
         max_attempts: int | None = None,
         commit_empty: bool = False,
+        commit_info: Mapping[str, Any] | None = None,
     ) -> Transaction:
         """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
 
@@ -230,6 +233,7 @@ class Table(Alterable[Commit]):
             "app_id": optional_string(app_id, "app_id"),
             "app_version": whole(app_version, "app_version", LEAST),
             "commit_empty": flag(commit_empty, "commit_empty"),
+            "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
         }
         return Transaction(
             lambda told: _deltic.begin(self._core, told),
@@ -238,6 +242,71 @@ class Table(Alterable[Commit]):
             whole(max_attempts, "max_attempts", 1),
             self.uri,
         )
+
+    def delete(
+        self,
+        where: str | None = None,
+        *,
+        isolation: Isolation | None = None,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        max_attempts: int | None = None,
+    ) -> Commit:
+        """Delete the rows that make `where` TRUE, all rows without it, as one commit.
+
+        `where`: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar. The other
+        arguments are those of `transaction`.
+
+        Files that cannot hold a matching row are left alone, and files whose partition values or statistics prove that
+        every row matches are removed without being read. In the others the rows are marked in deletion vectors, where
+        `delta.enableDeletionVectors` is true (PROTOCOL.md: "Deletion Vectors"), or the files are written again without
+        them, in the order of their rows. Where the table tracks rows, they keep their ids; where it records changes
+        (`delta.enableChangeDataFeed`), `changes` has the deleted rows.
+
+        The commit's `metrics` have delta-spark's names, `numDeletedRows` and `numRemovedFiles` among them. When no row
+        matches nothing is committed: `attempts` is 0 then, and `version` the one that was looked at.
+
+        Raises what `scan` raises for `where`, `InvalidInputError` on a table where rows may only be added
+        (`delta.appendOnly`), `CommitConflictError` when another writer has changed the rows in question meanwhile,
+        `StorageError` when the store fails. Whatever it raises, the table is as it was.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt", "gear"], "left": [0, 3, 0]}))
+        >>> table = deltic.Table(uri)
+        >>> commit = table.delete("left = 0")
+        >>> commit.version, commit.metrics["numDeletedRows"], table.scan().to_arrow().to_pylist()
+        (1, 2, [{'item': 'bolt', 'left': 3}])
+        """
+        predicates = [] if condition(where, "where") is None else [where]
+        transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
+        transaction.described_by(predicate=json.dumps(predicates))
+        with transaction as tx:
+            tx.delete(where)
+            looked_at = 0 if tx.replayed else tx.snapshot.version
+        return tx.committed or Commit(looked_at, 0, 0, {"numDeletedRows": 0})
+
+    def delete_preview(self, where: str | None = None) -> Preview:
+        """Find out what `delete` would do, and write nothing: see `Preview`.
+
+        Raises what `delete` raises for `where`, and on a table where rows may only be added.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"shop": ["a", "a", "b"], "left": [0, 3, 0]}), partition_by=["shop"])
+        >>> preview = deltic.Table(uri).delete_preview("left = 0")
+        >>> preview.rows, preview.files_removed, preview.files_rewritten
+        (2, 1, 1)
+        """
+        condition(where, "where")
+        core = _deltic.begin(self._core, "{}")
+        try:
+            return Preview.parse(core.delete_preview(where))
+        finally:
+            core.abandon()
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.

@@ -106,7 +106,7 @@ class Transaction(Alterable[None]):
         """Keep what is needed to begin; use `Table.transaction`."""
         self._begin = begin
         self._wrap = snapshot
-        self._options = options
+        self._options = dict(options)
         self._max_attempts = max_attempts
         self._uri = uri
         self._running: _deltic.Transaction | None = None
@@ -147,6 +147,14 @@ class Transaction(Alterable[None]):
         core = self._core()
         rows = stream(data)
         return core.append(rows, isinstance(rows, pa.Table))
+
+    def delete(self, where: str | None = None) -> int | None:
+        """Delete the rows that make `where` TRUE, all without it, and return how many, to be committed at the end.
+
+        Later reads and changes of this transaction do not see them. The arguments, the errors and what is written are
+        those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
+        """
+        return self._core().delete(condition(where, "where"))
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).
@@ -197,6 +205,10 @@ class Transaction(Alterable[None]):
         """
         self._core().set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
 
+    def described_by(self, **parameters: str) -> None:
+        """Give the operation its parameters, as the history shows them, before the `with` block begins."""
+        self._options["parameters"] = parameters
+
     def on_commit(self, hook: Hook) -> Hook:
         """Register a function to be called after the commit with its version and actions; also a decorator.
 
@@ -221,7 +233,7 @@ class Transaction(Alterable[None]):
     def __enter__(self) -> Transaction:
         if self._running is not None or self._ended:
             raise InvalidInputError("a transaction is used once; begin another")
-        self._running = self._begin(json.dumps(dict(self._options)))
+        self._running = self._begin(json.dumps(self._options))
         self._replayed = self._running.replayed() is not None
         return self
 

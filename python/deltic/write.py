@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.alter import columns_of
-from deltic.arguments import LEAST, Compression, Mode, json_or_string, names, properties_of, string, whole
+from deltic.arguments import Compression, Mode, PartitionOverwrite, names, string, whole
 from deltic.data import stream
 from deltic.errors import (
     InvalidInputError,
@@ -26,47 +26,17 @@ from deltic.errors import (
 )
 from deltic.table import Table, opened
 from deltic.transaction import Commit
+from deltic.write_options import checked, core_options
 
 __all__ = ["Commit", "create", "write"]
 
 CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace"]
 """What `create` does where there is a table already, or none."""
 
-_LEAST = {"target_file_size": 1, "app_version": LEAST}
 
-
-def plan_write(
-    table: Table, schema: Any, mode: str, partition_by: Sequence[str] | None, options: Mapping[str, Any]
-) -> _deltic.Transaction:
-    """Begin a write of rows, checking the schema and the partitioning against the table."""
-    if mode not in ("append", "overwrite", "error"):
-        raise InvalidInputError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
-    chosen = checked(options)
-    if (partition_columns := names(partition_by, "partition_by")) is not None:
-        chosen["partition_by"] = partition_columns
-    return _deltic.plan_write(table._core, schema, json.dumps({"mode": mode, **chosen}))
-
-
-def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a write that are given, each of the type that the core takes."""
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        if value is None:
-            continue
-        if name == "properties":
-            found[name] = properties_of(value)
-        elif name in _LEAST:
-            found[name] = whole(value, name, _LEAST[name])
-        elif name == "user_metadata":
-            found[name] = json_or_string(value, name)
-        else:
-            found[name] = string(value, name)
-    return found
-
-
-def commit(transaction: _deltic.Transaction) -> Commit:
+def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
-    done = transaction.commit()
+    done = transaction.commit(max_attempts)
     assert done is not None, "a write is committed even if there are no rows"
     return Commit.parse(done[0])
 
@@ -169,27 +139,36 @@ def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
 
 
 def write(
-    uri: str | os.PathLike[str] | Table,
+    uri_or_table: str | os.PathLike[str] | Table,
     data: Any,
     mode: Mode = "append",
-    partition_by: Sequence[str] | None = None,
+    partition_by: Sequence[str] | str | None = None,
     *,
-    storage_options: Mapping[str, str] | None = None,
+    partition_overwrite: PartitionOverwrite = "static",
+    data_change: bool = True,
+    sort_by: Sequence[str] | str | None = None,
+    target_file_size: int | None = None,
+    max_rows_per_file: int | None = None,
+    row_group_rows: int | None = None,
+    compression: Compression | None = None,
+    compression_level: int | None = None,
+    column_options: Mapping[str, Mapping[str, Any]] | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
-    target_file_size: int | None = None,
-    compression: Compression | None = None,
     user_metadata: Mapping[str, Any] | str | None = None,
+    commit_info: Mapping[str, Any] | None = None,
     app_id: str | None = None,
     app_version: int | None = None,
+    max_attempts: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Commit:
     """Write rows as one commit, creating the table if there is none.
 
     Arguments:
-        uri: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same `Table`
-            again within a minute, with no option but `user_metadata`, reads nothing first: the commit is one request,
-            with a look before and after it whether the one before is still there.
+        uri_or_table: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same
+            `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
+            before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
             memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
             before the others. Row numbers without a name are left out; another index without a name is refused.
@@ -199,20 +178,41 @@ def write(
             refused at every depth, but for those whose values are what is stored: JSON, UUIDs, and geometries of
             GeoArrow as well-known binary or text. A new table gets the comments of the columns and no other metadata:
             rows do not carry the definition of the table that they come from.
-        mode: `"append"`; `"overwrite"`, which replaces all rows; or `"error"`, a `TableExistsError` where there is one.
-        partition_by: Columns that divide a new table into folders; on an existing one it must agree.
-        storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
+        mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
+            `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
+        partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+        partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
+            that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
+            or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
+        data_change: False says that the rows are those that the table has, in other files, so that readers of changes
+            pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
+        sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
+            rows take less than 64 MiB in memory.
+        target_file_size: Bytes at which a new file is begun; by default `delta.targetFileSize` or 128 MiB.
+        max_rows_per_file: Rows that a file has at most.
+        row_group_rows: Rows that a row group of a file has at most; 1,048,576 by default.
+        compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"`, `"brotli"` or `"uncompressed"`; by
+            default `delta.parquet.compression.codec` or zstd.
+        compression_level: Level of the codec: up to 22 for zstd, 0 to 9 for gzip, 0 to 11 for brotli.
+        column_options: What differs for single columns, by name or dotted path such as `"place.name"`, with `element`,
+            `key` and `value` for what is inside arrays and maps; an option for a struct, array or map is for all inside
+            it. A mapping of `encoding` (`"plain"`, `"rle"`, `"delta_binary_packed"`, `"delta_length_byte_array"`,
+            `"delta_byte_array"`, `"byte_stream_split"`), `dictionary` (whether values are replaced by positions in a
+            dictionary, by default where no encoding is given), `compression`, `compression_level`, and `bloom_filter`
+            (True, or a mapping of `fpp`, the probability of a false positive, and `ndv`, the distinct values of a row
+            group). Not every reader knows every encoding.
         properties: Of a new table only, as for `create`.
         name: Of a new table only.
         description: Of a new table only.
-        target_file_size: Bytes at which a new file is begun; by default `delta.targetFileSize` or 128 MiB.
-        compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"` or `"uncompressed"`; by default
-            `delta.parquet.compression.codec` or zstd.
         user_metadata: Text, or a mapping to be stored as JSON, for the commit's `userMetadata`.
+        commit_info: Members of your own for the commit's entry in the history, by name; anything that JSON can hold.
+            Names that Delta's clients write, such as `operation`, are refused.
         app_id: With `app_version`, an application's own transaction, which happens once (PROTOCOL.md: "Transaction
             Identifiers").
         app_version: A whole number of 64 bits. If the table has this version of `app_id` or a later one, nothing is
             committed, and `attempts` is 0.
+        max_attempts: How often to try when other writers keep winning, as for `Table.transaction`.
+        storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
 
     Raises `InvalidInputError` when the data do not fit the table, a partition value cannot be encoded, or the data's
     source, written in Python, raised an exception, which is the `__cause__`; `UnsupportedFeatureError` for a table or
@@ -224,39 +224,51 @@ def write(
     >>> uri = tempfile.mkdtemp() + "/visits"
     >>> deltic.write(uri, pa.table({"page": ["/", "/docs"], "visits": [9, 4]})).version
     0
-    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata="second day")
+    >>> told = {"job": "nightly"}
+    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata=told, sort_by="page")
     >>> commit.version, commit.attempts, commit.num_added_files
     (1, 1, 1)
     >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
-    'second day'
+    '{"job": "nightly"}'
     """
     options = {
+        "partition_by": partition_by,
+        "partition_overwrite": partition_overwrite,
+        "data_change": data_change,
+        "sort_by": sort_by,
+        "target_file_size": target_file_size,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "column_options": column_options,
         "properties": properties,
         "name": name,
         "description": description,
-        "target_file_size": target_file_size,
-        "compression": compression,
         "user_metadata": user_metadata,
+        "commit_info": commit_info,
         "app_id": app_id,
         "app_version": app_version,
     }
+    chosen = core_options(mode, options)
+    attempts = whole(max_attempts, "max_attempts", 1)
     rows = stream(data)
-    table = opened(uri, storage_options)
-
-    def begin() -> _deltic.Transaction:
-        return plan_write(table, rows.schema, mode, partition_by, options)
-
-    transaction = begin()
+    table = opened(uri_or_table, storage_options)
+    transaction = _deltic.plan_write(table._core, rows.schema, chosen)
     on_remembered = transaction.is_on_remembered()
     try:
-        return _written(transaction, rows)
+        return _written(transaction, rows, attempts)
     except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
         # The table is not what was remembered of it. A stream is read once.
         if not on_remembered or not isinstance(rows, pa.Table):
             raise
-    return _written(begin(), rows)
+    return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
 
 
-def _written(transaction: _deltic.Transaction, rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table) -> Commit:
+def _written(
+    transaction: _deltic.Transaction,
+    rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table,
+    max_attempts: int | None,
+) -> Commit:
     transaction.append(rows, isinstance(rows, pa.Table))
-    return commit(transaction)
+    return commit(transaction, max_attempts)

@@ -98,6 +98,14 @@ class Walk:
             tx.remove(f"`teilé` = '{value.replace(chr(39), chr(39) * 2)}'")
         self.model = {n: row for n, row in self.model.items() if row["teilé"] != value}
 
+    def erase(self) -> None:
+        """deltic's own change of rows: marked, or by files written again, as the table asks."""
+        ids = self.some_ids(6)
+        commit = deltic.Table(self.uri).delete(f"id IN ({', '.join(map(str, [*ids, -1]))}) OR `it's` = '日本 🐎'")
+        before = len(self.model)
+        self.model = {n: row for n, row in self.model.items() if n not in ids and row["it's"] != "日本 🐎"}
+        assert commit.metrics["numDeletedRows"] == before - len(self.model)
+
     def checkpoint(self) -> None:
         deltic.Table(self.uri).checkpoint()
 
@@ -214,7 +222,7 @@ def test_delta_spark_continues_what_deltic_began(lenient: SparkSession, tmp_path
     properties = {"delta.enableDeletionVectors": str(vectors).lower()}
     deltic.write(walk.uri, table_of(walk.model), partition_by=["teilé"], properties=properties)
     theirs = DeltaSpark(lenient, walk, tmp_path)
-    ours = [walk.append, walk.append, walk.remove, walk.checkpoint]
+    ours = [walk.append, walk.append, walk.erase, walk.erase, walk.remove, walk.checkpoint]
     steps = [theirs.insert, theirs.delete, theirs.merge, theirs.update, theirs.restore, theirs.optimize, *ours]
     walk.rng.shuffle(steps)
     steps = [*steps[int(vectors) :: 2], theirs.vacuum]
@@ -253,6 +261,7 @@ def test_delta_rs_continues_what_deltic_began(tmp_path: Path) -> None:
     walk.model = walk.fresh(40)
     deltic.write(walk.uri, table_of(walk.model), partition_by=["teilé"])
     walk.check(read(), "the first write")
-    for step in [vacuum, walk.append, compact, vacuum, walk.remove, delete, walk.append, vacuum, compact, vacuum]:
+    steps = [vacuum, walk.append, walk.erase, compact, vacuum, walk.remove, delete, walk.erase, walk.append, vacuum]
+    for step in [*steps, compact, vacuum]:
         step()
         walk.check(read(), step.__name__)

@@ -165,6 +165,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "app_version": 7,
             "max_attempts": 3,
             "commit_empty": True,
+            "commit_info": {"a": np.int64(5)},
         },
     ),
     "Table.compact_log": (
@@ -210,7 +211,15 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     },
     "field": (
         lambda t, a: deltic.field(**{"name": "a", "type": "long", **a}),
-        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"},
+        {
+            "name": "a",
+            "type": "long",
+            "nullable": False,
+            "comment": "c",
+            "default": "1",
+            "generated": "b + 1",
+            "identity": {"start": 5},
+        },
     ),
     "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
     "Transaction.set_metadata": (
@@ -233,11 +242,22 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         {"uri": Path("table2"), "partition_by": ["a"], "name": "n", "description": "d"},
     ),
     "write": (
-        lambda t, a: deltic.write(**{"uri": t.uri, "data": ROW, "app_id": "w", "app_version": 1, **a}),
+        lambda t, a: deltic.write(
+            **{"uri_or_table": t.uri, "data": ROW, "mode": "overwrite", "app_id": "w", "app_version": 1, **a}
+        ),
         {
-            "uri": Path("table"),
+            "uri_or_table": Path("table"),
             "mode": "overwrite",
             "partition_by": [],
+            "partition_overwrite": "dynamic",
+            "data_change": True,
+            "sort_by": ["a"],
+            "max_rows_per_file": 1,
+            "row_group_rows": 1,
+            "compression_level": 3,
+            "column_options": {"a": {"dictionary": np.bool_(False), "bloom_filter": {"fpp": np.float32(0.5)}}},
+            "commit_info": {"a": np.int64(5)},
+            "max_attempts": 3,
             "name": None,
             "description": None,
             "target_file_size": 1 << 20,
@@ -254,7 +274,7 @@ SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 def signatures() -> set[tuple[str, str]]:
     """Every argument of those kinds of every public function, method and class that callers make."""
     found = set()
-    kinds = re.compile(r"\b(int|bool|str|Time|Mode|Isolation|Compression|PathLike)\b")
+    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
         if name in ("Commit", "Check", "Detail", "Finding") or name.endswith("Error"):
@@ -413,5 +433,5 @@ def test_the_choices_of_the_types_are_those_that_are_taken(table: deltic.Table) 
         deltic.write(table, ROW, compression=compression)
     for isolation in get_args(arguments.Isolation):
         committed(table, lambda tx: tx.append(ROW), isolation=isolation)
-    with pytest.raises(deltic.InvalidInputError, match="'ignore'"):
-        deltic.write(table, ROW, mode="ignore")
+    with pytest.raises(deltic.InvalidInputError, match="'upsert'"):
+        deltic.write(table, ROW, mode="upsert")

@@ -89,7 +89,7 @@ def test_a_secret_in_the_url_reaches_every_step(monkeypatch: pytest.MonkeyPatch)
 
     told = '{"version": 0, "attempts": 1, "num_added_files": 0, "metrics": {}}'
     transaction = SimpleNamespace(
-        is_on_remembered=lambda: False, append=lambda *arguments: 1, commit=lambda: (told, None)
+        is_on_remembered=lambda: False, append=lambda *arguments: 1, commit=lambda attempts: (told, None)
     )
     core = SimpleNamespace(plan_write=step("plan_write", transaction), create=step("create", told))
     monkeypatch.setattr(sys.modules["deltic.write"], "_deltic", core)

@@ -9,6 +9,7 @@ mod check;
 mod clock;
 mod errors;
 mod events;
+mod expression;
 mod runtime;
 mod table;
 mod transaction;
@@ -37,6 +38,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<changes::Changes>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<transaction::TransactionScan>()?;
+    module.add_function(wrap_pyfunction!(expression::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::begin, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::plan_write, module)?)?;

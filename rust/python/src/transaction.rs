@@ -170,6 +170,19 @@ impl Transaction {
         self.with(|builder| run(py, builder.remove_paths(&paths, Clock::now())))
     }
 
+    /// Deletes rows; how many, if that is known.
+    #[pyo3(signature = (filter = None))]
+    fn delete(&self, py: Python<'_>, filter: Option<String>) -> Result<Option<u64>> {
+        self.with(|builder| run(py, builder.delete(filter.as_deref(), Clock::now)))
+    }
+
+    /// What deleting rows would do, as JSON text.
+    #[pyo3(signature = (filter = None))]
+    fn delete_preview(&self, py: Python<'_>, filter: Option<String>) -> Result<String> {
+        let preview = self.with(|builder| run(py, builder.delete_preview(filter.as_deref(), Clock::now)))?;
+        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+    }
+
     fn remove_where(&self, py: Python<'_>, filter: &str) -> Result<u64> {
         self.with(|builder| run(py, builder.remove_where(filter, Clock::now())))
     }

@@ -62,20 +62,22 @@ struct Definition {
 }
 
 /// Writes data files as a plan says, wherever this process runs; gives each in its byte form. After an error or Ctrl-C
-/// none is left.
+/// none is left. `task` tells the processes apart that write for one plan: rows are numbered by it.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (plan, storage_options, data, in_memory = false))]
+#[pyo3(signature = (plan, storage_options, data, in_memory = false, task = None))]
 pub(crate) fn write_files(
     py: Python<'_>,
     plan: &[u8],
     storage_options: Options,
     data: &Bound<'_, PyAny>,
     in_memory: bool,
+    task: Option<u32>,
 ) -> Result<Vec<Vec<u8>>> {
     let (plan, storage) = open(plan, storage_options)?;
     let rows = reader_from_py(data)?;
-    let mut writer = DataWriter::new(storage, &plan.spec, Clock::now)?;
+    let spec = plan.spec.of_task(task).map_err(|e| e.in_table(&plan.location))?;
+    let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
     let gone = writer.gone();
     let write = |rows: Batches| async move { writer.write_all(rows).await.map_err(|e| e.in_table(plan.location)) };
     let files = run_fed(py, (rows, in_memory), write, gone)?;

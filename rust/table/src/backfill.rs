@@ -16,7 +16,7 @@ use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::Actions;
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
-use deltic_protocol::stats::text;
+use deltic_protocol::stats::text::whole_adds;
 use futures::TryStreamExt;
 use serde_json::{Map, json};
 
@@ -126,15 +126,8 @@ async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
 }
 
 fn push_all(adds: &AddBatch, rows: impl Iterator<Item = usize>, actions: &mut Actions, most: usize) -> Result<()> {
-    let typed = adds.structure("stats_parsed");
-    let printed = typed.map(|typed| text::complete(adds.stats()?.as_ref(), typed)).transpose()?;
-    for row in rows {
-        if actions.num_added() >= most {
-            break;
-        }
-        let mut add = adds.sized_add(row)?;
-        let completed = printed.as_ref().filter(|stats| stats.is_valid(row)).map(|stats| stats.value(row).to_owned());
-        add.stats = add.stats.or(completed);
+    for add in whole_adds(adds, rows.take(most.saturating_sub(actions.num_added())))? {
+        let mut add = add?;
         add.data_change = false;
         actions.push(Action::Add(add))?;
     }

@@ -6,7 +6,7 @@
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, then `log` and
 //! `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
 //! `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`, `after_commit`,
-//! `transaction::builder`, `backfill`, `table`. A test reads the imports.
+//! `transaction::builder`, `dml`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -19,6 +19,7 @@ pub mod cleanup;
 pub mod committers;
 pub mod compaction;
 pub mod detail;
+pub mod dml;
 pub mod envelope;
 pub mod error;
 pub mod events;

@@ -156,15 +156,22 @@ const WRITABLE: &str = "
 1,2 | nested delta.invariants |                                  = invariants
 1,3 | | delta.constraints.positive=a > 0                         = checkConstraints
 1,4 | delta.generationExpression |                               = generatedColumns
-2,5 | | delta.columnMapping.mode=name                            = columnMapping
-2,5 | | delta.columnMapping.mode=id                              = columnMapping
+2,5 | | delta.columnMapping.mode=name                            = ok
+2,5 | | delta.columnMapping.mode=id                              = ok
 2,5 | | delta.columnMapping.mode=other                           = Corrupt none, name or id
-1,6 | delta.identity.start |                                     = identityColumns
+1,6 | delta.identity.start |                                     = ok
+1,5 | delta.identity.start |                                     = identityColumns
 1,6 | nested delta.identity.step | delta.constraints.x=y         = checkConstraints identityColumns
 # used without being allowed
 1,1 | | delta.constraints.positive=a > 0                         = checkConstraints
 1,2 | | delta.enableRowTracking=true                             = rowTracking
 1,2 | | delta.columnMapping.mode=name                            = columnMapping
+1,6 | | delta.columnMapping.mode=name                            = columnMapping
+1,7 w:columnMapping | | delta.columnMapping.mode=name            = columnMapping
+3,7 r: w:columnMapping | | delta.columnMapping.mode=id           = columnMapping
+1,2 | | delta.enableTypeWidening=true                            = typeWidening
+3,7 r: w:typeWidening | | delta.enableTypeWidening=true          = typeWidening
+1,2 | delta.identity.start |                                     = identityColumns
 1,2 | CURRENT_DEFAULT |                                          = allowColumnDefaults
 1,2 | ntz |                                                      = Corrupt needs the feature `timestampNtz`
 1,2 | geometry |                                                 = Corrupt needs the feature `geospatial`
@@ -181,6 +188,8 @@ const WRITABLE: &str = "
 1,7 w:appendOnly,invariants,checkConstraints,changeDataFeed,generatedColumns,identityColumns | | = ok
 1,7 w:domainMetadata,allowColumnDefaults,inCommitTimestamp,icebergCompatV1,icebergCompatV2,checkpointProtection | | = ok
 3,7 r:columnMapping w:columnMapping | |                          = ok
+3,7 r:columnMapping w:columnMapping | | delta.columnMapping.mode=id = ok
+2,7 w:columnMapping | | delta.columnMapping.mode=name            = ok
 3,7 r:deletionVectors w:deletionVectors | | delta.enableDeletionVectors=true = ok
 3,7 r:v2Checkpoint w:v2Checkpoint | | delta.checkpointPolicy=v2  = ok
 3,7 r:vacuumProtocolCheck w:vacuumProtocolCheck | |              = ok
@@ -194,8 +203,8 @@ const WRITABLE: &str = "
 3,7 r:geospatial w:geospatial | geometry |                       = geospatial
 3,7 r:geospatial-dev w:geospatial-dev | |                        = geospatial-dev
 3,7 r:typeWidening w:typeWidening | |                            = ok
-3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = typeWidening
-3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = typeWidening-preview
+3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = ok
+3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = ok
 1,7 w:allowColumnDefaults | CURRENT_DEFAULT |                    = allowColumnDefaults
 1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=true  = ok
 1,7 w: | | delta.enableInCommitTimestamps=true                   = inCommitTimestamp
@@ -214,7 +223,10 @@ const WRITABLE: &str = "
 1,7 w:rowTracking,domainMetadata | | delta.rowTrackingSuspended=true = ok
 1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true; delta.rowTrackingSuspended=true = rowTracking
 1,7 w:rowTracking | |                                            = rowTracking
-1,7 w:clustering,domainMetadata | |                              = clustering
+1,7 w:clustering,domainMetadata | |                              = ok
+1,7 w:clustering,domainMetadata | | partitioned=a                = clustering
+1,7 w:clustering | |                                             = clustering
+1,7 w:identityColumns | delta.identity.start |                   = ok
 1,7 w:collations | |                                             = collations
 1,7 w:coordinatedCommits-preview,redirectWriterOnly-preview | |  = coordinatedCommits-preview redirectWriterOnly-preview
 3,7 r:catalogManaged w:catalogManaged,inCommitTimestamp | |      = catalogManaged
@@ -276,7 +288,7 @@ const UPGRADES: &str = "
 3,7 r:columnMapping w:columnMapping | delta.feature.icebergCompatV3=supported = Invalid needs `rowTracking`, which
 # what was there before is not judged
 1,7 w:icebergCompatV1 | delta.feature.domainMetadata=supported = 1,7 w:appendOnly,domainMetadata,icebergCompatV1,invariants
-1,2 | delta.feature.clustering=supported = clustering
+1,2 | delta.feature.clustering=supported = 1,7 w:appendOnly,clustering,domainMetadata,invariants
 ";
 
 #[test]
@@ -327,9 +339,10 @@ geometry | = geospatial
 | delta.enableRowTracking=false; delta.rowTrackingSuspended=true = 1,2
 | delta.enableRowTracking=true; delta.rowTrackingSuspended=true  = Invalid cannot both be true
 | delta.enableInCommitTimestamps=true                            = 1,7 w:appendOnly,inCommitTimestamp,invariants
-| delta.enableTypeWidening=true                                  = typeWidening
+| delta.enableTypeWidening=true                                  = 3,7 r:typeWidening w:appendOnly,invariants,typeWidening
+delta.identity.start |                                           = 1,7 w:appendOnly,identityColumns,invariants
 | delta.enableVariantShredding=true                              = variantShredding
-| delta.columnMapping.mode=name                                  = columnMapping
+| delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
 | delta.constraints.x=a > 0                                      = checkConstraints
 | delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest

@@ -95,6 +95,7 @@ pub(crate) fn compact(bound: &BoundPredicate) -> String {
         }
         BoundPredicate::In { column, values } => format!("(in {column} {})", values_of(values)),
         BoundPredicate::Like { column, pattern } => format!("(like {column} {}…)", pattern.prefix()),
+        BoundPredicate::Expression(expression) => format!("(expression {expression})"),
     }
 }
 

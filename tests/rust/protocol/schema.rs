@@ -2,6 +2,7 @@
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use deltic_protocol::error::Kind;
+use deltic_protocol::schema::identity::{Identity, with_watermarks};
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, arrow, json};
 use std::collections::HashMap;
@@ -381,6 +382,77 @@ fn physical_names_replace_logical_ones_at_any_depth() {
     }
     let plain = json::parse(&one_column("\"long\"")).unwrap();
     assert_eq!(ColumnMapping::Name.physical_schema(&plain).unwrap_err().kind(), &Kind::Corrupt);
+}
+
+/// Start, step and watermark `=` the next number, `-` where there is none.
+const COUNTING: &str = "
+1 1 - = 1
+1 1 0 = 1
+1 1 7 = 8
+5 2 - = 5
+5 2 5 = 7
+5 2 6 = 7
+5 2 -3 = 5
+10 -2 - = 10
+10 -2 10 = 8
+10 -2 7 = 6
+10 -2 12 = 10
+0 1 9223372036854775807 = -
+0 2 9223372036854775806 = -
+-9223372036854775808 9223372036854775807 - = -9223372036854775808
+-9223372036854775808 9223372036854775807 -1 = 9223372036854775806
+-9223372036854775808 9223372036854775807 9223372036854775806 = -
+9223372036854775807 -9223372036854775808 9223372036854775807 = -1
+0 -1 -9223372036854775808 = -
+";
+
+#[test]
+fn identity_columns_count() {
+    for line in COUNTING.lines().filter(|line| !line.is_empty()) {
+        let (case, expected) = line.split_once(" = ").unwrap();
+        let numbers: Vec<Option<i64>> = case.split(' ').map(|word| word.parse().ok()).collect();
+        let identity = Identity {
+            start: numbers[0].unwrap(),
+            step: numbers[1].unwrap(),
+            watermark: numbers[2],
+            allows_explicit: false,
+        };
+        assert_eq!(identity.next(), expected.parse().ok(), "{line}");
+    }
+}
+
+#[test]
+fn identities_are_read_from_a_schema_and_moved_in_it() {
+    let schema = |data_type: &str, metadata: &str| {
+        let field = one_column(data_type).replace("\"metadata\":{}", &format!("\"metadata\":{{{metadata}}}"));
+        json::parse(&field).unwrap()
+    };
+    let of = |data_type: &str, metadata: &str| {
+        Identity::of(&schema(data_type, metadata).fields[0]).map_err(|e| e.message().to_owned())
+    };
+    let counts = r#""delta.identity.start":3,"delta.identity.step":-2,"delta.identity.allowExplicitInsert":true"#;
+    let identity = Identity { start: 3, step: -2, watermark: None, allows_explicit: true };
+    assert_eq!(of("\"long\"", counts), Ok(Some(identity)));
+    assert_eq!(of("\"long\"", r#""delta.identity.highWaterMark":3"#), Ok(None));
+    for (metadata, part) in [
+        (r#""delta.identity.start":3"#, "has no `delta.identity.step`"),
+        (r#""delta.identity.step":3"#, "has no `delta.identity.start`"),
+        (r#""delta.identity.start":3,"delta.identity.step":0"#, "`delta.identity.step` 0"),
+        (r#""delta.identity.start":"3","delta.identity.step":1"#, "`delta.identity.start` that is no long"),
+        (r#""delta.identity.start":3,"delta.identity.step":1.5"#, "`delta.identity.step` that is no long"),
+        (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.highWaterMark":1e99"#, "highWaterMark"),
+        (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.allowExplicitInsert":1"#, "no boolean"),
+    ] {
+        let message = of("\"long\"", metadata).unwrap_err();
+        assert!(message.contains(part) && message.contains("`a`"), "{metadata}: {message}");
+    }
+    assert!(of("\"integer\"", counts).unwrap_err().contains("is integer; identity columns are long"));
+    let moved = |schema: &StructType, to: i64| with_watermarks(schema, &[("a".to_owned(), to)].into()).unwrap();
+    let after = moved(&schema("\"long\"", counts), -7);
+    assert_eq!(Identity::of(&after.fields[0]).unwrap(), Some(Identity { watermark: Some(-7), ..identity }));
+    // Never back.
+    assert_eq!(moved(&after, 1), after);
+    assert_eq!(moved(&schema("\"long\"", ""), 1), schema("\"long\"", ""));
 }
 
 mod properties {

@@ -1,6 +1,6 @@
 //! Transactions as they are put together, and what follows their commits.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod overwrite;
 mod remembered;
 mod write;
 
@@ -90,7 +91,7 @@ async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
 
 fn file(path: &str) -> DataFile {
     let add = serde_json::from_value(add_with(path, json!({"partitionValues": {"p": "c"}}))["add"].clone()).unwrap();
-    DataFile { add, rows: 1 }
+    DataFile { add, rows: 1, identities: BTreeMap::new() }
 }
 
 fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {

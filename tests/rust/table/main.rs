@@ -10,6 +10,7 @@ mod compaction;
 mod corpora;
 mod corpus;
 mod count;
+mod dml;
 mod file_index;
 mod history;
 mod incoming;

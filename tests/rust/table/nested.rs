@@ -188,6 +188,7 @@ fn round_trip(schema: &StructType, rows: &[RecordBatch]) -> Vec<RecordBatch> {
         columns: schema.fields.iter().map(|field| field.name.clone()).collect(),
         filter: None,
         row_tracking: None,
+        may_lack_row_ids: false,
     };
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let mut writer = DataWriter::new(storage.clone(), &spec, || 0).unwrap();

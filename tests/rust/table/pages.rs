@@ -181,6 +181,7 @@ async fn read(bytes: Vec<u8>, data_type: &str) -> Result<Vec<usize>, Error> {
         columns: vec!["t".to_owned()],
         filter: None,
         row_tracking: None,
+        may_lack_row_ids: false,
     };
     let batches = Reader::new(storage, spec)?.read(vec![task], ReadOptions::default());
     batches.map_ok(|batch| batch.num_rows()).try_collect().await

@@ -67,6 +67,7 @@ impl Lake {
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
             filter: predicate.map(|text| text.to_owned().into()),
             row_tracking: self.row_tracking.clone(),
+            may_lack_row_ids: false,
         }
     }
 

@@ -100,7 +100,8 @@ pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<Aske
     let known = before.metadata.schema()?;
     let schema = evolve::replace(&known, given);
     refuse_ambiguous(before, &known, &schema)?;
-    let described: Vec<Value> = schema.fields.iter().map(|field| description(std::slice::from_ref(&field.name), field)).collect();
+    let described: Vec<Value> =
+        schema.fields.iter().map(|field| description(std::slice::from_ref(&field.name), field)).collect();
     Ok(with_schema(before, &schema, "REPLACE COLUMNS", vec![("columns", json!(json!(described).to_string()))]))
 }
 

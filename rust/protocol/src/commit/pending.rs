@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::actions::Actions;
+use super::marked::MarkedFiles;
 use crate::action::{Action, Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::log_bounds::TableShape;
@@ -16,6 +17,9 @@ use crate::replay::paths::PathSet;
 
 /// The domain that keeps the highest row id.
 pub const ROW_TRACKING_DOMAIN: &str = "delta.rowTracking";
+
+/// The domain that names the columns by which a table is clustered.
+pub const CLUSTERING_DOMAIN: &str = "delta.clustering";
 
 /// What a commit has read of the table.
 #[derive(Debug, Clone, Default)]
@@ -81,6 +85,8 @@ pub struct TableState {
     pub metadata: Metadata,
     /// Highest row id that was given out, if any.
     pub row_id_watermark: Option<i64>,
+    /// Physical paths of the columns by which the table is clustered: every file has statistics of them.
+    pub clustering: Vec<Vec<String>>,
     /// Time of the version: its own where commits carry one, else the best that is known.
     pub timestamp: Option<i64>,
 }
@@ -98,6 +104,8 @@ pub struct Pending {
     pub isolation: IsolationLevel,
     /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`](super::rebase).
     pub actions: Actions,
+    /// Files that stay and lose rows, which are in none of the actions.
+    pub marked: MarkedFiles,
 }
 
 impl Pending {
@@ -108,7 +116,7 @@ impl Pending {
 
     /// Whether it only adds files, and has read none.
     pub fn is_blind_append(&self) -> bool {
-        self.read.is_nothing() && self.actions.only_adds()
+        self.read.is_nothing() && self.actions.only_adds() && self.marked.is_empty()
     }
 
     /// The protocol after it.
@@ -136,7 +144,7 @@ impl Pending {
             Action::CommitInfo(_) => true,
             _ => false,
         };
-        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) {
+        if !self.actions.changes_data() && self.marked.is_empty() && self.actions.others().iter().all(of_files) {
             IsolationLevel::SnapshotIsolation
         } else {
             self.isolation
@@ -163,4 +171,31 @@ pub fn watermark(configuration: &str) -> Result<i64> {
     parsed
         .map(|domain| domain.row_id_high_water_mark)
         .map_err(|e| Error::corrupt("the metadata domain `delta.rowTracking` cannot be read").caused_by(e))
+}
+
+/// The columns in the configuration of the domain `delta.clustering`: their physical paths.
+///
+/// # Errors
+/// `Corrupt` if it cannot be read.
+pub fn clustering_columns(configuration: &str) -> Result<Vec<Vec<String>>> {
+    /// The protocol's example has names, writers write paths.
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Column {
+        Name(String),
+        Path(Vec<String>),
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Domain {
+        clustering_columns: Vec<Column>,
+    }
+    let path = |column| match column {
+        Column::Name(name) => vec![name],
+        Column::Path(path) => path,
+    };
+    let parsed = serde_json::from_str::<Domain>(configuration);
+    parsed
+        .map(|domain| domain.clustering_columns.into_iter().map(path).collect())
+        .map_err(|e| Error::corrupt("the metadata domain `delta.clustering` cannot be read").caused_by(e))
 }

@@ -125,7 +125,10 @@ fn corrupt(what: impl Into<String>) -> Error {
 }
 
 /// `<random prefix><Z85 UUID>` to `<random prefix>/deletion_vector_<uuid>.bin`.
-fn relative_path(text: &str) -> Result<String> {
+///
+/// # Errors
+/// `Corrupt` if it is something else.
+pub fn relative_path(text: &str) -> Result<String> {
     let malformed = || corrupt(format!("`{text}` is not an optional prefix and a UUID in 20 characters of Z85"));
     let (prefix, encoded) =
         text.len().checked_sub(20).and_then(|at| text.split_at_checked(at)).ok_or_else(malformed)?;
@@ -236,7 +239,40 @@ impl FromIterator<u64> for DeletionVector {
     }
 }
 
+impl Extend<u64> for DeletionVector {
+    /// As [`DeletionVector::from_iter`], beside the rows that are deleted already.
+    fn extend<I: IntoIterator<Item = u64>>(&mut self, rows: I) {
+        self.rows.extend(rows.into_iter().filter(|row| i64::try_from(*row).is_ok()));
+    }
+}
+
 impl DeletionVector {
+    /// Whether no row is deleted.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The last row that is deleted.
+    pub fn last(&self) -> Option<u64> {
+        self.rows.max()
+    }
+
+    /// The rows that this vector or `other` deletes.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        Self { rows: &self.rows | &other.rows }
+    }
+
+    /// Whether no row is deleted by both.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.rows.is_disjoint(&other.rows)
+    }
+
+    /// Whether this vector deletes every row that `other` deletes.
+    pub fn is_superset(&self, other: &Self) -> bool {
+        self.rows.is_superset(&other.rows)
+    }
+
     /// How many rows are deleted.
     pub fn cardinality(&self) -> u64 {
         self.rows.len()

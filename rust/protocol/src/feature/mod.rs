@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Kind, Result};
 use crate::property::{self, Properties};
-use crate::schema::StructType;
+use crate::schema::{StructField, StructType};
 
 mod table;
 mod usage;
@@ -43,13 +43,18 @@ const REFUSED: &[(&str, &str)] = &[
     ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
 ];
 
-/// Properties that mean something only with their feature. True without it is a mistake that some writer made, and what
-/// the table's rows have is anybody's guess.
-const NEED_FEATURE: &[(&str, &str)] =
-    &[("delta.enableRowTracking", "rowTracking"), ("delta.enableInCommitTimestamps", "inCommitTimestamp")];
+/// Uses that mean something only with one of these features. A use without it is a mistake that some writer made, and what
+/// the table's files have is anybody's guess.
+const NEED_FEATURE: &[(Use, &[&str])] = &[
+    (Use::Property("delta.enableRowTracking"), &["rowTracking"]),
+    (Use::Property("delta.enableInCommitTimestamps"), &["inCommitTimestamp"]),
+    (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
+    (Use::ColumnMapping, &["columnMapping"]),
+    (Use::IdentityColumns, &["identityColumns"]),
+];
 
-/// Features that mean something only beside others: whoever adds them adds those before. What row tracking needs comes
-/// with it.
+/// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
+/// need comes with them.
 const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
     ("icebergCompatV2", &["columnMapping"]),
@@ -154,9 +159,8 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
             None => refusal.add(name, "not known to this version of deltic; upgrade it"),
         }
     }
-    let listed = listed(protocol);
     refuse_uses(
-        &listed,
+        &in_force(protocol),
         Table { properties: Properties::of(metadata), metadata: Some(metadata), schema },
         &mut refusal,
     )?;
@@ -164,12 +168,12 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
         refusal.add(&format!("type {name}"), format!("column `{column}` has it"));
     }
     refusal.verdict("write to")?;
-    check_types_are_declared(&listed, schema)
+    check_types_are_declared(&listed(protocol), schema)
 }
 
 /// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
 const CHECKPOINTED: &[&str] =
-    &["clustering", "icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
+    &["icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
 
 /// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
 ///
@@ -215,6 +219,20 @@ fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     names.filter_map(|name| find(name)).map(|f| f.name).collect()
 }
 
+/// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. One that readers need
+/// holds only where readers are told.
+fn in_force(protocol: &Protocol) -> BTreeSet<&'static str> {
+    let told = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
+    let told: BTreeSet<&'static str> = told.collect();
+    let version = protocol.min_reader_version;
+    let is_implied =
+        |f: &Feature| version < READER_VERSION && f.reader_version.is_some_and(|implied| implied <= version);
+    let for_readers = |feature: &Feature| told.contains(feature.name) || is_implied(feature);
+    let supported = supported(protocol);
+    let known = supported.iter().filter_map(|name| find(name));
+    known.filter(|feature| !feature.is_for_readers() || for_readers(feature)).map(|feature| feature.name).collect()
+}
+
 /// Adds every feature that properties or schema use in a way deltic cannot write.
 fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut Refusal) -> Result<()> {
     for (i, feature) in FEATURES.iter().enumerate() {
@@ -232,13 +250,24 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
             refusal.add(feature.name, reason);
         }
     }
-    for (key, feature) in NEED_FEATURE {
-        if table.properties.is_true(key)? && !listed.contains(feature) {
-            refusal.add(feature, format!("`{key}` is true, and the protocol does not list it"));
+    for (rule, features) in NEED_FEATURE {
+        if let (Some(reason), Some(feature)) = (rule.find(table)?, features.first())
+            && !features.iter().any(|name| listed.contains(name))
+        {
+            refusal.add(feature, format!("{reason}, and the protocol does not list it"));
         }
     }
-    if listed.contains("rowTracking") && !listed.contains("domainMetadata") {
-        refusal.add("rowTracking", "the protocol does not list `domainMetadata`, which it needs");
+    let nested = |field: &StructField| usage::nested_identity(field);
+    if let Some(column) = table.schema.fields.iter().find_map(nested) {
+        refusal.add("identityColumns", format!("column `{column}` is an identity inside another column"));
+    }
+    for feature in ["rowTracking", "clustering"] {
+        if listed.contains(feature) && !listed.contains("domainMetadata") {
+            refusal.add(feature, "the protocol does not list `domainMetadata`, which it needs");
+        }
+    }
+    if listed.contains("clustering") && table.metadata.is_some_and(|metadata| !metadata.partition_columns.is_empty()) {
+        refusal.add("clustering", "the table is partitioned, and no table can be both");
     }
     if table.properties.contradicts_row_tracking()? {
         refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
@@ -313,8 +342,8 @@ fn lowest(
             None => return Err(Error::invalid(format!("`{key}` names a feature that does not exist"))),
         }
     }
-    if names.contains("rowTracking") {
-        // The highest row id is kept in a metadata domain.
+    if names.contains("rowTracking") || names.contains("clustering") {
+        // The highest row id and the clustering columns are kept in metadata domains.
         names.insert("domainMetadata");
     }
     for name in &names {

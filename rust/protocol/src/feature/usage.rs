@@ -107,6 +107,12 @@ fn find_column(schema: &StructType, holds: &dyn Fn(&StructField) -> bool) -> Opt
     found
 }
 
+/// The first identity inside a column: only whole columns number rows.
+pub(super) fn nested_identity(field: &StructField) -> Option<String> {
+    let alone = StructType::new(vec![StructField { metadata: Default::default(), ..field.clone() }]);
+    find_column(&alone, &|field| field.metadata.keys().any(|key| has_prefix(key, "delta.identity.")))
+}
+
 /// The first column, at any depth, of a type that deltic does not write.
 pub(super) fn foreign_type(schema: &StructType) -> Option<(String, String)> {
     let mut found = None;

@@ -1,4 +1,5 @@
-//! The syntax tree of a predicate as typed: names are unresolved, literals have the type of their spelling.
+//! The boolean part of an expression, in the forms that skipping understands: names are unresolved, whole numbers are
+//! longs; any other condition is an expression as it was typed.
 //!
 //! Printing gives text that parses back to the same tree (`predicate::properties::print_parse_round_trip`). Chains of
 //! AND and OR are flat lists, so their length costs no stack; everything else is nested at most as deep as the parser
@@ -6,6 +7,8 @@
 
 use std::fmt;
 
+use crate::error::Result;
+use crate::expression::{self, Expression, Match, Name, Op, fmt_bytes, fmt_text};
 use crate::scalar::Scalar;
 
 /// A condition on a row, TRUE, FALSE or NULL.
@@ -73,6 +76,8 @@ pub enum Predicate {
     },
     /// A boolean column, TRUE, FALSE or NULL standing alone.
     Bare(Operand),
+    /// Any other condition.
+    Expression(Box<Expression>),
 }
 
 /// One side of a comparison.
@@ -83,31 +88,6 @@ pub enum Operand {
     /// A value.
     Literal(Scalar),
 }
-
-/// The path to a column: the top-level column, then fields inside structs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Name(pub Vec<String>);
-
-/// How two values are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Op {
-    /// `=`
-    Eq,
-    /// `<>`
-    Ne,
-    /// `<`
-    Lt,
-    /// `<=`
-    Le,
-    /// `>`
-    Gt,
-    /// `>=`
-    Ge,
-}
-
-/// Words that are never a column's name unless back-ticked.
-pub(super) const RESERVED: [&str; 11] =
-    ["AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "LIKE", "ESCAPE", "TRUE", "FALSE"];
 
 impl Predicate {
     /// Both of these.
@@ -134,7 +114,8 @@ impl Predicate {
             | Self::In { .. }
             | Self::Between { .. }
             | Self::Like { .. }
-            | Self::Bare(_) => 3,
+            | Self::Bare(_)
+            | Self::Expression(_) => 3,
         }
     }
 
@@ -150,59 +131,6 @@ impl Predicate {
             term.fmt_child(f, if terms.len() > 1 { precedence + 1 } else { 0 })?;
         }
         Ok(())
-    }
-}
-
-impl Op {
-    /// The comparison that is TRUE exactly when this one is FALSE.
-    #[must_use]
-    pub fn negate(self) -> Self {
-        match self {
-            Self::Eq => Self::Ne,
-            Self::Ne => Self::Eq,
-            Self::Lt => Self::Ge,
-            Self::Le => Self::Gt,
-            Self::Gt => Self::Le,
-            Self::Ge => Self::Lt,
-        }
-    }
-
-    /// The same comparison with its sides exchanged.
-    #[must_use]
-    pub fn flip(self) -> Self {
-        match self {
-            Self::Eq => Self::Eq,
-            Self::Ne => Self::Ne,
-            Self::Lt => Self::Gt,
-            Self::Le => Self::Ge,
-            Self::Gt => Self::Lt,
-            Self::Ge => Self::Le,
-        }
-    }
-
-    /// Whether values that compare so satisfy it.
-    pub fn holds(self, ordering: std::cmp::Ordering) -> bool {
-        match self {
-            Self::Eq => ordering.is_eq(),
-            Self::Ne => ordering.is_ne(),
-            Self::Lt => ordering.is_lt(),
-            Self::Le => ordering.is_le(),
-            Self::Gt => ordering.is_gt(),
-            Self::Ge => ordering.is_ge(),
-        }
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Eq => "=",
-            Self::Ne => "<>",
-            Self::Lt => "<",
-            Self::Le => "<=",
-            Self::Gt => ">",
-            Self::Ge => ">=",
-        })
     }
 }
 
@@ -235,16 +163,17 @@ impl fmt::Display for Predicate {
             }
             Self::Like { operand, pattern, escape, negated } => {
                 write!(f, "{operand} {}LIKE ", not(negated))?;
-                fmt_text(f, pattern)?;
+                write_text(f, pattern)?;
                 match escape {
                     None => Ok(()),
                     Some(escape) => {
                         f.write_str(" ESCAPE ")?;
-                        fmt_text(f, escape.encode_utf8(&mut [0; 4]))
+                        write_text(f, escape.encode_utf8(&mut [0; 4]))
                     }
                 }
             }
             Self::Bare(operand) => write!(f, "{operand}"),
+            Self::Expression(expression) => write!(f, "{expression:#}"),
         }
     }
 }
@@ -256,28 +185,6 @@ impl fmt::Display for Operand {
             Self::Literal(value) => fmt_literal(f, value),
         }
     }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt_path(f, &self.0)
-    }
-}
-
-/// Writes a path with back-ticks around the parts that need them.
-pub(super) fn fmt_path(f: &mut fmt::Formatter<'_>, path: &[String]) -> fmt::Result {
-    for (i, part) in path.iter().enumerate() {
-        f.write_str(if i > 0 { "." } else { "" })?;
-        let plain = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-            && !RESERVED.iter().any(|word| word.eq_ignore_ascii_case(part));
-        if plain { f.write_str(part)? } else { write!(f, "`{}`", part.replace('`', "``"))? }
-    }
-    Ok(())
-}
-
-fn fmt_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    write!(f, "'{}'", text.replace('\'', "''"))
 }
 
 /// Writes a value so that it reads back with the same type, as far as the language has one for it.
@@ -292,16 +199,115 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
         Scalar::Float(_) => write!(f, "FLOAT '{value}'"),
         Scalar::Double(v) if v.is_finite() => write!(f, "{v:e}"),
         Scalar::Double(_) => write!(f, "DOUBLE '{value}'"),
-        Scalar::String(text) => fmt_text(f, text),
-        Scalar::Binary(bytes) => {
-            f.write_str("X'")?;
-            for byte in bytes {
-                write!(f, "{byte:02x}")?;
-            }
-            f.write_str("'")
-        }
+        Scalar::String(text) => write_text(f, text),
+        Scalar::Binary(bytes) => fmt_bytes(f, bytes),
         Scalar::Date(_) => write!(f, "DATE '{value}'"),
         Scalar::Timestamp(_) => write!(f, "TIMESTAMP '{value}'"),
         Scalar::TimestampNtz(_) => write!(f, "TIMESTAMP_NTZ '{value}'"),
+    }
+}
+
+fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    fmt_text(f, text, true)
+}
+
+/// Reads a predicate.
+///
+/// # Errors
+/// `Invalid`, with the place and what was expected there.
+pub fn parse(text: &str) -> Result<Predicate> {
+    expression::parse_condition(text).map(Predicate::from)
+}
+
+impl std::str::FromStr for Predicate {
+    type Err = crate::error::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text)
+    }
+}
+
+impl From<&Operand> for Expression {
+    fn from(operand: &Operand) -> Self {
+        match operand {
+            Operand::Column(name) => Self::Column(name.clone()),
+            Operand::Literal(value) => Self::Literal(value.clone()),
+        }
+    }
+}
+
+impl Operand {
+    fn of(expression: &Expression) -> Option<Self> {
+        match expression {
+            Expression::Column(name) => Some(Self::Column(name.clone())),
+            Expression::Literal(value) => Some(Self::Literal(untyped(value))),
+            _ => None,
+        }
+    }
+}
+
+/// Beside a column a whole number is one, however many bits it is typed with.
+fn untyped(value: &Scalar) -> Scalar {
+    match value {
+        Scalar::Byte(v) => Scalar::Long((*v).into()),
+        Scalar::Short(v) => Scalar::Long((*v).into()),
+        Scalar::Integer(v) => Scalar::Long((*v).into()),
+        Scalar::Decimal { value: digits, scale: 0, .. } => {
+            i64::try_from(*digits).map_or_else(|_| value.clone(), Scalar::Long)
+        }
+        other => other.clone(),
+    }
+}
+
+impl From<Expression> for Predicate {
+    fn from(expression: Expression) -> Self {
+        let terms = |terms: Vec<Expression>| terms.into_iter().map(Self::from).collect();
+        match expression {
+            Expression::And(list) => Self::And(terms(list)),
+            Expression::Or(list) => Self::Or(terms(list)),
+            Expression::Not(inner) => Self::Not(Box::new(Self::from(*inner))),
+            other => Self::test(&other).unwrap_or_else(|| Self::Expression(Box::new(other))),
+        }
+    }
+}
+
+impl Predicate {
+    /// A condition on one or two columns.
+    fn test(expression: &Expression) -> Option<Self> {
+        Some(match expression {
+            Expression::Column(_) | Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => {
+                Self::Bare(Operand::of(expression)?)
+            }
+            Expression::Compare { left, op, right } => {
+                Self::Compare { left: Operand::of(left)?, op: *op, right: Operand::of(right)? }
+            }
+            Expression::NullSafeEqual { left, right } => {
+                Self::NullSafeEqual { left: Operand::of(left)?, right: Operand::of(right)? }
+            }
+            Expression::IsNull { operand, negated } => {
+                Self::IsNull { operand: Operand::of(operand)?, negated: *negated }
+            }
+            Expression::In { operand, list, negated } => {
+                let value = |item: &Expression| match Operand::of(item) {
+                    Some(Operand::Literal(value)) => Some(value),
+                    Some(Operand::Column(_)) | None => None,
+                };
+                let list = list.iter().map(value).collect::<Option<_>>()?;
+                Self::In { operand: Operand::of(operand)?, list, negated: *negated }
+            }
+            Expression::Between { operand, low, high, negated } => Self::Between {
+                operand: Operand::of(operand)?,
+                low: Operand::of(low)?,
+                high: Operand::of(high)?,
+                negated: *negated,
+            },
+            Expression::Like { operand, kind: Match::Like, pattern, escape, negated } => Self::Like {
+                operand: Operand::of(operand)?,
+                pattern: pattern.clone(),
+                escape: *escape,
+                negated: *negated,
+            },
+            _ => return None,
+        })
     }
 }

@@ -4,12 +4,12 @@
 //! values of a type becomes a comparison with a neighbour, two limits of one column become one range, equalities of
 //! one column joined by OR become one set. Proved by `predicate::properties::evaluate_is_exact`.
 
-use super::ast::{Name, Op, Operand, Predicate};
-use super::bound::{BoundPredicate, Column, one_of};
+use super::ast::{Operand, Predicate};
+use super::bound::{BoundPredicate, one_of};
 use super::fit::{Fit, advice, fit};
-use super::like::Pattern;
-use super::{hint, resolve};
+use super::leaf;
 use crate::error::{Error, Result};
+use crate::expression::{Column, Expression, Name, Op, Pattern, hint, resolve};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
 
@@ -41,7 +41,8 @@ fn negated(leaf: BoundPredicate, negate: bool) -> BoundPredicate {
         | BoundPredicate::Or(_)
         | BoundPredicate::Range { .. }
         | BoundPredicate::In { .. }
-        | BoundPredicate::Like { .. }) => BoundPredicate::Not(Box::new(other)),
+        | BoundPredicate::Like { .. }
+        | BoundPredicate::Expression(_)) => BoundPredicate::Not(Box::new(other)),
     }
 }
 
@@ -64,12 +65,17 @@ impl Binder<'_> {
             (Predicate::Or(list), false) | (Predicate::And(list), true) => BoundPredicate::any_of(terms(list)?),
             (Predicate::Not(inner), _) => self.bind(inner, !negate),
             (Predicate::Compare { left, op, right }, _) => {
-                let (left, right) = self.sides(left, right)?;
-                compare(left, if negate { op.negate() } else { *op }, right)
+                self.compared(left, if negate { op.negate() } else { *op }, right)
             }
             (Predicate::NullSafeEqual { left, right }, _) => {
-                let (left, right) = self.sides(left, right)?;
-                null_safe(left, right).map(|bound| negated(bound, negate))
+                let bound = if self.differ(left, right) {
+                    let (left, right) = (Box::new(Expression::from(left)), Box::new(Expression::from(right)));
+                    leaf::bind_expression(&Expression::NullSafeEqual { left, right }, self.schema)?
+                } else {
+                    let (left, right) = self.sides(left, right)?;
+                    null_safe(left, right)?
+                };
+                Ok(negated(bound, negate))
             }
             (Predicate::IsNull { operand, negated: not }, _) => {
                 Ok(negated(is_null(self.side(operand)?), negate != *not))
@@ -80,16 +86,16 @@ impl Binder<'_> {
             (Predicate::Between { operand, low, high, negated: not }, _) => {
                 let outside = negate != *not;
                 let (from, to) = if outside { (Op::Lt, Op::Gt) } else { (Op::Ge, Op::Le) };
-                let limit = |op, limit| {
-                    let (operand, limit) = self.sides(operand, limit)?;
-                    compare(operand, op, limit)
-                };
+                let limit = |op, limit| self.compared(operand, op, limit);
                 let terms = vec![limit(from, low)?, limit(to, high)?];
                 if outside { BoundPredicate::any_of(terms) } else { Ok(BoundPredicate::all_of(terms)) }
             }
             (Predicate::Like { operand, pattern, escape, negated: not }, _) => {
                 let bound = like(self.side(operand)?, Pattern::new(pattern, *escape)?)?;
                 Ok(negated(bound, negate != *not))
+            }
+            (Predicate::Expression(expression), _) => {
+                leaf::bind(expression, self.schema).map(|leaf| negated(leaf, negate))
             }
             (Predicate::Bare(operand), _) => match self.side(operand)? {
                 Side::Literal(Scalar::Null) => Ok(BoundPredicate::Constant(None)),
@@ -105,6 +111,27 @@ impl Binder<'_> {
                     ))),
                 },
             },
+        }
+    }
+
+    fn compared(&self, left: &Operand, op: Op, right: &Operand) -> Result<BoundPredicate> {
+        if self.differ(left, right) {
+            let (left, right) = (Box::new(Expression::from(left)), Box::new(Expression::from(right)));
+            return leaf::bind_expression(&Expression::Compare { left, op, right }, self.schema);
+        }
+        let (left, right) = self.sides(left, right)?;
+        compare(left, op, right)
+    }
+
+    /// Whether the sides are columns of different types.
+    fn differ(&self, left: &Operand, right: &Operand) -> bool {
+        match (left, right) {
+            (Operand::Column(Name(left)), Operand::Column(Name(right))) => {
+                let types =
+                    [left, right].map(|path| resolve::resolve(self.schema, path).map(|column| column.data_type));
+                matches!(&types, [Ok(DataType::Primitive(left)), Ok(DataType::Primitive(right))] if left != right)
+            }
+            _ => false,
         }
     }
 

@@ -4,14 +4,10 @@
 //! of one column into a range, building an OR joins equalities of one column into a set; neither changes the meaning.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
-use super::ast::{Op, fmt_path};
-use super::like::Pattern;
-use super::set::ValueSet;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::expression::{BoundExpression, Column, Op, Pattern, ValueSet};
 use crate::scalar::Scalar;
-use crate::schema::{DataType, PrimitiveType};
 
 /// A predicate over a schema's columns.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +76,9 @@ pub enum BoundPredicate {
         /// What it must match.
         pattern: Pattern,
     },
+    /// Any other condition. It is evaluated exactly and decides nothing else: no container is skipped by it, and any
+    /// row may make it TRUE.
+    Expression(Box<BoundExpression>),
 }
 
 impl BoundPredicate {
@@ -96,36 +95,9 @@ impl BoundPredicate {
             | Self::CompareColumns { .. }
             | Self::Range { .. }
             | Self::In { .. }
-            | Self::Like { .. } => true,
+            | Self::Like { .. }
+            | Self::Expression(_) => true,
         }
-    }
-}
-
-/// A column, or a field inside one, of the schema the predicate is bound to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Column {
-    /// Logical names, spelled as in the schema: the top-level column, then the fields inside structs.
-    pub path: Vec<String>,
-    /// Position of the top-level column in the schema.
-    pub index: usize,
-    /// Type of the values.
-    pub data_type: DataType,
-}
-
-impl Column {
-    /// The type of a column that is compared.
-    ///
-    /// # Errors
-    /// `Internal` for nested types, which binding never lets into a comparison.
-    pub fn primitive(&self) -> Result<&PrimitiveType> {
-        let nested = || Error::internal(format!("column {self} of type {} cannot be compared", self.data_type));
-        self.data_type.as_primitive().ok_or_else(nested)
-    }
-}
-
-impl fmt::Display for Column {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt_path(f, &self.path)
     }
 }
 
@@ -162,6 +134,7 @@ impl BoundPredicate {
                 add(left);
                 add(right);
             }
+            Self::Expression(expression) => expression.columns().into_iter().for_each(add),
         }
     }
 

@@ -2,17 +2,16 @@
 //!
 //! Agrees with a row-at-a-time interpreter of the typed predicate (`predicate::properties::evaluate_is_exact`).
 
+use std::sync::Arc;
+
 use arrow_arith::boolean::{and_kleene, not, or_kleene};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray};
+use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
-use super::ast::Op;
-use super::bound::{BoundPredicate, Column};
-use super::compare::{compare_columns, compare_value};
+use super::bound::BoundPredicate;
 use crate::error::{Error, Result};
-use crate::schema::DataType;
-use crate::schema::arrow::to_arrow_type;
+use crate::expression::{Evaluated, Op, Values, compare_columns, compare_value, evaluate_rows, on_rows};
 
 /// Which rows a filter keeps: those where the condition is TRUE, not those where it is NULL.
 pub fn keep(condition: &BooleanArray) -> BooleanArray {
@@ -28,33 +27,53 @@ impl BoundPredicate {
     /// Columns are found by name, in any order, in the Arrow types of [`to_arrow_type`].
     ///
     /// # Errors
-    /// `Internal` if the batch lacks a column of the predicate or has it in another type.
+    /// `Internal` if the batch lacks a column of the predicate or has it in another type; `Invalid` where an expression has an
+    /// error in SQL, naming the row.
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanArray> {
+        self.values(batch).map_err(|trouble| trouble.into_error(0))
+    }
+
+    /// Whether its value may be an error for some row.
+    fn may_fail(&self) -> bool {
+        match self {
+            Self::And(terms) | Self::Or(terms) => terms.iter().any(Self::may_fail),
+            Self::Not(inner) => inner.may_fail(),
+            Self::Expression(expression) => expression.may_fail(),
+            _ => false,
+        }
+    }
+
+    /// AND, or OR. A term that may fail is not evaluated where the ones before it decide.
+    fn connected(terms: &[Self], is_and: bool, batch: &RecordBatch) -> Evaluated<BooleanArray> {
+        let rows = batch.num_rows();
+        let mut sum = BooleanArray::new(constant(is_and, rows), None);
+        for term in terms {
+            if sum.null_count() == 0 && !(if is_and { sum.has_true() } else { sum.has_false() }) {
+                break;
+            }
+            let next = if term.may_fail() {
+                let undecided = if is_and { sum.values() } else { &!sum.values() };
+                let undecided = sum.nulls().map_or_else(|| undecided.clone(), |known| undecided | &!known.inner());
+                let columns = term.columns();
+                let names: Vec<&str> = columns.iter().filter_map(|c| c.path.first()).map(String::as_str).collect();
+                let values = on_rows(batch, &names, &undecided, |batch| Ok(Arc::new(term.values(batch)?)))?;
+                values.as_boolean_opt().cloned().ok_or_else(|| Error::internal("a condition is not boolean"))?
+            } else {
+                term.values(batch)?
+            };
+            sum = if is_and { and_kleene(&sum, &next)? } else { or_kleene(&sum, &next)? };
+        }
+        Ok(sum)
+    }
+
+    fn values(&self, batch: &RecordBatch) -> Evaluated<BooleanArray> {
         let rows = batch.num_rows();
         Ok(match self {
             Self::Constant(Some(value)) => BooleanArray::new(constant(*value, rows), None),
             Self::Constant(None) => BooleanArray::new_null(rows),
-            Self::And(terms) => {
-                let mut all = BooleanArray::new(constant(true, rows), None);
-                for term in terms {
-                    if all.null_count() == 0 && !all.has_true() {
-                        break;
-                    }
-                    all = and_kleene(&all, &term.evaluate(batch)?)?;
-                }
-                all
-            }
-            Self::Or(terms) => {
-                let mut any = BooleanArray::new(constant(false, rows), None);
-                for term in terms {
-                    if any.null_count() == 0 && !any.has_false() {
-                        break;
-                    }
-                    any = or_kleene(&any, &term.evaluate(batch)?)?;
-                }
-                any
-            }
-            Self::Not(inner) => not(&inner.evaluate(batch)?)?,
+            Self::And(terms) => Self::connected(terms, true, batch)?,
+            Self::Or(terms) => Self::connected(terms, false, batch)?,
+            Self::Not(inner) => not(&inner.values(batch)?)?,
             Self::IsNull(column) => {
                 let Values { nulls, .. } = Values::find(batch, column)?;
                 BooleanArray::new(nulls.map_or_else(|| constant(false, rows), |valid| !valid.inner()), None)
@@ -86,6 +105,10 @@ impl BoundPredicate {
                 let Values { array, nulls } = Values::find(batch, column)?;
                 BooleanArray::new(values.contains(&array)?, nulls)
             }
+            Self::Expression(expression) => {
+                let values = evaluate_rows(expression, batch, None)?;
+                values.as_boolean_opt().cloned().ok_or_else(|| Error::internal("a condition is not boolean"))?
+            }
             Self::Like { column, pattern } => {
                 let Values { array, nulls } = Values::find(batch, column)?;
                 let texts = array.as_string_opt::<i32>().ok_or_else(|| Error::internal("LIKE over another type"))?;
@@ -97,34 +120,4 @@ impl BoundPredicate {
 
 fn constant(value: bool, rows: usize) -> BooleanBuffer {
     if value { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) }
-}
-
-/// A column of a batch.
-struct Values {
-    array: ArrayRef,
-    /// Rows that are null, be it because a struct around the column is.
-    nulls: Option<NullBuffer>,
-}
-
-impl Values {
-    fn find(batch: &RecordBatch, column: &Column) -> Result<Self> {
-        let missing = || Error::internal(format!("the batch has no column {column}, which the predicate needs"));
-        let (first, fields) = column.path.split_first().ok_or_else(missing)?;
-        let mut array = batch.column_by_name(first).ok_or_else(missing)?;
-        let mut nulls = array.logical_nulls();
-        for field in fields {
-            let parent = array.as_any().downcast_ref::<StructArray>().ok_or_else(missing)?;
-            array = parent.column_by_name(field).ok_or_else(missing)?;
-            nulls = NullBuffer::union(nulls.as_ref(), array.logical_nulls().as_ref());
-        }
-        // Only IS NULL looks at nested values, and that does not depend on their type.
-        if let DataType::Primitive(_) = column.data_type {
-            let expected = to_arrow_type(&column.data_type);
-            if *array.data_type() != expected {
-                let found = array.data_type();
-                return Err(Error::internal(format!("column {column} comes as {found}, and {expected} is needed")));
-            }
-        }
-        Ok(Self { array: array.clone(), nulls })
-    }
 }

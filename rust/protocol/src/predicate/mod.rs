@@ -1,26 +1,17 @@
-//! The predicate language: typed text, syntax tree, binding to a schema, exact evaluation.
+//! Predicates: the boolean part of expressions, bound for skipping, exact evaluation and conflicts.
 //!
-//! A subset of SQL with one parser and one tree: [`Predicate`] is what was typed, [`BoundPredicate`] is checked
-//! against a schema. Only the bound one evaluates rows, prunes containers and decides conflicts.
+//! [`Predicate`] is what was typed, [`BoundPredicate`] is checked against a schema. Only the bound one evaluates rows,
+//! prunes containers and decides conflicts.
 
 mod ast;
 mod bind;
 mod bound;
-mod compare;
 mod eval;
 mod fit;
-mod hint;
-mod lexer;
-mod like;
-mod parse;
-mod resolve;
-mod set;
+mod leaf;
 
-pub use ast::{Name, Op, Operand, Predicate};
-pub use bound::{BoundPredicate, Column};
-pub(crate) use compare::{compare_columns, compare_value};
+pub use crate::expression::{Column, MAX_DEPTH, MAX_LENGTH, Name, Op, Pattern, ValueSet};
+pub(crate) use crate::expression::{compare_columns, compare_value, partition_point};
+pub use ast::{Operand, Predicate, parse};
+pub use bound::BoundPredicate;
 pub use eval::keep;
-pub use like::Pattern;
-pub use parse::{MAX_DEPTH, MAX_LENGTH, parse};
-pub use set::ValueSet;
-pub(crate) use set::partition_point;

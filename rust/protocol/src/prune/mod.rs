@@ -82,6 +82,7 @@ fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Re
             };
             may_be(opposite, inner, cache)?
         }
+        BoundPredicate::Expression(_) => all(true),
         BoundPredicate::IsNull(_) | BoundPredicate::IsNotNull(_) if outcome == Outcome::Null => all(false),
         BoundPredicate::IsNull(column) => cache.facts(column)?.may_be_null(is_true),
         BoundPredicate::IsNotNull(column) => cache.facts(column)?.may_be_null(!is_true),

@@ -2,6 +2,7 @@
 //!
 //! PROTOCOL.md: "Column Mapping".
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -185,4 +186,61 @@ impl ColumnMapping {
 /// The Parquet field id of a column, if it has one.
 pub fn field_id(field: &StructField) -> Option<i32> {
     field.metadata.get(FIELD_ID).and_then(Value::as_i64).and_then(|id| i32::try_from(id).ok())
+}
+
+/// The Parquet field id of an element, key or value inside a column, if it has one. The key begins with the column's
+/// physical name: `col.element`, `col.value.key`.
+pub fn nested_id(column: &StructField, key: &str) -> Option<i32> {
+    column.metadata.get(NESTED_IDS)?.get(key).and_then(Value::as_i64).and_then(|id| i32::try_from(id).ok())
+}
+
+/// Refuses a schema of which no data file can be written: where columns are mapped, each has an id that no other has, and a
+/// physical name that none beside it has.
+///
+/// # Errors
+/// `Corrupt`, naming the columns.
+pub fn check_mapped(schema: &StructType, mapping: ColumnMapping) -> Result<()> {
+    if mapping == ColumnMapping::None {
+        return Ok(());
+    }
+    check_level(schema, "", mapping, &mut HashMap::new())
+}
+
+fn check_level(schema: &StructType, above: &str, mapping: ColumnMapping, ids: &mut HashMap<i32, String>) -> Result<()> {
+    let mut names = HashMap::new();
+    let twice = |other: String, path: &str, what: String| {
+        Err(Error::corrupt(format!("the columns `{other}` and `{path}` have one {what}")))
+    };
+    for field in &schema.fields {
+        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
+        let name = mapping.physical_name(field)?;
+        let Some(id) = field_id(field) else {
+            return Err(Error::corrupt(format!("column `{path}` has no `{FIELD_ID}` although the table maps columns")));
+        };
+        if let Some(other) = names.insert(name, path.clone()) {
+            return twice(other, &path, format!("physical name, `{name}`"));
+        }
+        if let Some(other) = ids.insert(id, path.clone()) {
+            return twice(other, &path, format!("id, {id}"));
+        }
+        check_inside(&field.data_type, &path, mapping, ids)?;
+    }
+    Ok(())
+}
+
+fn check_inside(
+    data_type: &DataType,
+    path: &str,
+    mapping: ColumnMapping,
+    ids: &mut HashMap<i32, String>,
+) -> Result<()> {
+    match data_type {
+        DataType::Struct(inner) => check_level(inner, path, mapping, ids),
+        DataType::Array(array) => check_inside(&array.element, path, mapping, ids),
+        DataType::Map(map) => {
+            check_inside(&map.key, path, mapping, ids)?;
+            check_inside(&map.value, path, mapping, ids)
+        }
+        DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => Ok(()),
+    }
 }

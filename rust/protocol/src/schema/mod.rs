@@ -4,6 +4,7 @@ pub mod arrow;
 pub mod assign;
 pub mod char_length;
 pub mod evolve;
+pub mod identity;
 pub mod json;
 pub mod mapping;
 pub mod path;

@@ -42,6 +42,8 @@ pub enum IndexedColumns {
     First(i64),
     /// These columns, each given as the names on the way to it; a struct stands for everything in it.
     Named(Vec<Vec<String>>),
+    /// The first so many leaves, and these.
+    FirstAnd(i64, Vec<Vec<String>>),
 }
 
 impl Default for IndexedColumns {
@@ -65,10 +67,27 @@ impl IndexedColumns {
         self.selection().part(schema, &mut Vec::new())
     }
 
-    fn selection(&self) -> Selection<'_> {
+    /// These, and those of `columns` that are not among them.
+    #[must_use]
+    pub fn and(self, columns: &[Vec<String>]) -> Self {
+        let with = |mut paths: Vec<Vec<String>>| {
+            paths.extend_from_slice(columns);
+            paths
+        };
         match self {
-            Self::First(n) => Selection::First(usize::try_from(*n).unwrap_or(usize::MAX)),
-            Self::Named(paths) => Selection::Named(paths),
+            same if columns.is_empty() => same,
+            Self::First(n) => Self::FirstAnd(n, with(Vec::new())),
+            Self::Named(paths) => Self::Named(with(paths)),
+            Self::FirstAnd(n, paths) => Self::FirstAnd(n, with(paths)),
+        }
+    }
+
+    fn selection(&self) -> Selection<'_> {
+        let first = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
+        match self {
+            Self::First(n) => Selection { left: first(*n), named: &[] },
+            Self::Named(paths) => Selection { left: 0, named: paths },
+            Self::FirstAnd(n, paths) => Selection { left: first(*n), named: paths },
         }
     }
 }
@@ -132,10 +151,10 @@ impl StatsCollector {
     }
 }
 
-/// Decides leaf by leaf, in schema order, which ones are indexed.
-enum Selection<'a> {
-    First(usize),
-    Named(&'a [Vec<String>]),
+/// Decides leaf by leaf, in schema order, which ones are indexed: so many of the first, and those that are named.
+struct Selection<'a> {
+    left: usize,
+    named: &'a [Vec<String>],
 }
 
 impl Selection<'_> {
@@ -184,16 +203,11 @@ impl Selection<'_> {
     }
 
     fn takes_leaf(&mut self, path: &[&str]) -> bool {
-        match self {
-            Self::First(left) => {
-                let takes = *left > 0;
-                *left = left.saturating_sub(1);
-                takes
-            }
-            Self::Named(named) => {
-                named.iter().any(|n| n.len() <= path.len() && n.iter().zip(path).all(|(n, p)| n.as_str() == *p))
-            }
-        }
+        let is_first = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        let holds =
+            |named: &Vec<String>| named.len() <= path.len() && named.iter().zip(path).all(|(n, p)| n.as_str() == *p);
+        is_first || self.named.iter().any(holds)
     }
 }
 

@@ -6,6 +6,8 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
+use std::collections::BTreeMap;
+
 use arrow_array::array::StringArrayType;
 use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
@@ -13,8 +15,12 @@ use arrow_array::{Array, ArrayRef, StringArray, StructArray};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, FieldRef, TimeUnit};
 
+use serde_json::value::RawValue;
+
 use super::collect::{print_date, print_instant};
-use crate::error::Result;
+use crate::action::Add;
+use crate::action::batch::AddBatch;
+use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 
 /// The text where there is one, else the typed statistics printed; null where there is neither.
@@ -37,6 +43,43 @@ pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &Struc
         out.append_option(printed.then_some(buffer.as_str()));
     }
     Ok(out.finish())
+}
+
+/// The files at `rows` with all that the log says of them, their statistics as text in whatever form it has them: for when
+/// they go into the log again.
+///
+/// # Errors
+/// `Corrupt` if the log does not say the size of one of them.
+pub fn whole_adds<'a>(
+    adds: &'a AddBatch,
+    rows: impl Iterator<Item = usize> + 'a,
+) -> Result<impl Iterator<Item = Result<Add>> + 'a> {
+    let typed = adds.structure("stats_parsed");
+    let printed = typed.map(|typed| complete(adds.stats()?.as_ref(), typed)).transpose()?;
+    let whole = move |row: usize| {
+        let mut add = adds.sized_add(row)?;
+        let completed = printed.as_ref().filter(|stats| stats.is_valid(row)).map(|stats| stats.value(row).to_owned());
+        add.stats = add.stats.or(completed);
+        Ok(add)
+    };
+    Ok(rows.map(whole))
+}
+
+/// The statistics of a file of which rows are deleted from now on: their bounds hold for what is left, and need not be met.
+/// Those that cannot be read become the number of rows alone.
+///
+/// # Errors
+/// `Internal` if they cannot be printed, which their text rules out.
+pub fn wide(stats: Option<&str>, num_records: u64) -> Result<String> {
+    let parsed = stats.and_then(|stats| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(stats).ok());
+    let raw = |value: serde_json::Value| serde_json::value::to_raw_value(&value);
+    let printed = || {
+        let mut members = parsed.unwrap_or_default();
+        members.insert("numRecords".to_owned(), raw(num_records.into())?);
+        members.insert("tightBounds".to_owned(), raw(false.into())?);
+        serde_json::to_string(&members)
+    };
+    printed().map_err(|e| Error::internal("statistics cannot be printed").caused_by(e))
 }
 
 /// A struct that prints as an object, or a column of values.

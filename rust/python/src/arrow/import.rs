@@ -158,7 +158,7 @@ impl ImportedStream {
     }
 
     /// The next batch, for the thread that called from Python. The interpreter is let go of where it is not needed.
-    pub(super) fn pull(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
+    pub(crate) fn pull(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
         let Source::Reader(reader) = &self.source else {
             let pulled = py.detach(|| self.pull_detached()).transpose();
             return pulled.map_err(|error| interrupted(py, error));

@@ -170,6 +170,7 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
         columns: columns.map_or_else(all, <[String]>::to_vec),
         filter: None,
         row_tracking: None,
+        may_lack_row_ids: false,
     })
 }
 

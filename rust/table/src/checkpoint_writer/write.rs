@@ -94,14 +94,16 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
     let properties = Properties::of(metadata);
     let follows_v2 = protocol.reader_features.iter().flatten().any(|name| name == "v2Checkpoint");
-    let typed = match snapshot.checkpoint().await? {
+    let order = Order::of(snapshot.shape(), &snapshot.domains().await?)?;
+    let mut typed = match snapshot.checkpoint().await? {
         Some(checkpoint) => checkpoint.typed_stats().await?,
         None => HashSet::new(),
     };
+    typed.extend(order.iter().flat_map(Order::clustering).cloned());
     let work = Work {
         snapshot: snapshot.clone(),
         layout: Arc::new(Layout::of(snapshot.shape(), properties, &typed, follows_v2)?),
-        order: Order::of(snapshot.shape(), &snapshot.domains().await?)?,
+        order,
         now_ms,
         horizon: now_ms.saturating_sub(properties.deleted_file_retention()?),
     };

@@ -32,7 +32,7 @@ impl ScanPlan {
             let filter = self.filter();
             let (mut rows, mut rest) = (0_u64, Vec::new());
             for adds in self.counted_adds().await? {
-                let known = known_rows(&adds, self.snapshot().shape(), filter.as_ref())?;
+                let known = known_rows(&adds, &covered(&adds, self.snapshot().shape(), filter.as_ref())?)?;
                 for (row, known) in known.into_iter().enumerate() {
                     match known {
                         Some(known) => rows = rows.saturating_add(known),
@@ -43,6 +43,19 @@ impl ScanPlan {
             Ok(rows.saturating_add(count_rows(storage, self.spec(), rest, options).await?))
         };
         counted.await.map_err(|e: crate::error::Error| e.in_table(storage.location()))
+    }
+
+    /// The files to read, and which of them hold matching rows only, by what the log says of them.
+    pub(crate) async fn judged_adds(&self) -> Result<Vec<(AddBatch, BooleanBuffer)>> {
+        let judged = async {
+            let filter = self.filter();
+            let judge = |adds: AddBatch| {
+                let covered = covered(&adds, self.snapshot().shape(), filter.as_ref())?;
+                Ok((adds, covered))
+            };
+            self.counted_adds().await?.into_iter().map(judge).collect::<Result<_>>()
+        };
+        judged.await.map_err(|e: crate::error::Error| e.in_table(self.snapshot().storage().location()))
     }
 
     /// One task for each file to read, with its number of rows where the log has it.
@@ -70,15 +83,19 @@ pub async fn count_rows(storage: &Storage, spec: &ReadSpec, tasks: Vec<FileTask>
     reader.read(tasks, options).try_fold(0, add).await
 }
 
-/// For each file how many of its rows count, if the log says.
-fn known_rows(adds: &AddBatch, shape: &TableShape, filter: Option<&BoundPredicate>) -> Result<Vec<Option<u64>>> {
-    let whole = match filter {
+/// The files of which the filter keeps every row, as their bounds prove.
+pub(crate) fn covered(adds: &AddBatch, shape: &TableShape, filter: Option<&BoundPredicate>) -> Result<BooleanBuffer> {
+    match filter {
         Some(filter) => {
             let bounds = LogBounds::of_statistics(adds, shape, &filter.columns(), true)?;
-            &prune::keep(filter, &bounds)? & &prune::always(filter, &bounds)?
+            Ok(&prune::keep(filter, &bounds)? & &prune::always(filter, &bounds)?)
         }
-        None => BooleanBuffer::new_set(adds.len()),
-    };
+        None => Ok(BooleanBuffer::new_set(adds.len())),
+    }
+}
+
+/// For each file how many of its rows count, if the log says.
+fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<Option<u64>>> {
     let counts = statistics(adds, &[])?.num_records;
     let known = |row: usize| {
         if !whole.value(row) || counts.is_null(row) {

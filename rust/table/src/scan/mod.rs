@@ -7,5 +7,6 @@ pub mod plan;
 pub mod read;
 pub mod row_tracking;
 pub mod task;
+pub(crate) mod vectors;
 
 pub use plan::files;

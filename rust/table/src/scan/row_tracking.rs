@@ -1,4 +1,5 @@
-//! The columns `_metadata.row_id` and `_metadata.row_commit_version`, which a caller may ask for by these names.
+//! The columns `_metadata.row_id` and `_metadata.row_commit_version`, which a caller may ask for by these names, and the
+//! positions of rows in their file, which are for those who change them.
 //!
 //! A row that moved between files brings its values along in columns that the table's properties name, outside the
 //! table's schema. Where those are absent or null the values follow from the file: its first row id and the row's
@@ -23,18 +24,22 @@ pub const ROW_ID: &str = "_metadata.row_id";
 /// Name of the column with the versions in which rows were last changed.
 pub const ROW_COMMIT_VERSION: &str = "_metadata.row_commit_version";
 
-/// Whether the name is one of these two, which a table's own column takes precedence over.
+/// Name of the column with the positions of rows in their file. Nothing but deltic itself asks for it.
+pub(crate) const ROW_INDEX: &str = "_metadata.row_index";
+
+/// Whether the name is one of the first two, which a table's own column takes precedence over.
 pub(crate) fn is_column(name: &str) -> bool {
     name == ROW_ID || name == ROW_COMMIT_VERSION
 }
 
-/// The column of one of the two names.
+/// The column of one of the three names. `may_be_missing`: rows may have no id, and are null then.
 ///
 /// # Errors
 /// `Invalid` if the table does not track rows.
-pub(crate) fn field(name: &str, tracking: Option<&RowTracking>) -> Result<StructField> {
+pub(crate) fn field(name: &str, tracking: Option<&RowTracking>, may_be_missing: bool) -> Result<StructField> {
     match tracking {
-        Some(_) => Ok(StructField::new(name, DataType::LONG, false)),
+        _ if name == ROW_INDEX => Ok(StructField::new(name, DataType::LONG, false)),
+        Some(_) => Ok(StructField::new(name, DataType::LONG, may_be_missing)),
         None => Err(Error::invalid(format!(
             "there is no column `{name}` because the table does not track rows; leave the column out, or enable row \
              tracking (`delta.enableRowTracking`) on the table"
@@ -58,22 +63,35 @@ pub(crate) enum Fresh {
     RowId(Option<i64>),
     /// The version that added the file.
     CommitVersion(Option<i64>),
+    /// The position of the row.
+    Position,
+    /// None: the file is not in the table yet.
+    Unknown,
 }
 
-/// The columns of row tracking in the file of `task`, by the names a caller has for them.
-pub(crate) fn of_file(tracking: &RowTracking, task: &FileTask) -> BTreeMap<&'static str, Tracked> {
-    let row_id = Tracked { stored: tracking.row_id_column.clone(), fresh: Fresh::RowId(task.base_row_id) };
-    let version = Tracked {
-        stored: tracking.row_commit_version_column.clone(),
-        fresh: Fresh::CommitVersion(task.default_row_commit_version),
-    };
-    BTreeMap::from([(ROW_ID, row_id), (ROW_COMMIT_VERSION, version)])
+/// The columns of row tracking in the file of `task`, by the names a caller has for them, and the positions of its rows.
+/// `may_be_missing`: what follows from a file that does not say it is null.
+pub(crate) fn of_file(
+    tracking: Option<&RowTracking>,
+    task: &FileTask,
+    may_be_missing: bool,
+) -> BTreeMap<&'static str, Tracked> {
+    let mut columns = BTreeMap::from([(ROW_INDEX, Tracked { stored: None, fresh: Fresh::Position })]);
+    if let Some(tracking) = tracking {
+        let known = |fresh: Fresh, is_known: bool| if is_known || !may_be_missing { fresh } else { Fresh::Unknown };
+        let (base, version) = (task.base_row_id, task.default_row_commit_version);
+        let fresh = known(Fresh::RowId(base), base.is_some());
+        columns.insert(ROW_ID, Tracked { stored: tracking.row_id_column.clone(), fresh });
+        let fresh = known(Fresh::CommitVersion(version), version.is_some());
+        columns.insert(ROW_COMMIT_VERSION, Tracked { stored: tracking.row_commit_version_column.clone(), fresh });
+    }
+    columns
 }
 
 impl Fresh {
     /// Whether [`Fresh::fill`] needs to know where the rows stand in the file.
     pub(crate) fn needs_positions(self) -> bool {
-        matches!(self, Self::RowId(_))
+        matches!(self, Self::RowId(_) | Self::Position)
     }
 
     /// The values of `rows` rows: the ones in `stored` that are not null, fresh ones otherwise.
@@ -87,28 +105,32 @@ impl Fresh {
             Some(stored) if stored.null_count() == 0 => Ok(stored.clone()),
             Some(_) | None => (0..rows)
                 .map(|row| match stored {
-                    Some(stored) if stored.is_valid(row) => Ok(stored.value(row)),
+                    Some(stored) if stored.is_valid(row) => Ok(Some(stored.value(row))),
                     Some(_) | None => self.value(positions, row),
                 })
-                .collect::<Result<Vec<i64>>>()
+                .collect::<Result<Vec<Option<i64>>>>()
                 .map(Int64Array::from),
         }
     }
 
-    fn value(self, positions: Option<&Int64Array>, row: usize) -> Result<i64> {
+    fn value(self, positions: Option<&Int64Array>, row: usize) -> Result<Option<i64>> {
         match self {
             Self::RowId(base) => {
                 let base = base.ok_or_else(|| missing("baseRowId"))?;
-                let position = positions
-                    .filter(|positions| row < positions.len())
-                    .ok_or_else(|| Error::internal("the positions of rows are not known"))?
-                    .value(row);
-                base.checked_add(position)
+                let id = base.checked_add(position(positions, row)?);
+                id.map(Some)
                     .ok_or_else(|| Error::corrupt(format!("row ids that begin at {base} go beyond the largest number")))
             }
-            Self::CommitVersion(version) => version.ok_or_else(|| missing("defaultRowCommitVersion")),
+            Self::CommitVersion(version) => version.map(Some).ok_or_else(|| missing("defaultRowCommitVersion")),
+            Self::Position => position(positions, row).map(Some),
+            Self::Unknown => Ok(None),
         }
     }
+}
+
+fn position(positions: Option<&Int64Array>, row: usize) -> Result<i64> {
+    let known = positions.filter(|positions| row < positions.len());
+    Ok(known.ok_or_else(|| Error::internal("the positions of rows are not known"))?.value(row))
 }
 
 fn missing(member: &str) -> Error {

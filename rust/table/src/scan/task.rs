@@ -81,4 +81,7 @@ pub struct ReadSpec {
     pub filter: Option<ScanFilter>,
     /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are asked for.
     pub row_tracking: Option<RowTracking>,
+    /// Whether rows may lack what these columns hold, which are null then: those of files that no commit names yet.
+    #[serde(default)]
+    pub may_lack_row_ids: bool,
 }

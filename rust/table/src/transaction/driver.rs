@@ -7,16 +7,18 @@
 
 use std::time::Duration;
 
-use deltic_protocol::action::Metadata;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::{DomainMetadata, Metadata};
 use deltic_protocol::commit::state::PutAnswer;
-use deltic_protocol::commit::{CommitLoop, ROW_TRACKING_DOMAIN, Step, TableState, watermark};
+use deltic_protocol::commit::{
+    CLUSTERING_DOMAIN, CommitLoop, ROW_TRACKING_DOMAIN, Step, TableState, clustering_columns, watermark,
+};
 use deltic_protocol::commit::{Committed, Failed, PreparedCommit};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
@@ -25,8 +27,13 @@ use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
 
+use super::vectors::{NoVectors, VectorFiles};
+
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
+
+/// Deletion vectors of a winner that are read at once.
+const CONCURRENT_VECTORS: usize = 16;
 
 /// Time, as the loop sees it.
 pub trait RetryPolicy: Send + Sync {
@@ -51,16 +58,16 @@ pub trait RetryPolicy: Send + Sync {
 /// `Conflict` if a winner does not allow it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
 /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
 pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
-    Ok(try_commit(prepared, committer, retry).await?)
+    Ok(try_commit(prepared, (committer, &NoVectors), retry).await?)
 }
 
-/// As [`commit`], for who has to know whether a failure is certain.
+/// As [`commit`], for who deletes rows of files that stay, and has to know whether a failure is certain.
 ///
 /// # Errors
 /// As [`commit`].
 pub async fn try_commit(
     prepared: PreparedCommit,
-    committer: &dyn Committer,
+    (committer, vectors): (&dyn Committer, &dyn VectorFiles),
     retry: &dyn RetryPolicy,
 ) -> Result<Committed, Failed> {
     let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::Certainly)?;
@@ -78,6 +85,11 @@ pub async fn try_commit(
                 log_another(tried.replace(version), version, attempts);
                 attempts = attempts.saturating_add(1);
                 commit_loop.put_answered(answer(committer.commit(version, lines).await));
+            }
+            Step::StoreVectors { vectors: unstored } => commit_loop.vectors_stored(vectors.store(unstored).await),
+            Step::ReadVectors { descriptors } => {
+                let reads = descriptors.into_iter().map(|descriptor| vectors.read(descriptor));
+                commit_loop.vectors_read(stream::iter(reads).buffered(CONCURRENT_VECTORS).try_collect().await);
             }
             Step::Wait { attempts } => {
                 let wait = retry.back_off(attempts);
@@ -150,27 +162,35 @@ pub(crate) fn log_conflict(error: &Error) {
 }
 
 /// The table at a snapshot, as far as commits depend on it. Reads protocol and metadata only, unless commits must carry
-/// times or rows are tracked.
+/// times, rows are tracked or the table is clustered.
 ///
 /// # Errors
 /// Those of reading the log.
 pub async fn state_of(snapshot: &Snapshot) -> Result<TableState> {
     let (protocol, metadata) = (snapshot.protocol().clone(), snapshot.metadata().clone());
-    let row_id_watermark = match feature::supported(&protocol).contains("rowTracking") {
-        true => row_id_watermark(snapshot).await?,
-        false => None,
-    };
+    let supported = feature::supported(&protocol);
+    let (tracks_rows, is_clustered) = (supported.contains("rowTracking"), supported.contains("clustering"));
+    let domains = if tracks_rows || is_clustered { domains(snapshot).await? } else { Vec::new() };
+    let domain = |name: &str| domains.iter().find(|d| d.domain == name && !d.removed).map(|d| d.configuration.as_str());
+    let row_id_watermark = domain(ROW_TRACKING_DOMAIN).filter(|_| tracks_rows).map(watermark).transpose();
+    let clustering = domain(CLUSTERING_DOMAIN).filter(|_| is_clustered).map(clustering_columns).transpose();
+    let place = |e: Error| e.in_table(snapshot.storage().location());
     let timestamp = timestamp(snapshot, &metadata).await?;
-    Ok(TableState { version: snapshot.version(), protocol, metadata, row_id_watermark, timestamp })
+    Ok(TableState {
+        version: snapshot.version(),
+        protocol,
+        metadata,
+        row_id_watermark: row_id_watermark.map_err(place)?,
+        clustering: clustering.map_err(place)?.unwrap_or_default(),
+        timestamp,
+    })
 }
 
-async fn row_id_watermark(snapshot: &Snapshot) -> Result<Option<i64>> {
-    let domains = match snapshot.checksum().and_then(|checksum| checksum.domain_metadata.clone()) {
-        Some(domains) => domains,
-        None => snapshot.domains().await?,
-    };
-    let domain = domains.iter().find(|d| d.domain == ROW_TRACKING_DOMAIN && !d.removed);
-    domain.map(|d| watermark(&d.configuration)).transpose().map_err(|e| e.in_table(snapshot.storage().location()))
+async fn domains(snapshot: &Snapshot) -> Result<Vec<DomainMetadata>> {
+    match snapshot.checksum().and_then(|checksum| checksum.domain_metadata.clone()) {
+        Some(domains) => Ok(domains),
+        None => snapshot.domains().await,
+    }
 }
 
 async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i64>> {

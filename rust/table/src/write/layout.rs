@@ -64,12 +64,21 @@ impl DataPath {
         let log = utf8_percent_encode(&key, NOT_IN_URI).to_string();
         Self { key, log }
     }
+
+    /// The same below a folder, if there is one.
+    #[must_use]
+    pub fn below(self, folder: Option<&str>) -> Self {
+        match folder {
+            Some(folder) => Self { key: format!("{folder}/{}", self.key), log: format!("{folder}/{}", self.log) },
+            None => self,
+        }
+    }
 }
 
-/// A name that no other file has, in the form Spark gives its files.
-pub fn file_name(number: usize, id: Uuid, codec: &str) -> String {
+/// A name that no other file has, in the form Spark gives its files of a kind.
+pub fn file_name((kind, number): (&str, usize), id: Uuid, codec: &str) -> String {
     let codec = if codec.is_empty() { String::new() } else { format!(".{codec}") };
-    format!("part-{number:05}-{id}.c000{codec}.parquet")
+    format!("{kind}-{number:05}-{id}.c000{codec}.parquet")
 }
 
 /// `length` characters that spread files over an object store's key space, from as many ids as that takes.

@@ -2,76 +2,76 @@
 //!
 //! Proved by `write::plans_travel`.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
-use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType, TableSchema};
+use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
+use super::input::identity::Numbering;
+use super::options::{ColumnOptions, Compression};
 use crate::envelope::{pack, unpack};
 
-/// How the pages of a data file are compressed.
+/// A column of files that the table's schema does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenColumn {
+    /// Its name, in rows to be written and in files, however columns are mapped.
+    pub name: String,
+    /// What it holds.
+    pub values: HiddenValues,
+}
+
+/// What a hidden column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HiddenValues {
+    /// A number that rows brought along, or null.
+    Number,
+    /// What happened to the row.
+    Change,
+}
+
+impl HiddenColumn {
+    fn field(&self) -> StructField {
+        let mut field = match self.values {
+            HiddenValues::Number => StructField::new(&self.name, DataType::LONG, true),
+            HiddenValues::Change => StructField::new(&self.name, DataType::STRING, false),
+        };
+        field.metadata.insert(PHYSICAL_NAME.to_owned(), self.name.clone().into());
+        field
+    }
+}
+
+/// What files are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Zstandard, at its fastest regular level.
+pub enum FileKind {
+    /// The table's rows.
     #[default]
-    Zstd,
-    /// Snappy.
-    Snappy,
-    /// Gzip.
-    Gzip,
-    /// LZ4 blocks without a frame.
-    Lz4,
-    /// Brotli, at its fastest level.
-    Brotli,
-    /// None.
-    Uncompressed,
+    Data,
+    /// Rows that a commit changed, for the change data feed: they go into a folder of their own.
+    Change,
 }
 
-impl Compression {
-    /// Reads a codec's name as Spark and the table property spell them, in any case.
-    pub fn parse(text: &str) -> Result<Self> {
-        match text.to_ascii_lowercase().as_str() {
-            "zstd" => Ok(Self::Zstd),
-            "snappy" => Ok(Self::Snappy),
-            "gzip" => Ok(Self::Gzip),
-            "lz4" | "lz4_raw" | "lz4raw" => Ok(Self::Lz4),
-            "brotli" => Ok(Self::Brotli),
-            "uncompressed" | "none" => Ok(Self::Uncompressed),
-            _ => Err(Error::invalid(format!(
-                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4, brotli or uncompressed"
-            ))),
-        }
-    }
-
-    /// What file names say of it.
-    pub(super) fn extension(self) -> &'static str {
+impl FileKind {
+    /// The folder that files go below, if not into the table's root.
+    pub(super) fn folder(self) -> Option<&'static str> {
         match self {
-            Self::Zstd => "zstd",
-            Self::Snappy => "snappy",
-            Self::Gzip => "gz",
-            Self::Lz4 => "lz4raw",
-            Self::Brotli => "br",
-            Self::Uncompressed => "",
+            Self::Data => None,
+            Self::Change => Some("_change_data"),
         }
     }
-}
 
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Zstd => "zstd",
-            Self::Snappy => "snappy",
-            Self::Gzip => "gzip",
-            Self::Lz4 => "lz4",
-            Self::Brotli => "brotli",
-            Self::Uncompressed => "uncompressed",
-        })
+    /// What file names begin with.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Data => "part",
+            Self::Change => "cdc",
+        }
     }
 }
 
@@ -87,19 +87,40 @@ pub struct WriteSpec {
     pub column_mapping: String,
     /// Logical names of the columns with statistics.
     pub indexed_columns: IndexedColumns,
+    /// Physical paths of the columns by which the table is clustered, which have statistics too.
+    pub clustering: Vec<Vec<String>>,
     /// Characters of a text kept in its bounds.
     pub string_prefix_length: usize,
+    /// How the rows of identity columns are numbered, where the data does not have the column.
+    pub identities: Vec<Numbering>,
     /// How pages are compressed.
     pub compression: Compression,
+    /// At which level, instead of the codec's default.
+    pub compression_level: Option<i64>,
+    /// What differs for single columns, by logical names.
+    pub column_options: BTreeMap<String, ColumnOptions>,
     /// Which data pages and encodings files have.
     pub page_version: PageVersion,
     /// Bytes after which a file ends and another begins.
     pub target_file_size: u64,
+    /// Rows after which a file ends and another begins.
+    pub max_rows_per_file: Option<u64>,
     /// Rows after which a row group ends and another begins.
     pub max_rows_per_group: usize,
+    /// Logical names of the columns by which the rows of each row group are sorted.
+    pub sort_by: Vec<String>,
+    /// Whether the rows are those that the table has, in other files.
+    pub rearrange_only: bool,
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
+    /// Columns of files, behind those of the table's schema, which does not have them: the ids that rows bring along, or
+    /// what became of them. They have neither a field id nor statistics.
+    #[serde(default)]
+    pub hidden_columns: Vec<HiddenColumn>,
+    /// What the files are for.
+    #[serde(default)]
+    pub kind: FileKind,
 }
 
 impl WriteSpec {
@@ -110,13 +131,62 @@ impl WriteSpec {
             partition_columns,
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),
+            clustering: Vec::new(),
+            identities: Vec::new(),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
+            compression_level: None,
+            column_options: BTreeMap::new(),
             page_version: PageVersion::default(),
             target_file_size: 128 * 1024 * 1024,
+            max_rows_per_file: None,
             max_rows_per_group: 1024 * 1024,
+            sort_by: Vec::new(),
+            rearrange_only: false,
             random_prefix_length: None,
+            hidden_columns: Vec::new(),
+            kind: FileKind::Data,
         }
+    }
+
+    /// For one of several writers that write for one transaction: the part of `task`.
+    ///
+    /// # Errors
+    /// `Invalid` if rows have to be numbered and it is not said which task this is, or as [`Numbering::of_task`].
+    pub fn of_task(mut self, task: Option<u32>) -> Result<Self> {
+        for numbering in &mut self.identities {
+            let Some(task) = task else {
+                return Err(Error::invalid(format!(
+                    "the table numbers its rows (identity column `{}`), so every writer of a plan must say which task it \
+                     is; pass `task`",
+                    numbering.column
+                )));
+            };
+            *numbering = numbering.of_task(task)?;
+        }
+        Ok(self)
+    }
+
+    /// The columns of rows to be written.
+    ///
+    /// # Errors
+    /// `Invalid` if the table has a column of the name of a hidden one.
+    pub(super) fn columns(&self) -> Result<TableSchema> {
+        if self.hidden_columns.is_empty() {
+            return Ok(self.schema.clone());
+        }
+        let mut columns = StructType::clone(&self.schema);
+        for hidden in &self.hidden_columns {
+            let is_taken = |field: &StructField| field.name.eq_ignore_ascii_case(&hidden.name);
+            if columns.fields.iter().any(is_taken) {
+                return Err(Error::invalid(format!(
+                    "the table has a column `{}`, which is the name of one that files need for themselves; rename it",
+                    hidden.name
+                )));
+            }
+            columns.fields.push(hidden.field());
+        }
+        Ok(columns.into())
     }
 }
 
@@ -155,6 +225,9 @@ pub struct DataFile {
     pub add: Add,
     /// Rows in it.
     pub rows: u64,
+    /// By identity column, the last number that its writer gave out, to this or another file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub identities: BTreeMap<String, i64>,
 }
 
 impl DataFile {
@@ -172,6 +245,30 @@ impl DataFile {
     }
 }
 
+/// The columns with statistics among those of a file, `data`, whose last `hidden` ones never have any.
+pub(super) fn not_hidden(indexed: IndexedColumns, data: &StructType, hidden: usize) -> IndexedColumns {
+    let visible = data.fields.len().saturating_sub(hidden);
+    match indexed {
+        IndexedColumns::First(_) if hidden > 0 => {
+            let visible = StructType::new(data.fields.iter().take(visible).cloned().collect());
+            let mut leaves = Vec::new();
+            add_leaves(&indexed.of_schema(&visible), &[], &mut leaves);
+            IndexedColumns::Named(leaves)
+        }
+        other => other,
+    }
+}
+
+fn add_leaves(schema: &StructType, path: &[String], leaves: &mut Vec<Vec<String>>) {
+    for field in &schema.fields {
+        let path = [path, std::slice::from_ref(&field.name)].concat();
+        match &field.data_type {
+            DataType::Struct(inner) => add_leaves(inner, &path, leaves),
+            _ => leaves.push(path),
+        }
+    }
+}
+
 /// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and
 /// the property that names them may lag behind.
 pub(super) fn physical_indexed(
@@ -179,7 +276,10 @@ pub(super) fn physical_indexed(
     schema: &StructType,
     mapping: ColumnMapping,
 ) -> Result<IndexedColumns> {
-    let IndexedColumns::Named(paths) = indexed else { return Ok(indexed.clone()) };
+    let paths = match indexed {
+        IndexedColumns::First(_) => return Ok(indexed.clone()),
+        IndexedColumns::Named(paths) | IndexedColumns::FirstAnd(_, paths) => paths,
+    };
     let mut physical = Vec::with_capacity(paths.len());
     for path in paths {
         let mut level = Some(schema);
@@ -193,5 +293,8 @@ pub(super) fn physical_indexed(
             physical.push(names);
         }
     }
-    Ok(IndexedColumns::Named(physical))
+    Ok(match indexed {
+        IndexedColumns::FirstAnd(first, _) => IndexedColumns::FirstAnd(*first, physical),
+        IndexedColumns::First(_) | IndexedColumns::Named(_) => IndexedColumns::Named(physical),
+    })
 }

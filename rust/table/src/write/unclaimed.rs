@@ -12,7 +12,7 @@ use crate::storage::Storage;
 const DELETING: usize = 32;
 
 /// Keys of files that exist, or may. Dropped, it deletes them in the background, as far as storage lets it.
-pub(super) struct Unclaimed {
+pub(crate) struct Unclaimed {
     storage: Storage,
     keys: Vec<String>,
     /// Goes when all is done.
@@ -20,22 +20,22 @@ pub(super) struct Unclaimed {
 }
 
 impl Unclaimed {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(crate) fn new(storage: Storage) -> Self {
         Self { storage, keys: Vec::new(), doing: None }
     }
 
     /// Takes in a file, before it exists.
-    pub(super) fn push(&mut self, key: String) {
+    pub(crate) fn push(&mut self, key: String) {
         self.keys.push(key);
     }
 
     /// The files are somebody's from now on.
-    pub(super) fn claim(mut self) {
+    pub(crate) fn claim(mut self) {
         self.keys.clear();
     }
 
     /// Deletes the files. Whoever no longer waits for it does not stop it.
-    pub(super) async fn delete(mut self) {
+    pub(crate) async fn delete(mut self) {
         let gone = self.gone();
         drop(self);
         gone.await;

@@ -51,6 +51,7 @@ pub(crate) fn evaluate(predicate: &Predicate, row: &dyn Fn(&Name) -> (Scalar, Pr
             }
             _ => None,
         },
+        Predicate::Expression(_) => panic!("no expression is drawn"),
         Predicate::Bare(operand) => match side(operand).0 {
             Scalar::Boolean(value) => Some(value),
             _ => None,

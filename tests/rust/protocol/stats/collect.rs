@@ -180,6 +180,15 @@ fn which_columns() {
     check(named(&["s"]), r#"{"s":{"x":0,"y":0}}"#);
     check(named(&["s.y", "z"]), r#"{"s":{"y":0},"z":0}"#);
     check(named(&["s.y.q", "nothing"]), "{}");
+    let also = |indexed: IndexedColumns, paths: &[&str]| match named(paths) {
+        IndexedColumns::Named(paths) => indexed.and(&paths),
+        other => other,
+    };
+    check(also(IndexedColumns::First(1), &["s.y", "gone"]), r#"{"a":0,"s":{"y":0}}"#);
+    check(also(IndexedColumns::First(0), &["z"]), r#"{"z":0}"#);
+    check(also(named(&["s.y"]), &["s.y", "a"]), r#"{"a":0,"s":{"y":0}}"#);
+    check(also(also(IndexedColumns::First(1), &["z"]), &["m"]), r#"{"a":0,"m":0,"z":0}"#);
+    assert_eq!(also(IndexedColumns::First(7), &[]), IndexedColumns::First(7));
 }
 
 #[test]

@@ -84,7 +84,7 @@ async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
 fn file(path: &str) -> DataFile {
     let partition_values = BTreeMap::from([("p".to_owned(), Some("a".to_owned()))]);
     let add = Add { path: path.to_owned(), partition_values, size: 7, data_change: true, ..Add::default() };
-    DataFile { add, rows: 3 }
+    DataFile { add, rows: 3, identities: BTreeMap::new() }
 }
 
 /// What was committed, or found in the table already.
@@ -462,6 +462,19 @@ async fn files_of_others_go_when_the_commit_is_refused() {
             assert_eq!(sample.log("../b").exists(), expected, "{kind:?}, travels: {travels}");
         }
     }
+}
+
+/// The header was committed, its commit's base was cleaned up, and somebody commits it once more.
+#[tokio::test]
+async fn what_travelled_stays_when_its_base_cannot_be_read() {
+    let sample = Sample::new();
+    let base = write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let planned = plan(&sample, Mode::Overwrite).await.unwrap();
+    std::fs::write(sample.log("../b"), "data").unwrap();
+    commit(&planned, &sample, &["b"]).await.unwrap();
+    std::fs::rename(sample.log(&format!("{base:020}.json")), sample.log("cleaned")).unwrap();
+    let again = commit(&planned, &sample, &["b"]).await;
+    assert!(again.is_err() && sample.log("../b").exists(), "a commit names the file");
 }
 
 #[tokio::test]

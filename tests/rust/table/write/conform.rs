@@ -12,7 +12,7 @@ use arrow_schema::{DataType as A, Field, Fields, Schema};
 use deltic_protocol::error::Kind;
 use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::json;
-use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use deltic_table::write::conform::Conformer;
 
 fn conformer(fields: &str, mapping: ColumnMapping) -> Conformer {
@@ -524,4 +524,55 @@ fn mapped_columns_get_physical_names_and_field_ids() {
     );
     let rows = conformer.conform(&batch(vec![("a", Arc::new(list))])).unwrap();
     assert_eq!(show(rows.column(0)), "[{col-2: 5}]");
+}
+
+/// A column of the name, physical name and id, with ids of what is inside.
+fn mapped(name: &str, (physical, id): (&str, u32), data_type: &str, nested: &str) -> String {
+    format!(
+        r#"{{"name":"{name}","type":{data_type},"nullable":true,"metadata":{{"delta.columnMapping.id":{id},
+           "delta.columnMapping.physicalName":"{physical}","delta.columnMapping.nested.ids":{{{nested}}}}}}}"#
+    )
+}
+
+#[test]
+fn what_is_inside_lists_and_maps_gets_nested_field_ids() {
+    let array = |of: &str| format!(r#"{{"type":"array","elementType":{of},"containsNull":true}}"#);
+    let inner = mapped("x", ("col-x", 3), &array(r#""long""#), r#""col-x.element":12"#);
+    let value = array(&format!(r#"{{"type":"struct","fields":[{inner}]}}"#));
+    let map = format!(r#"{{"type":"map","keyType":"string","valueType":{value},"valueContainsNull":true}}"#);
+    let nested = r#""col-m.key":9,"col-m.value":10,"col-m.value.element":11,"elsewhere":99"#;
+    let conformer = conformer(&mapped("m", ("col-m", 1), &map, nested), ColumnMapping::Id);
+    fn walk(field: &Field, found: &mut Vec<String>) {
+        found.push(format!("{} {}", field.name(), field.metadata().get("PARQUET:field_id").map_or("-", |id| id)));
+        match field.data_type() {
+            A::Struct(fields) => fields.iter().for_each(|field| walk(field, found)),
+            A::List(inner) | A::Map(inner, _) => walk(inner, found),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    walk(conformer.schema().field(0), &mut found);
+    assert_eq!(
+        found,
+        ["col-m 1", "key_value -", "key 9", "value 10", "element 11", "col-x 3", "element 12"].map(str::to_owned)
+    );
+}
+
+#[test]
+fn a_mapping_that_is_not_unique_is_refused() {
+    let plain = |name: &str, physical: &str, id: u32| mapped(name, (physical, id), r#""long""#, "");
+    let strukt = |name: &str, physical: &str, id: u32, inner: &str| {
+        mapped(name, (physical, id), &format!(r#"{{"type":"struct","fields":[{inner}]}}"#), "")
+    };
+    let refusal = |fields: &[String]| {
+        let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","))).unwrap();
+        check_mapped(&schema, ColumnMapping::Name).map_err(|e| e.message().to_owned())
+    };
+    assert_eq!(refusal(&[plain("a", "x", 1), strukt("s", "y", 2, &plain("b", "x", 3))]), Ok(()));
+    let twice = refusal(&[plain("a", "x", 1), plain("b", "x", 2)]).unwrap_err();
+    assert_eq!(twice, "the columns `a` and `b` have one physical name, `x`");
+    let twice = refusal(&[plain("a", "x", 1), strukt("s", "y", 2, &plain("b", "x", 1))]).unwrap_err();
+    assert_eq!(twice, "the columns `a` and `s.b` have one id, 1");
+    let without = plain("a", "x", 1).replace("delta.columnMapping.id", "id");
+    assert!(refusal(&[without]).unwrap_err().contains("column `a` has no `delta.columnMapping.id`"));
 }

@@ -62,8 +62,8 @@ fn paths() {
 #[test]
 fn names() {
     let id = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-    assert_eq!(file_name(7, id, "zstd"), "part-00007-01234567-89ab-cdef-0123-456789abcdef.c000.zstd.parquet");
-    assert_eq!(file_name(123_456, id, ""), "part-123456-01234567-89ab-cdef-0123-456789abcdef.c000.parquet");
+    assert_eq!(file_name(("part", 7), id, "zstd"), "part-00007-01234567-89ab-cdef-0123-456789abcdef.c000.zstd.parquet");
+    assert_eq!(file_name(("part", 123_456), id, ""), "part-123456-01234567-89ab-cdef-0123-456789abcdef.c000.parquet");
     assert_eq!(random_prefix(std::iter::repeat(id), 4), "0123");
     assert_eq!(random_prefix(std::iter::repeat(id), 255).len(), 255);
     assert_eq!(DataPath::new(&key(&[("p", Some("1"))]), Some("01"), "f").key, "01/f");

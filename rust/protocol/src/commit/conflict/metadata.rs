@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::feature;
-use crate::schema::mapping::{FIELD_ID, PHYSICAL_NAME};
+use crate::schema::mapping::{FIELD_ID, NESTED_IDS, PHYSICAL_NAME};
 
 /// Properties that may be set as said, where the protocol has the feature: key, value (empty for any), feature.
 ///
@@ -45,7 +45,7 @@ pub const MAINTENANCE: &[&str] = &[
 ];
 
 /// What column mapping says of columns.
-const MAPPING: &[&str] = &[FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids"];
+const MAPPING: &[&str] = &[FIELD_ID, NESTED_IDS, PHYSICAL_NAME];
 
 const HIGH_WATERMARK: &str = "delta.identity.highWaterMark";
 

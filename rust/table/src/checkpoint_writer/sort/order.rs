@@ -11,13 +11,10 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::SortOptions;
 use deltic_protocol::action::DomainMetadata;
+use deltic_protocol::commit::{CLUSTERING_DOMAIN, clustering_columns};
 use deltic_protocol::log_bounds::TableShape;
-use serde::Deserialize;
 
 use crate::error::Result;
-
-/// The metadata domain that says by which columns a table is clustered.
-const CLUSTERING_DOMAIN: &str = "delta.clustering";
 
 /// What a file is sorted by: comparing the bytes compares the files.
 pub(crate) type Key = Box<[u8]>;
@@ -31,19 +28,12 @@ pub(crate) struct Order {
     clustering: Vec<Vec<String>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Clustering {
-    clustering_columns: Vec<Vec<String>>,
-}
-
 impl Order {
     /// The order for a table; `None` if it has no layout that files could follow.
     pub(crate) fn of(shape: &TableShape, domains: &[DomainMetadata]) -> Result<Option<Self>> {
         let domain = domains.iter().find(|domain| domain.domain == CLUSTERING_DOMAIN && !domain.removed);
         // What cannot be read gives no order; it is not for a checkpoint to complain.
-        let clustering: Option<Clustering> = domain.and_then(|domain| serde_json::from_str(&domain.configuration).ok());
-        let clustering = clustering.map(|c| c.clustering_columns).unwrap_or_default();
+        let clustering = domain.and_then(|domain| clustering_columns(&domain.configuration).ok()).unwrap_or_default();
         let below = |head: &[&str], path: &[String]| -> Vec<String> {
             head.iter().map(|name| (*name).to_owned()).chain(path.iter().cloned()).collect()
         };

@@ -9,21 +9,24 @@ mod columns;
 pub mod files;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
+use arrow_select::filter::filter;
+use deltic_protocol::action::Add;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::{BoundPredicate, Column};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::StructType;
+use deltic_protocol::stats::text::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
@@ -192,8 +195,31 @@ impl ScanPlan {
         Ok(self.loose.iter().cloned().chain(in_groups).collect())
     }
 
+    /// All that the log says of those of the files to read that have one of these paths, as the log spells them.
+    pub(crate) async fn adds_at(&self, paths: &HashSet<String>) -> Result<Vec<Add>> {
+        let mut found = Vec::with_capacity(paths.len());
+        let is_wanted = |path: &StringArray| {
+            BooleanBuffer::collect_bool(path.len(), |row| path.is_valid(row) && paths.contains(path.value(row)))
+        };
+        for adds in &self.loose {
+            let wanted = is_wanted(adds.path());
+            found.extend(whole_adds(adds, wanted.set_indices())?.collect::<Result<Vec<_>, _>>()?);
+        }
+        for kept in self.groups.iter() {
+            let wanted = is_wanted(&kept.paths);
+            if wanted.count_set_bits() == 0 {
+                continue;
+            }
+            let paths = filter(&kept.paths, &BooleanArray::new(wanted.clone(), None))?;
+            let (files, rows) = (file_index(&self.snapshot).await?, scatter(&kept.rows, &wanted));
+            let adds = files.members(kept.group, &rows, &AddColumns::all(), paths.as_string()).await?;
+            found.extend(whole_adds(&adds, 0..adds.len())?.collect::<Result<Vec<_>, _>>()?);
+        }
+        Ok(found)
+    }
+
     /// The filter.
-    pub(super) fn filter(&self) -> Option<BoundPredicate> {
+    pub(crate) fn filter(&self) -> Option<BoundPredicate> {
         let conjuncts = [&self.pruning.partition, &self.pruning.statistics].into_iter().flatten();
         conjuncts.cloned().reduce(|one, other| BoundPredicate::And(vec![one, other]))
     }
@@ -460,7 +486,10 @@ fn total(sizes: &Int64Array) -> u64 {
 }
 
 /// What is read, whatever the filter.
-fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
+///
+/// # Errors
+/// `Invalid` for an unknown column, `Unsupported` for one whose values cannot be read.
+pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     let shape = snapshot.shape();
     let is_tracked = |name: &String| row_tracking::is_column(name) && shape.schema.field(name).is_none();
     let row_tracking = match columns.is_some_and(|columns| columns.iter().any(is_tracked)) {
@@ -469,7 +498,7 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec
     };
     let resolve = |name: &String| {
         if is_tracked(name) {
-            return row_tracking::field(name, row_tracking.as_ref()).map(|field| field.name);
+            return row_tracking::field(name, row_tracking.as_ref(), false).map(|field| field.name);
         }
         let field = shape.schema.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
@@ -496,10 +525,11 @@ fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec
         columns,
         filter: None,
         row_tracking,
+        may_lack_row_ids: false,
     })
 }
 
-pub(super) fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
+pub(crate) fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {
     let number = |name: &str| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
     let path = adds.path().value(row).to_owned();
     let size = number("size").and_then(|size| u64::try_from(size).ok());

@@ -78,7 +78,7 @@ impl Reader {
         };
         let schema = Arc::new(to_rows_schema(&output));
         let partition_columns = spec.partition_columns.into_iter().collect();
-        let row_tracking = spec.row_tracking;
+        let row_tracking = (spec.row_tracking, spec.may_lack_row_ids);
         let scan = Scan { storage, table, mapping, partition_columns, output, schema, condition, row_tracking };
         Ok(Self { scan: Arc::new(scan) })
     }
@@ -149,7 +149,9 @@ fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
     let field = |name: &String| -> Result<StructField> {
         match table.field(name) {
             Some(field) => Ok(field.clone()),
-            None if row_tracking::is_column(name) => row_tracking::field(name, spec.row_tracking.as_ref()),
+            None if row_tracking::is_column(name) || name == row_tracking::ROW_INDEX => {
+                row_tracking::field(name, spec.row_tracking.as_ref(), spec.may_lack_row_ids)
+            }
             None => {
                 let known: Vec<&str> = table.fields.iter().map(|f| f.name.as_str()).collect();
                 Err(Error::invalid(format!("there is no column `{name}`; the table has {}", known.join(", "))))

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use deltic_protocol::action::DeletionVectorDescriptor;
-use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
+use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::{BoundPredicate, Column, keep};
 use deltic_protocol::property::RowTracking;
@@ -40,6 +40,7 @@ use crate::footer;
 use crate::footer::calendar::Calendars;
 use crate::scan::row_tracking::{self, Tracked};
 use crate::scan::task::FileTask;
+use crate::scan::vectors::read_vector;
 use crate::storage::{Storage, decode_path};
 
 /// Compressed bytes of needed columns that make a unit; smaller row groups share one.
@@ -56,7 +57,8 @@ pub(crate) struct Scan {
     pub(crate) output: StructType,
     pub(crate) schema: SchemaRef,
     pub(crate) condition: Option<Condition>,
-    pub(crate) row_tracking: Option<RowTracking>,
+    /// What is known of it, and whether rows may lack what it says.
+    pub(crate) row_tracking: (Option<RowTracking>, bool),
 }
 
 /// The predicate and the columns it needs.
@@ -150,8 +152,8 @@ impl Scan {
 
     /// The columns of row tracking that are asked for. A column of the table goes before one of the same name.
     fn tracked(&self, task: &FileTask) -> BTreeMap<&'static str, Tracked> {
-        let Some(tracking) = &self.row_tracking else { return BTreeMap::new() };
-        let mut tracked = row_tracking::of_file(tracking, task);
+        let (tracking, may_be_missing) = &self.row_tracking;
+        let mut tracked = row_tracking::of_file(tracking.as_ref(), task, *may_be_missing);
         let asked = |name: &str| self.output.fields.iter().any(|f| f.name == name) && self.table.field(name).is_none();
         tracked.retain(|name, _| asked(name));
         tracked
@@ -186,20 +188,10 @@ impl Scan {
     }
 
     async fn vector(&self, descriptor: Option<&DeletionVectorDescriptor>) -> Result<Option<DeletionVector>> {
-        let Some(descriptor) = descriptor else { return Ok(None) };
-        let vector = match deletion_vector::source(descriptor)? {
-            Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor)?,
-            Source::File { path, offset, length } => {
-                let path = match path {
-                    DeletionVectorPath::Relative(path) => path,
-                    DeletionVectorPath::Absolute(uri) => decode_path(&uri)?,
-                };
-                let end = offset.checked_add(length).ok_or_else(|| Error::corrupt("a deletion vector ends nowhere"))?;
-                let bytes = self.storage.get_range(&path, offset..end).await?;
-                deletion_vector::parse_file_region(&bytes, descriptor)?
-            }
-        };
-        Ok(Some(vector))
+        match descriptor {
+            Some(descriptor) => read_vector(&self.storage, descriptor).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 

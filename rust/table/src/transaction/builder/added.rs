@@ -1,5 +1,7 @@
 //! The files that a transaction adds, and deleting them where no commit names them.
 
+use std::collections::BTreeMap;
+
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
@@ -12,11 +14,24 @@ use crate::write::plan::DataFile;
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Added {
-    /// Those of this process, which can be read and taken back.
+    /// Those of this process with new rows, which can be read and taken back.
     own: Vec<DataFile>,
+    /// Those of this process with rows of the base, some of them changed.
+    rewritten: Vec<DataFile>,
     /// Those of others, printed.
     others: Actions,
     totals_of_others: Totals,
+    /// By identity column, what writers gave out last: the least and the greatest.
+    identities: BTreeMap<String, (i64, i64)>,
+}
+
+/// What a file of the transaction's own holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// New rows.
+    New,
+    /// Rows of the base, some of them changed.
+    Rewritten,
 }
 
 /// What files hold.
@@ -39,20 +54,43 @@ impl Totals {
 
 impl Added {
     pub(super) fn extend(&mut self, files: Vec<DataFile>) {
+        files.iter().for_each(|file| self.count_identities(file));
         self.own.extend(files);
+    }
+
+    fn count_identities(&mut self, file: &DataFile) {
+        for (column, last) in &file.identities {
+            let (least, greatest) = self.identities.entry(column.clone()).or_insert((*last, *last));
+            (*least, *greatest) = ((*least).min(*last), (*greatest).max(*last));
+        }
+    }
+
+    /// Whether numbers were given out for identity columns.
+    pub(super) fn has_identities(&self) -> bool {
+        !self.identities.is_empty()
+    }
+
+    /// The furthest number that was given out for an identity column, if one was.
+    pub(super) fn furthest(&self, column: &str, step: i64) -> Option<i64> {
+        self.identities.get(column).map(|(least, greatest)| if step > 0 { *greatest } else { *least })
+    }
+
+    pub(super) fn extend_rewritten(&mut self, files: Vec<DataFile>) {
+        self.rewritten.extend(files);
     }
 
     pub(super) fn extend_each(&mut self, files: impl Iterator<Item = Result<DataFile>>) -> Result<()> {
         for file in files {
             let file = file?;
             self.totals_of_others = self.totals_of_others.with(&file);
+            self.count_identities(&file);
             self.others.push(Action::Add(file.add))?;
         }
         Ok(())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.others.is_empty()
+        self.own.is_empty() && self.rewritten.is_empty() && self.others.is_empty()
     }
 
     /// Whether there are files that this process did not write.
@@ -61,39 +99,72 @@ impl Added {
     }
 
     /// The files of this process.
-    pub(super) fn own(&self) -> &[DataFile] {
-        &self.own
+    pub(super) fn own(&self) -> impl Iterator<Item = &DataFile> {
+        self.own.iter().chain(&self.rewritten)
+    }
+
+    /// What the file at a path holds, if it is one of this process.
+    pub(super) fn own_at(&self, path: &str) -> Option<Own> {
+        let has = |files: &[DataFile]| files.iter().any(|file| file.add.path == path);
+        if has(&self.own) {
+            return Some(Own::New);
+        }
+        has(&self.rewritten).then_some(Own::Rewritten)
     }
 
     /// Takes files of this process out again; their paths.
     pub(super) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) -> Vec<String> {
-        let (gone, kept): (Vec<_>, _) = std::mem::take(&mut self.own).into_iter().partition(|file| goes(file));
-        self.own = kept;
-        gone.into_iter().map(|file| file.add.path).collect()
+        let mut paths = Vec::new();
+        for files in [&mut self.own, &mut self.rewritten] {
+            let (gone, kept): (Vec<_>, _) = std::mem::take(files).into_iter().partition(|file| goes(file));
+            *files = kept;
+            paths.extend(gone.into_iter().map(|file| file.add.path));
+        }
+        paths
     }
 
     /// What reads the rows of this process.
     pub(super) fn tasks(&self) -> impl Iterator<Item = FileTask> {
-        self.own.iter().map(|file| task(&file.add))
+        self.own().map(|file| task_of(&file.add))
     }
 
+    /// Of the files with new rows.
     pub(super) fn totals(&self) -> Totals {
         self.own.iter().fold(self.totals_of_others, Totals::with)
     }
 
+    /// Of the files with rows of the base.
+    pub(super) fn rewritten_totals(&self) -> Totals {
+        self.rewritten.iter().fold(Totals::default(), Totals::with)
+    }
+
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
         actions.append(self.others)?;
-        self.own.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
+        let own = self.own.into_iter().chain(self.rewritten);
+        own.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
     }
 
     /// Where the files are.
     pub(super) fn names(&self) -> Names {
-        let own = self.own.iter().map(|file| file.add.path.clone()).collect();
+        let own = self.own().map(|file| file.add.path.clone()).collect();
         Names { own, others: self.others.files().clone() }
+    }
+
+    /// Calls with each file with new rows.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub(super) fn each_new(&self, mut visit: impl FnMut(&Add) -> Result<()>) -> Result<()> {
+        self.own.iter().try_for_each(|file| visit(&file.add))?;
+        self.others.files().each(|line| match file_action_of(line)? {
+            Some(Action::Add(add)) => visit(&add),
+            _ => Ok(()),
+        })
     }
 }
 
-fn task(add: &Add) -> FileTask {
+/// What reads a file.
+pub(super) fn task_of(add: &Add) -> FileTask {
     FileTask {
         path: add.path.clone(),
         size: u64::try_from(add.size).unwrap_or_default(),
@@ -113,6 +184,17 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// These as well.
+    pub(super) fn and(mut self, own: impl Iterator<Item = String>) -> Self {
+        self.own.extend(own);
+        self
+    }
+
+    /// Without those of other processes.
+    pub(super) fn of_this_process(self) -> Self {
+        Self { own: self.own, others: Lines::default() }
+    }
+
     /// Deletes the files, as far as the store lets it.
     pub(super) async fn delete(self, storage: &Storage) {
         delete_files(storage, self.own).await;

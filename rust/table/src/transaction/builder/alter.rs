@@ -26,7 +26,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(());
         }
-        if !self.added.is_empty() {
+        if !self.added.is_empty() || !self.rows.is_empty() {
             let message =
                 "rows were written under the old metadata in this transaction; change the metadata before that";
             return Err(self.placed(Error::invalid(message)));
@@ -36,8 +36,10 @@ impl Transaction {
 
     fn altered(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
         let (protocol, metadata) = self.after()?;
-        let version = self.base.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
-        let before = Before { protocol, metadata, clustering: &[], version };
+        let base = self.base.as_ref().map(|base| &base.state);
+        let version = base.map_or(0, |base| base.version.saturating_add(1));
+        let clustering = base.map_or(&[][..], |base| &base.clustering);
+        let before = Before { protocol, metadata, clustering, version };
         let altered = alter(before, alteration, &mut || ids.unique())?;
         let after = Properties::of(&altered.metadata);
         let enables = after.is_true("delta.enableRowTracking")?

@@ -10,6 +10,7 @@ use deltic_protocol::commit::TableState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::options::Overwrites;
 use super::{HandleState, Transaction, TransactionOptions};
 use crate::committers::CommitFile;
 use crate::envelope::{pack, unpack};
@@ -24,7 +25,8 @@ pub struct TransactionHeader {
     /// The file of the base's commit: when the write is committed, the table may be another.
     base_file: Option<CommitFile>,
     created: Option<(Protocol, Metadata)>,
-    overwrites: bool,
+    overwrites: Overwrites,
+    rearrange_only: bool,
     replayed: Option<u64>,
     options: TransactionOptions,
     parameters: Map<String, Value>,
@@ -57,7 +59,8 @@ impl Transaction {
     /// # Errors
     /// `Internal` for what does not travel: rows, removals and domains.
     pub fn header(&self) -> Result<TransactionHeader> {
-        let has_steps = !self.added.is_empty() || !self.removed.is_empty() || !self.domains.is_empty();
+        let has_steps =
+            !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();
         if !self.writes || has_steps {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
         }
@@ -67,6 +70,7 @@ impl Transaction {
             base_file: self.base.as_ref().and_then(HandleState::commit_file),
             created: self.protocol.clone().zip(self.metadata.clone()),
             overwrites: self.overwrites,
+            rearrange_only: self.rearrange_only,
             replayed: self.replayed,
             options: self.options.clone(),
             parameters: self.parameters.clone(),
@@ -91,9 +95,12 @@ impl Transaction {
         (resumed.protocol, resumed.metadata) = header.created.unzip();
         (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
         (resumed.travelled, resumed.writes) = (true, true);
+        resumed.rearrange_only = header.rearrange_only;
         resumed.check_writable().map_err(|e| resumed.placed(e))?;
-        if header.overwrites {
-            resumed.overwrite()?;
+        match header.overwrites {
+            Overwrites::Nothing => {}
+            Overwrites::Partitions => resumed.overwrite_partitions()?,
+            Overwrites::Table => resumed.overwrite()?,
         }
         Ok(resumed)
     }

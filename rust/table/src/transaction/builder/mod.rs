@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
-use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
+use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet, check_info};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
@@ -24,25 +24,36 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
-use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
+use crate::transaction::{
+    Committed, Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit,
+};
+use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
 mod added;
 mod alter;
+pub(crate) mod change_files;
 mod header;
 mod metadata;
 mod options;
 mod remembered;
 mod remove;
+mod row_steps;
+pub(crate) mod rows;
 mod whole_files;
 mod write;
 
+pub(crate) use added::Own;
 pub use added::delete_written;
-use added::{Added, delete_files};
+use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
-pub use options::{CreateMode, Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
+use options::Overwrites;
+pub use options::{
+    CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
+};
 use remembered::is_outdated;
-use write::{FileOptions, Planned};
+use rows::RowChanges;
+use write::Planned;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -55,17 +66,26 @@ pub struct Transaction {
     snapshot: Option<Snapshot>,
     /// A version that was open already, to be refreshed rather than opened anew.
     latest: Option<Snapshot>,
-    /// A version that has the application's transaction already: no step does anything then.
+    /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
+    /// no step does anything then.
     replayed: Option<u64>,
+    /// Whether nothing is to be done where there is a table.
+    ignores_a_table: bool,
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
-    /// Whether all files of the base go.
-    overwrites: bool,
+    /// Which files of the base go besides those that are removed.
+    overwrites: Overwrites,
+    /// Whether the rows that it adds are those that it removes, in other files.
+    rearrange_only: bool,
     removed: Actions,
     /// Files of the base that are added again, and nothing else.
     re_added: Option<Actions>,
     added: Added,
+    /// What is done to rows of files that stay.
+    rows: RowChanges,
+    /// Whether nothing is left to be written for the commit.
+    is_complete: bool,
     /// Until when the files that were added might be lost in a power cut.
     syncing: Syncing,
     /// Files that were written and removed again.
@@ -93,7 +113,8 @@ pub struct Transaction {
 pub enum Ended {
     /// It was committed.
     Committed(Box<Outcome>),
-    /// The application's transaction, or a later one, was in the table already, as of this version.
+    /// It was needless, as of this version: the application's transaction, or a later one, was in the table already, or there
+    /// was a table and only a new one was to be filled.
     Replayed(u64),
     /// There was nothing to commit.
     Nothing,
@@ -140,11 +161,13 @@ impl Transaction {
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
+        check_info(&options.commit_info).map_err(in_table)?;
         Ok(Self::empty(storage.clone(), options, isolation))
     }
 
     fn empty(storage: Storage, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
         Self {
+            parameters: options.parameters.clone(),
             storage,
             options,
             isolation,
@@ -152,19 +175,22 @@ impl Transaction {
             snapshot: None,
             latest: None,
             replayed: None,
+            ignores_a_table: false,
             travelled: false,
             read: ReadSet::Nothing,
-            overwrites: false,
+            overwrites: Overwrites::default(),
+            rearrange_only: false,
             removed: Actions::new(),
             re_added: None,
             added: Added::default(),
+            rows: RowChanges::default(),
+            is_complete: false,
             syncing: Syncing::default(),
             discarded: Vec::new(),
             metadata: None,
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
-            parameters: Map::new(),
             told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
@@ -193,7 +219,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The version that has the application's transaction, or a later one, already: then no step does anything.
+    /// The version that makes this needless, if one does: then no step does anything.
     pub fn replayed(&self) -> Option<u64> {
         self.replayed
     }
@@ -245,7 +271,7 @@ impl Transaction {
         self.refuse_after_files_of_others("read rows")?;
         let snapshot = self.snapshot().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
-        let mut tasks = plan.tasks().await?;
+        let tasks = plan.tasks().await?;
         let files: PathSet = tasks.iter().map(|task| task.path.as_str()).collect();
         let shape = snapshot.shape();
         self.read.extend(match &plan.spec().filter {
@@ -255,14 +281,15 @@ impl Transaction {
             }
             None => ReadSet::WholeTable,
         });
-        tasks.retain(|task| !self.is_removed(&task.path));
+        let seen = tasks.into_iter().filter_map(|task| self.seen(task).transpose());
+        let mut tasks = seen.collect::<Result<Vec<_>>>()?;
         tasks.extend(self.added.tasks());
         Ok(TaskGroup { spec: plan.spec().clone(), tasks })
     }
 
     /// Whether a file of the base goes.
     fn is_removed(&self, path: &str) -> bool {
-        self.overwrites || self.removed.removes(path)
+        self.overwrites == Overwrites::Table || self.removed.removes(path)
     }
 
     /// Adds files that were written as [`Transaction::plan_write`] says.
@@ -357,23 +384,44 @@ impl Transaction {
             return Ok(Ended::Replayed(version));
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
-        let (own, travelled) = (self.added.names(), self.travelled);
         delete_files(&storage, discarded).await;
-        let again = self.again();
-        let mut ended = self.commit_once(committer, retry).await;
-        let is_outdated = ended.as_ref().is_err_and(is_outdated);
-        if let Some(again) = again.filter(|_| is_outdated) {
-            ended = match again.on_newest().await {
-                Ok(Some(again)) => again.commit_once(committer, retry).await,
+        let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
+        let mut this = self;
+        let completed = async {
+            this.complete(retry.now_ms()).await?;
+            this.vectors()
+        };
+        let vectors = match completed.await {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                // What travelled may have been committed before, and the error does not say.
+                let names = if this.travelled { this.names().of_this_process() } else { this.names() };
+                names.delete(&storage).await;
+                return Err(error.in_table(storage.location()));
+            }
+        };
+        let (own, travelled) = (this.names(), this.travelled);
+        let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
+        if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
+            ended = match Box::pin(again.on_newest()).await {
+                Ok(Some(again)) => Box::pin(again.commit_once((committer, &vectors), retry)).await,
                 Ok(None) => ended,
                 Err(error) => Err(Failed::Certainly(error)),
             };
+        }
+        match &ended {
+            Ok(_) => vectors.delete_unnamed(true).await,
+            Err(failed) if is_refused(failed, travelled) => vectors.delete_unnamed(false).await,
+            Err(_) => {}
         }
         match ended {
             Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
             Err(failed) => {
                 if is_refused(&failed, travelled) {
                     own.delete(&storage).await;
+                }
+                if ignores_a_table && is_outdated(&failed) {
+                    return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
                 }
                 Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
             }
@@ -383,7 +431,7 @@ impl Transaction {
     /// The commit, and what follows it.
     async fn commit_once(
         mut self,
-        committer: &dyn Committer,
+        (committer, vectors): (&dyn Committer, &TableVectors),
         retry: &dyn RetryPolicy,
     ) -> Result<Option<Outcome>, Failed> {
         let (storage, base, travelled) = (self.storage.clone(), self.base.clone(), self.travelled);
@@ -397,7 +445,7 @@ impl Transaction {
             check_base(committer, (&base.state, base.commit_file())).await?;
         }
         let metrics = prepared.metrics.clone();
-        let committed = try_commit(prepared, committer, retry).await?;
+        let committed = try_commit(prepared, (committer, vectors), retry).await?;
         log_committed(&committed, storage.location());
         let verified = async {
             match &base {
@@ -411,6 +459,22 @@ impl Transaction {
         Ok(Some(Outcome { committed, metrics, after }))
     }
 
+    /// Writes what is to be written when all steps were taken.
+    async fn complete(&mut self, now_ms: i64) -> Result<()> {
+        if !self.is_complete {
+            // Few transactions need it, and none is to be as large for it as a writer is.
+            Box::pin(self.remove_overwritten(now_ms)).await?;
+            Box::pin(self.complete_changes()).await?;
+            self.is_complete = true;
+        }
+        Ok(())
+    }
+
+    /// The files that were written.
+    fn names(&self) -> Names {
+        self.added.names().and(self.rows.written())
+    }
+
     /// The commit, if there is anything to say. Metadata may have moved on since the transaction began only where the
     /// conflict rules let it.
     ///
@@ -420,17 +484,18 @@ impl Transaction {
         if self.says_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
             return Ok(None);
         }
-        self.remove_rest(now_ms).await?;
+        self.complete(now_ms).await?;
         let isolation = match (self.isolation, &self.base) {
             (Some(isolation), _) => isolation,
             (None, Some(base)) => Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.placed(e))?,
             (None, None) => IsolationLevel::default(),
         };
-        let metrics = self.metrics();
+        let metrics = self.metrics(now_ms);
+        let numbered = self.numbered().map_err(|e| self.placed(e))?;
         let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
-        others.extend(self.metadata.map(Action::Metadata));
+        others.extend(numbered.or(self.metadata).map(Action::Metadata));
         if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
             let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
             others.push(Action::Txn(txn));
@@ -438,14 +503,17 @@ impl Transaction {
         others.extend(self.domains.into_values().map(Action::DomainMetadata));
         let mut actions = self.re_added.unwrap_or(self.removed);
         others.into_iter().try_for_each(|action| actions.push(action))?;
+        let marked = std::mem::take(&mut self.rows.marked);
+        self.rows.add_to(&mut actions)?;
         self.added.add_to(&mut actions)?;
         let state = self.base.map(|base| base.state);
         Ok(Some(PreparedCommit {
-            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions },
+            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
             operation,
             parameters,
             metrics,
             user_metadata: self.options.user_metadata,
+            info: self.options.commit_info,
             txn_id: self.txn_id,
         }))
     }
@@ -453,34 +521,39 @@ impl Transaction {
     fn says_nothing(&self) -> bool {
         self.added.is_empty()
             && self.removed.is_empty()
+            && self.rows.is_empty()
             && self.re_added.is_none()
-            && !self.overwrites
+            && self.overwrites == Overwrites::Nothing
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()
     }
 
     /// Counters of what was done; none where no rows were to be.
-    fn metrics(&self) -> Map<String, Value> {
+    fn metrics(&self, now_ms: i64) -> Map<String, Value> {
         let mut metrics = Map::new();
         let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
         if self.re_added.is_some() || only_creates {
             return metrics;
         }
+        let removed = self.removed.num_removed() as u64;
+        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let totals = self.added.totals();
-        count("numFiles", totals.files);
-        count("numOutputRows", totals.rows);
-        count("numOutputBytes", totals.bytes);
-        if self.overwrites || !self.removed.is_empty() {
-            count("numRemovedFiles", self.removed.num_removed() as u64);
+        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
+            count("numFiles", totals.files);
+            count("numOutputRows", totals.rows);
+            count("numOutputBytes", totals.bytes);
+        }
+        if self.overwrites != Overwrites::Nothing || removed > 0 {
+            count("numRemovedFiles", removed);
         }
         metrics
     }
 
     /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.
     pub async fn abandon(self) {
-        self.added.names().delete(&self.storage).await;
+        self.names().delete(&self.storage).await;
         delete_files(&self.storage, self.discarded).await;
     }
 

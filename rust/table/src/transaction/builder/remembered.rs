@@ -39,6 +39,7 @@ impl Transaction {
     pub(super) fn again(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
+            && self.rows.is_empty()
             && self.re_added.is_none()
             && self.metadata.is_none()
             && self.protocol.is_none()
@@ -50,6 +51,7 @@ impl Transaction {
             added: self.added.clone(),
             parameters: self.parameters.clone(),
             files: self.files.clone(),
+            rearrange_only: self.rearrange_only,
             writes: self.writes,
             txn_id: self.txn_id.clone(),
             has_ids: self.has_ids,
@@ -67,9 +69,9 @@ impl Transaction {
         let state = HandleState::of(&snapshot).await?;
         let after = &state.state;
         check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.placed(e))?;
-        let before = self.base.as_ref().map(|base| &base.state.metadata);
-        let takes = before.map(|before| takes_files_of(before, &after.metadata)).transpose();
-        if takes.map_err(|e| self.placed(e))? != Some(true) {
+        let Some(before) = self.base.as_ref().map(|base| &base.state) else { return Ok(None) };
+        let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
+        if !has_statistics || !takes_files_of(&before.metadata, &after.metadata).map_err(|e| self.placed(e))? {
             return Ok(None);
         }
         self.build_on(state, &snapshot);

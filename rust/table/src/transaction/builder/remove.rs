@@ -4,7 +4,8 @@
 
 use std::collections::HashSet;
 
-use deltic_protocol::action::{Action, Add, Remove};
+use deltic_protocol::action::Action;
+use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::Properties;
@@ -27,10 +28,10 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
-        let own: HashSet<String> =
-            self.added.own().iter().map(|file| canonical_path(&file.add.path).into_owned()).collect();
+        let own: HashSet<String> = self.added.own().map(|file| canonical_path(&file.add.path).into_owned()).collect();
         let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
         let (mut found, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
@@ -39,7 +40,7 @@ impl Transaction {
                 for (row, path) in adds.path().iter().enumerate() {
                     let path = path.unwrap_or_default();
                     if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
-                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                        found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                         files.insert(path);
                     }
                 }
@@ -50,7 +51,7 @@ impl Transaction {
         }
         let removed = found.num_removed() as u64;
         self.read.extend(ReadSet::Files(files));
-        self.removed.append(found)?;
+        self.remove_files(found)?;
         self.discard(|file| own.contains(canonical_path(&file.add.path).as_ref()));
         Ok(removed + own.len() as u64)
     }
@@ -63,6 +64,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(0);
         }
+        self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
@@ -77,14 +79,13 @@ impl Transaction {
             for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
-                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                 }
                 files.insert(path);
             }
         }
         let mut dropped = HashSet::new();
-        if !self.added.own().is_empty() {
-            let own = batch_of(self.added.own().iter().map(|file| file.add.clone()))?;
+        if let Some(own) = self.own_adds()? {
             let rows = covered(&own, &shape, &predicate, |_| false).map_err(|e| self.placed(e))?;
             dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
         }
@@ -92,52 +93,24 @@ impl Transaction {
         let removed = (found.num_removed() + dropped.len()) as u64;
         let read = PredicatesRead { shape, predicates: vec![predicate], files };
         self.read.extend(ReadSet::Predicates(read));
-        self.removed.append(found)?;
+        self.remove_files(found)?;
         Ok(removed)
     }
 
-    /// Removes all files of the table.
-    ///
-    /// # Errors
-    /// `Invalid` if the table is append-only.
-    pub fn overwrite(&mut self) -> Result<()> {
-        if Properties::of(self.after()?.1).append_only()? {
-            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
-            return Err(self.placed(Error::invalid(message)));
-        }
-        self.refuse_after_files_of_others("remove files")?;
-        self.read.extend(ReadSet::WholeTable);
-        self.discard(|_| true);
-        self.overwrites = true;
-        Ok(())
-    }
-
-    /// Where all files go, says so of each that is left.
-    pub(super) async fn remove_rest(&mut self, now_ms: i64) -> Result<()> {
-        let Some(base) = self.base.as_ref().filter(|_| self.overwrites) else { return Ok(()) };
-        let snapshot = match &self.snapshot {
-            Some(snapshot) => snapshot.clone(),
-            None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
-        };
-        let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
-        while let Some(adds) = live.try_next().await? {
-            for (row, path) in adds.path().iter().enumerate() {
-                if !self.removed.removes(path.unwrap_or_default()) {
-                    self.removed.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Takes own files out again.
-    fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
+    pub(crate) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
         self.discarded.extend(self.added.discard(goes));
+    }
+
+    /// The files of this process in columns, if there are any.
+    pub(crate) fn own_adds(&self) -> Result<Option<AddBatch>> {
+        let mut own = self.added.own().map(|file| file.add.clone()).peekable();
+        if own.peek().is_none() { Ok(None) } else { batch_of(own).map(Some) }
     }
 
     /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
     /// than what was known.
-    async fn removable(&mut self) -> Result<Snapshot> {
+    pub(crate) async fn removable(&mut self) -> Result<Snapshot> {
         self.refuse_after_metadata("remove files")?;
         self.refuse_after_files_of_others("remove files")?;
         let snapshot = self.snapshot().await?;
@@ -146,6 +119,18 @@ impl Transaction {
             return Err(self.placed(Error::invalid(message)));
         }
         Ok(snapshot)
+    }
+
+    /// Rows whose change is recorded may stand in files that would go.
+    pub(super) fn refuse_after_records(&self) -> Result<()> {
+        match self.rows.recorded.is_empty() {
+            true => Ok(()),
+            false => {
+                let message = "changes of rows are recorded already in this transaction, as the table asks \
+                               (`delta.enableChangeDataFeed`); remove files before that";
+                Err(self.placed(Error::invalid(message)))
+            }
+        }
     }
 
     /// What other processes wrote is looked at once, and no more.
@@ -157,21 +142,5 @@ impl Transaction {
                 Err(self.placed(Error::invalid(message)))
             }
         }
-    }
-}
-
-/// Takes a file out of the table.
-fn remove_of(add: Add, now_ms: i64) -> Remove {
-    Remove {
-        path: add.path,
-        deletion_timestamp: Some(now_ms),
-        data_change: true,
-        extended_file_metadata: Some(true),
-        partition_values: Some(add.partition_values),
-        size: Some(add.size),
-        deletion_vector: add.deletion_vector,
-        base_row_id: add.base_row_id,
-        default_row_commit_version: add.default_row_commit_version,
-        ..Remove::default()
     }
 }

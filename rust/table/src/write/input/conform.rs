@@ -26,7 +26,7 @@ use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::arrow::{table_type_name, to_arrow_type};
-use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
+use deltic_protocol::schema::mapping::{ColumnMapping, field_id, nested_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::conversion::{Refusal, convert};
@@ -169,29 +169,54 @@ struct Column {
     inner: Vec<Column>,
 }
 
+/// Where in a schema something is: the nearest column above it, and what that calls it in its nested ids.
+#[derive(Debug, Clone)]
+struct Place<'a> {
+    column: &'a StructField,
+    mapping: ColumnMapping,
+    key: String,
+}
+
+impl<'a> Place<'a> {
+    fn of(column: &'a StructField, mapping: ColumnMapping) -> Result<Self> {
+        Ok(Self { column, mapping, key: mapping.physical_name(column)?.to_owned() })
+    }
+
+    /// An element, key or value here.
+    fn inner(&self, name: &str) -> Self {
+        Self { key: format!("{}.{name}", self.key), ..self.clone() }
+    }
+
+    /// What the Parquet writer takes the field id from.
+    fn metadata(&self) -> Result<HashMap<String, String>> {
+        let id = match self.mapping {
+            ColumnMapping::None => None,
+            mapping if mapping.physical_name(self.column)? == self.key => field_id(self.column),
+            _ => nested_id(self.column, &self.key),
+        };
+        Ok(id.map(|id| (PARQUET_FIELD_ID.to_owned(), id.to_string())).into_iter().collect())
+    }
+}
+
 fn plan_struct(schema: &StructType, mapping: ColumnMapping, path: &str) -> Result<Vec<Column>> {
     let plan = |field: &StructField| -> Result<Column> {
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
-        let mut column = plan(&field.name, path, &field.data_type, field.nullable, mapping)?;
+        let place = Place::of(field, mapping)?;
+        let mut column = plan(&field.name, path, (&field.data_type, field.nullable), &place)?;
         column.filled_by_table = FILLED_BY_TABLE.iter().any(|key| field.metadata.contains_key(*key));
-        let id = field_id(field).filter(|_| mapping != ColumnMapping::None);
-        if let Some(stored) = &column.field {
-            let metadata = id.map(|id| (PARQUET_FIELD_ID.to_owned(), id.to_string()));
-            let stored = stored.as_ref().clone().with_name(mapping.physical_name(field)?);
-            column.field = Some(Arc::new(stored.with_metadata(metadata.into_iter().collect::<HashMap<_, _>>())));
-        }
+        column.field = column.field.map(|stored| Arc::new(stored.as_ref().clone().with_name(&place.key)));
         Ok(column)
     };
     schema.fields.iter().map(plan).collect()
 }
 
-fn plan(name: &str, path: String, data_type: &DataType, nullable: bool, mapping: ColumnMapping) -> Result<Column> {
+fn plan(name: &str, path: String, (data_type, nullable): (&DataType, bool), place: &Place<'_>) -> Result<Column> {
     let (arrow, inner) = match data_type {
         DataType::Primitive(PrimitiveType::Void) => (None, Vec::new()),
         DataType::Primitive(_) => (Some(to_arrow_type(data_type)), Vec::new()),
         DataType::Variant => {
             let binary = DataType::Primitive(PrimitiveType::Binary);
-            let part = |name: &str| plan(name, format!("{path}.{name}"), &binary, false, mapping);
+            let part = |name: &str| plan(name, format!("{path}.{name}"), (&binary, false), &place.inner(name));
             (Some(to_arrow_type(data_type)), vec![part("metadata")?, part("value")?])
         }
         DataType::Foreign(foreign) => {
@@ -201,25 +226,28 @@ fn plan(name: &str, path: String, data_type: &DataType, nullable: bool, mapping:
             ));
         }
         DataType::Struct(schema) => {
-            let inner = plan_struct(schema, mapping, &path)?;
+            let inner = plan_struct(schema, place.mapping, &path)?;
             (Some(ArrowType::Struct(stored_fields(&inner, &format!("the struct `{path}`"))?)), inner)
         }
         DataType::Array(array) => {
-            let inner = plan("element", format!("{path}.element"), &array.element, array.contains_null, mapping)?;
+            let within = |name: &str, of| plan(name, format!("{path}.{name}"), of, &place.inner(name));
+            let inner = within("element", (&array.element, array.contains_null))?;
             (Some(ArrowType::List(stored_inside(&inner)?)), vec![inner])
         }
         DataType::Map(map) => {
-            let key = plan("key", format!("{path}.key"), &map.key, false, mapping)?;
-            let value = plan("value", format!("{path}.value"), &map.value, map.value_contains_null, mapping)?;
+            let within = |name: &str, of| plan(name, format!("{path}.{name}"), of, &place.inner(name));
+            let (key, value) =
+                (within("key", (&map.key, false))?, within("value", (&map.value, map.value_contains_null))?);
             let entries = ArrowType::Struct(Fields::from(vec![stored_inside(&key)?, stored_inside(&value)?]));
             (Some(ArrowType::Map(Arc::new(Field::new("key_value", entries, false)), false)), vec![key, value])
         }
     };
+    let metadata = place.metadata()?;
     Ok(Column {
         name: name.to_owned(),
         path,
         data_type: data_type.clone(),
-        field: arrow.map(|arrow| Arc::new(Field::new(name, arrow, nullable))),
+        field: arrow.map(|arrow| Arc::new(Field::new(name, arrow, nullable).with_metadata(metadata))),
         nullable,
         filled_by_table: false,
         is_partition: false,

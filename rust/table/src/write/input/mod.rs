@@ -3,4 +3,5 @@
 pub(super) mod char_lengths;
 pub mod conform;
 mod conversion;
+pub mod identity;
 pub mod incoming;

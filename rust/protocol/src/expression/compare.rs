@@ -46,7 +46,7 @@ fn kernel(left: &dyn Datum, op: Op, right: &dyn Datum) -> Result<BooleanBuffer> 
 }
 
 /// What the comparison of floats needs of one.
-pub(super) trait Real: Copy + PartialOrd {
+pub(crate) trait Real: Copy + PartialOrd {
     fn nan(self) -> bool;
 
     fn less(self, other: Self) -> bool {

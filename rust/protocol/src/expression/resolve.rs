@@ -1,7 +1,7 @@
 //! Finds the column a name means: exact spelling first, else the only one that differs in case.
 
 use super::ast::Name;
-use super::bound::Column;
+use super::column::Column;
 use crate::error::{Error, Result};
 use crate::schema::{DataType, StructType};
 
@@ -14,7 +14,7 @@ const LISTED: usize = 8;
 /// Most names looked at for a suggestion.
 const CANDIDATES: usize = 2000;
 
-pub(super) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
+pub(crate) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
     let (first, fields) = path.split_first().ok_or_else(|| Error::invalid("a column's name is empty"))?;
     let index = schema.index_of(first).ok_or_else(|| unknown(schema, &[], first))?;
     let column = schema.fields.get(index).ok_or_else(|| unknown(schema, &[], first))?;
@@ -71,7 +71,7 @@ fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
 }
 
 /// That a name is no column's, when a value may be meant: what to write is said after it.
-pub(super) fn unknown_value(schema: &StructType, path: &[String], hint: &str) -> Option<Error> {
+pub(crate) fn unknown_value(schema: &StructType, path: &[String], hint: &str) -> Option<Error> {
     let first = path.first()?;
     if schema.index_of(first).is_some() {
         return None;

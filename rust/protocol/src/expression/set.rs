@@ -53,7 +53,7 @@ impl ValueSet {
     }
 
     /// Whether each row of `array`, of the same Arrow type, is in the set. Null rows have an arbitrary bit.
-    pub(super) fn contains(&self, array: &ArrayRef) -> Result<BooleanBuffer> {
+    pub(crate) fn contains(&self, array: &ArrayRef) -> Result<BooleanBuffer> {
         let sorted = &self.sorted;
         if sorted.data_type() != array.data_type() {
             return Err(Error::internal(format!(

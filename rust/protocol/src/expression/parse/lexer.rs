@@ -1,6 +1,7 @@
-//! Splits a filter's text into tokens, one at a time, without storing them.
+//! Splits a text into tokens, one at a time, without storing them.
 //!
-//! Knows nothing of grammar. Positions are byte offsets at character boundaries; [`error_at`] turns one into a message
+//! Knows nothing of grammar. In filters a string has no escapes but the doubled quote; in SQL that stands in a table's
+//! metadata it has Spark's. Positions are byte offsets at character boundaries; [`error_at`] turns one into a message
 //! with the surrounding text and a caret.
 
 use super::hint;
@@ -11,11 +12,11 @@ use crate::error::{Error, Result};
 pub(super) enum Token<'a> {
     /// A keyword or an unquoted name part.
     Word(&'a str),
-    /// A back-ticked name part, without its quotes.
+    /// A name part in back-ticks, or a filter's in double quotes, without them.
     Quoted(String),
     /// A string literal, without its quotes.
     Text(String),
-    /// An unsigned number as spelled.
+    /// An unsigned number as spelled, with its suffix.
     Number(&'a str),
     /// Punctuation or an operator.
     Symbol(&'static str),
@@ -23,21 +24,41 @@ pub(super) enum Token<'a> {
     End,
 }
 
+/// Whose text it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// A caller's filter.
+    Filter,
+    /// An expression of a table's metadata.
+    Sql,
+}
+
+impl Dialect {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Sql => "expression",
+        }
+    }
+}
+
 /// Reads tokens from a string.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
+    dialect: Dialect,
 }
 
 /// Longest first, so that `<=>` is not read as `<=` and `>`.
-const SYMBOLS: [&str; 16] = ["<=>", "==", "<>", "!=", "<=", ">=", "=", "<", ">", "(", ")", ",", ".", "-", "+", "!"];
+const SYMBOLS: [&str; 21] =
+    ["<=>", "==", "<>", "!=", "<=", ">=", "||", "::", "=", "<", ">", "(", ")", ",", ".", "-", "+", "!", "*", "/", "%"];
 /// How much text an error message shows on either side of the place.
 const WINDOW: usize = 40;
 
 impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+    pub(super) fn new(text: &'a str, dialect: Dialect) -> Self {
+        Self { text, at: 0, dialect }
     }
 
     /// The token that follows, with the offsets of its beginning and its end.
@@ -51,13 +72,9 @@ impl<'a> Lexer<'a> {
         let token = match first {
             '\'' => Token::Text(self.quoted('\'', "a string")?),
             '`' => Token::Quoted(self.quoted('`', "a name")?),
-            '"' => {
-                let inside = rest.get(1..).and_then(|rest| rest.split_once('"')).map(|(inside, _)| inside);
-                let shown = inside.filter(|inside| inside.len() <= WINDOW && !inside.contains(['\'', '`']));
-                let (text, name) = shown.map_or(("text", "name"), |shown| (shown, shown));
-                let message = "double quotes mean a string in some SQL dialects and a name in others";
-                return Err(self.error(start, format!("{message}; write the string '{text}' or the column `{name}`")));
-            }
+            // As in Spark, which wrote it, unless it is told otherwise.
+            '"' if self.dialect == Dialect::Sql => Token::Text(self.quoted('"', "a string")?),
+            '"' => Token::Quoted(self.quoted('"', "a name")?),
             c if c.is_ascii_digit() || (c == '.' && second.is_some_and(|d| d.is_ascii_digit())) => {
                 Token::Number(self.number()?)
             }
@@ -97,11 +114,16 @@ impl<'a> Lexer<'a> {
         self.at += quote.len_utf8();
         let mut content = String::new();
         loop {
-            let Some(length) = self.rest().find(quote) else {
+            let escapes = quote != '`' && self.dialect == Dialect::Sql;
+            let Some(length) = self.rest().find(|c| c == quote || (escapes && c == '\\')) else {
                 let doubled = if quote == '\'' { format!("; {}", hint::DOUBLED) } else { String::new() };
                 return Err(self.error(start, format!("the quote that begins {what} here is never closed{doubled}")));
             };
             content.push_str(self.take(length));
+            if escapes && self.rest().starts_with('\\') {
+                self.escape(&mut content);
+                continue;
+            }
             self.at += quote.len_utf8();
             if !self.rest().starts_with(quote) {
                 return Ok(content);
@@ -111,7 +133,47 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Digits, a point, digits, an exponent.
+    /// One escape as Spark reads it: `\n` and its like, octal and Unicode numbers; `\%` and `\_` stay for patterns.
+    fn escape(&mut self, content: &mut String) {
+        self.take(1);
+        let rest = self.rest();
+        let Some(c) = rest.chars().next() else { return content.push('\\') };
+        let code = |from: usize, to: usize, radix: u32| {
+            let digits = rest.get(from..to).filter(|digits| digits.chars().all(|c| c.is_digit(radix)))?;
+            char::from_u32(u32::from_str_radix(digits, radix).ok()?).map(|c| (c, to))
+        };
+        let unit = |from: usize| rest.get(from..from + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        // Two halves of a character, as Java has it.
+        let halves = || {
+            let second = rest.get(5..7).filter(|next| *next == "\\u").and_then(|_| unit(7))?;
+            let c = char::decode_utf16([unit(1)?, second]).next()?.ok()?;
+            (c.len_utf16() == 2).then_some((c, 11))
+        };
+        let numbered = match c {
+            'u' => code(1, 5, 16).or_else(halves),
+            'U' => code(1, 9, 16),
+            '0' | '1' => code(0, 3, 8),
+            _ => None,
+        };
+        if let Some((c, length)) = numbered {
+            content.push(c);
+            self.take(length);
+            return;
+        }
+        match c {
+            '0' => content.push('\0'),
+            'b' => content.push('\u{8}'),
+            'n' => content.push('\n'),
+            'r' => content.push('\r'),
+            't' => content.push('\t'),
+            'Z' => content.push('\u{1a}'),
+            '%' | '_' => content.extend(['\\', c]),
+            c => content.push(c),
+        }
+        self.take(c.len_utf8());
+    }
+
+    /// Digits, a point, digits, an exponent, a suffix.
     fn number(&mut self) -> Result<&'a str> {
         let (rest, start) = (self.rest(), self.at);
         let digits = |from: usize| {
@@ -130,6 +192,15 @@ impl<'a> Lexer<'a> {
                 end = after;
             }
         }
+        let letters = |c: char| c.is_alphanumeric() || c == '_';
+        let tail = rest.get(end..).unwrap_or_default();
+        let suffix = tail.get(..tail.find(|c| !letters(c)).unwrap_or(tail.len())).unwrap_or_default();
+        let of_whole = rest.get(..end).is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()));
+        match suffix.to_ascii_uppercase().as_str() {
+            "L" | "S" | "Y" if of_whole => end += suffix.len(),
+            "D" | "F" | "BD" => end += suffix.len(),
+            _ => {}
+        }
         match rest.get(end..).and_then(|tail| tail.chars().next()) {
             Some(c) if c.is_alphanumeric() || c == '_' => Err(self.error(
                 start,
@@ -140,12 +211,12 @@ impl<'a> Lexer<'a> {
     }
 
     pub(super) fn error(&self, at: usize, message: impl AsRef<str>) -> Error {
-        error_at(self.text, at, message.as_ref())
+        error_at(self.dialect, self.text, at, message.as_ref())
     }
 }
 
 /// An error that shows where in the text it is.
-pub(super) fn error_at(text: &str, at: usize, message: &str) -> Error {
+pub(super) fn error_at(dialect: Dialect, text: &str, at: usize, message: &str) -> Error {
     let before = text.get(..at).unwrap_or(text);
     let after = text.get(at..).unwrap_or_default();
     let skipped = before.char_indices().rev().nth(WINDOW - 1).map_or(0, |(i, _)| i);
@@ -160,5 +231,5 @@ pub(super) fn error_at(text: &str, at: usize, message: &str) -> Error {
         .collect();
     let caret = " ".repeat(lead.chars().count() + shown.chars().count());
     let position = before.chars().count() + 1;
-    Error::invalid(format!("filter, character {position}: {message}\n  {line}\n  {caret}^"))
+    Error::invalid(format!("{}, character {position}: {message}\n  {line}\n  {caret}^", dialect.name()))
 }

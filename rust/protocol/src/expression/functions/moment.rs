@@ -1,0 +1,230 @@
+//! Functions of dates and timestamps, in UTC.
+
+use std::sync::Arc;
+
+use arrow_array::types::{Date32Type, TimestampMicrosecondType};
+use arrow_array::{Date32Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
+
+use super::pattern::Pattern;
+use super::signature::{Arguments, Definition, Gives, Second, Slot};
+use crate::expression::civil;
+use crate::expression::kernel::Evaluated;
+use crate::scalar::{MICROS_PER_DAY, Scalar};
+use crate::schema::PrimitiveType as P;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+const fn define(
+    name: &'static str,
+    slots: &'static [Slot],
+    gives: P,
+    run: fn(&Arguments<'_>) -> Evaluated,
+) -> Definition {
+    Definition { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
+}
+
+const fn of_date(name: &'static str, run: fn(&Arguments<'_>) -> Evaluated) -> Definition {
+    define(name, &[Slot::Date], P::Integer, run)
+}
+
+pub(super) static FUNCTIONS: &[Definition] = &[
+    of_date("year", |a| part(a, |days| civil::of_days(days).0)),
+    of_date("quarter", |a| part(a, |days| i64::from(civil::of_days(days).1 - 1) / 3 + 1)),
+    of_date("month", |a| part(a, |days| civil::of_days(days).1.into())),
+    of_date("dayofmonth", |a| part(a, |days| civil::of_days(days).2.into())),
+    of_date("dayofweek", |a| part(a, |days| (civil::weekday(days) + 1) % 7 + 1)),
+    of_date("weekday", |a| part(a, civil::weekday)),
+    of_date("dayofyear", |a| part(a, |days| days - civil::first_of(civil::of_days(days).0, 1) + 1)),
+    of_date("weekofyear", |a| part(a, civil::week)),
+    of_date("unix_date", |a| part(a, |days| days)),
+    define("hour", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds / 3600)),
+    define("minute", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds / 60 % 60)),
+    define("second", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds % 60)),
+    define("unix_seconds", &[Slot::Moment], P::Long, |a| since(a, MICROS_PER_SECOND)),
+    define("unix_millis", &[Slot::Moment], P::Long, |a| since(a, 1000)),
+    define("unix_micros", &[Slot::Moment], P::Long, |a| since(a, 1)),
+    define("date_from_unix_date", &[Slot::Int], P::Date, |a| {
+        let days = a.int(0)?;
+        Ok(Arc::new(a.each::<_, Date32Array>(|row| Ok(Some(days.value(row))))?))
+    }),
+    define("date_add", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, |days, by| Some(days.wrapping_add(by)))),
+    define("date_sub", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, |days, by| Some(days.wrapping_sub(by)))),
+    define("add_months", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, add_months)),
+    define("datediff", &[Slot::Date, Slot::Date], P::Integer, |a| {
+        let (end, start) = (a.primitive::<Date32Type>(0)?, a.primitive::<Date32Type>(1)?);
+        Ok(Arc::new(a.each::<_, Int32Array>(|row| Ok(Some(end.value(row).wrapping_sub(start.value(row)))))?))
+    }),
+    define("last_day", &[Slot::Date], P::Date, |a| {
+        let dates = a.primitive::<Date32Type>(0)?;
+        let last = |row: usize| {
+            let (year, month, _) = civil::of_days(dates.value(row).into());
+            i32::try_from(civil::first_of(year, month) + i64::from(civil::length(year, month)) - 1).ok()
+        };
+        Ok(Arc::new(a.each::<_, Date32Array>(|row| Ok(last(row)))?))
+    }),
+    define("make_date", &[Slot::Int, Slot::Int, Slot::Int], P::Date, make_date),
+    define("trunc", &[Slot::Date, Slot::Text], P::Date, trunc),
+    define("date_trunc", &[Slot::Text, Slot::Moment], P::Timestamp, date_trunc),
+    Definition {
+        name: "date_format",
+        least: 2,
+        slots: &[Slot::Moment, Slot::Text],
+        repeats: false,
+        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        run: date_format,
+    },
+    Definition {
+        name: "to_date",
+        least: 2,
+        slots: &[Slot::Text, Slot::Text],
+        repeats: false,
+        gives: Gives::With(|_, pattern| checked(pattern, P::Date)),
+        run: to_date,
+    },
+    Definition {
+        name: "to_timestamp",
+        least: 2,
+        slots: &[Slot::Text, Slot::Text],
+        repeats: false,
+        gives: Gives::With(|_, pattern| checked(pattern, P::Timestamp)),
+        run: to_timestamp,
+    },
+];
+
+/// The type, if a pattern that is a literal is one.
+fn checked(pattern: Second<'_>, gives: P) -> Result<P, String> {
+    match pattern {
+        Second::Value(Scalar::String(pattern)) => Pattern::new(pattern).map(|_| gives),
+        _ => Ok(gives),
+    }
+}
+
+fn part(arguments: &Arguments<'_>, of: impl Fn(i64) -> i64) -> Evaluated {
+    let dates = arguments.primitive::<Date32Type>(0)?;
+    let value = |row: usize| i32::try_from(of(dates.value(row).into())).ok();
+    Ok(Arc::new(arguments.each::<_, Int32Array>(|row| Ok(value(row)))?))
+}
+
+fn time(arguments: &Arguments<'_>, of: impl Fn(i64) -> i64) -> Evaluated {
+    let instants = arguments.primitive::<TimestampMicrosecondType>(0)?;
+    let value = |row: usize| i32::try_from(of(instants.value(row).rem_euclid(MICROS_PER_DAY) / MICROS_PER_SECOND)).ok();
+    Ok(Arc::new(arguments.each::<_, Int32Array>(|row| Ok(value(row)))?))
+}
+
+fn since(arguments: &Arguments<'_>, unit: i64) -> Evaluated {
+    let instants = arguments.primitive::<TimestampMicrosecondType>(0)?;
+    Ok(Arc::new(arguments.each::<_, Int64Array>(|row| Ok(Some(instants.value(row).div_euclid(unit))))?))
+}
+
+fn shifted(arguments: &Arguments<'_>, of: impl Fn(i32, i32) -> Option<i32>) -> Evaluated {
+    let (dates, by) = (arguments.primitive::<Date32Type>(0)?, arguments.int(1)?);
+    let made: Date32Array = arguments.each(|row| {
+        of(dates.value(row), by.value(row)).map(Some).ok_or_else(|| "the date is beyond the range of dates".to_owned())
+    })?;
+    Ok(Arc::new(made))
+}
+
+/// The same day of another month, or its last.
+fn add_months(days: i32, by: i32) -> Option<i32> {
+    let (year, month, day) = civil::of_days(days.into());
+    let months = year * 12 + i64::from(month) - 1 + i64::from(by);
+    let (year, month) = (months.div_euclid(12), u32::try_from(months.rem_euclid(12)).ok()? + 1);
+    let day = day.min(civil::length(year, month));
+    i32::try_from(civil::first_of(year, month) + i64::from(day) - 1).ok()
+}
+
+fn make_date(arguments: &Arguments<'_>) -> Evaluated {
+    let (years, months, days) = (arguments.int(0)?, arguments.int(1)?, arguments.int(2)?);
+    let made: Date32Array = arguments.each(|row| {
+        let (year, month, day) = (years.value(row), months.value(row), days.value(row));
+        let date = civil::days_of(year.into(), month.into(), day.into()).and_then(|days| i32::try_from(days).ok());
+        date.map(Some).ok_or_else(|| format!("there is no date {year}-{month}-{day}"))
+    })?;
+    Ok(Arc::new(made))
+}
+
+/// The first day of the unit that a day is in; `None` for other units.
+fn first_day(days: i64, unit: &str) -> Option<i64> {
+    let (year, month, _) = civil::of_days(days);
+    Some(match unit.to_ascii_uppercase().as_str() {
+        "YEAR" | "YYYY" | "YY" => civil::first_of(year, 1),
+        "QUARTER" => civil::first_of(year, (month - 1) / 3 * 3 + 1),
+        "MONTH" | "MM" | "MON" => civil::first_of(year, month),
+        "WEEK" => days - civil::weekday(days),
+        _ => return None,
+    })
+}
+
+fn trunc(arguments: &Arguments<'_>) -> Evaluated {
+    let (dates, units) = (arguments.primitive::<Date32Type>(0)?, arguments.text(1)?);
+    let first =
+        |row: usize| first_day(dates.value(row).into(), units.value(row)).and_then(|days| i32::try_from(days).ok());
+    Ok(Arc::new(arguments.each::<_, Date32Array>(|row| Ok(first(row)))?))
+}
+
+fn date_trunc(arguments: &Arguments<'_>) -> Evaluated {
+    let (units, instants) = (arguments.text(0)?, arguments.primitive::<TimestampMicrosecondType>(1)?);
+    let cut = |row: usize| {
+        let (unit, micros) = (units.value(row), instants.value(row));
+        let unit = match unit.to_ascii_uppercase().as_str() {
+            "DAY" | "DD" => MICROS_PER_DAY,
+            "HOUR" => 3600 * MICROS_PER_SECOND,
+            "MINUTE" => 60 * MICROS_PER_SECOND,
+            "SECOND" => MICROS_PER_SECOND,
+            "MILLISECOND" => 1000,
+            "MICROSECOND" => 1,
+            _ => {
+                let first = first_day(micros.div_euclid(MICROS_PER_DAY), unit);
+                return first.map(|days| days.checked_mul(MICROS_PER_DAY).ok_or("the beginning is beyond timestamps"));
+            }
+        };
+        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or("the beginning is beyond timestamps"))
+    };
+    let made: TimestampMicrosecondArray = arguments.each(|row| cut(row).transpose().map_err(str::to_owned))?;
+    Ok(Arc::new(made.with_timezone("UTC")))
+}
+
+/// Patterns of rows, the latest one kept.
+struct Patterns<'a> {
+    texts: &'a StringArray,
+    latest: Option<(&'a str, Pattern)>,
+}
+
+impl<'a> Patterns<'a> {
+    fn of(&mut self, row: usize) -> Result<&Pattern, String> {
+        let text = self.texts.value(row);
+        if self.latest.as_ref().is_none_or(|(known, _)| *known != text) {
+            self.latest = Some((text, Pattern::new(text)?));
+        }
+        self.latest.as_ref().map(|(_, pattern)| pattern).ok_or_else(String::new)
+    }
+}
+
+fn date_format(arguments: &Arguments<'_>) -> Evaluated {
+    let instants = arguments.primitive::<TimestampMicrosecondType>(0)?;
+    let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
+    Ok(Arc::new(arguments.strings(|row| Ok(patterns.of(row)?.print(instants.value(row))))?))
+}
+
+fn parsed<T>(
+    arguments: &Arguments<'_>,
+    make: impl Fn(i64) -> Option<T>,
+) -> Result<impl FnMut(usize) -> Result<Option<T>, String>, crate::error::Error> {
+    let texts = arguments.text(0)?;
+    let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
+    Ok(move |row: usize| {
+        let text = texts.value(row);
+        let value = patterns.of(row)?.parse(text).and_then(&make);
+        value.map(Some).ok_or_else(|| format!("'{text}' does not follow the pattern '{}'", patterns.texts.value(row)))
+    })
+}
+
+fn to_date(arguments: &Arguments<'_>) -> Evaluated {
+    let value = parsed(arguments, |micros| i32::try_from(micros.div_euclid(MICROS_PER_DAY)).ok())?;
+    Ok(Arc::new(arguments.each::<_, Date32Array>(value)?))
+}
+
+fn to_timestamp(arguments: &Arguments<'_>) -> Evaluated {
+    let value = parsed(arguments, Some)?;
+    Ok(Arc::new(arguments.each::<_, TimestampMicrosecondArray>(value)?.with_timezone("UTC")))
+}

@@ -1,0 +1,16 @@
+//! Arithmetic, casts and comparisons of Arrow arrays with Spark's semantics in ANSI mode and UTC.
+//!
+//! Knows nothing of expressions: operands come in the types that binding gave them. What SQL has no value for is
+//! [`Trouble`] with the row. Proved by `tests/data/text/expression_values.txt` and `tests/spark/test_expressions.py`.
+
+mod arithmetic;
+mod cast;
+mod decimal;
+mod rows;
+mod text;
+
+pub(crate) use self::arithmetic::compute;
+pub(crate) use self::cast::cast;
+pub(crate) use self::decimal::{positive_remainder, rescale};
+pub(crate) use self::rows::{Evaluated, Trouble};
+pub(crate) use self::rows::{bounded, compare, each, first_zero, unexpected};

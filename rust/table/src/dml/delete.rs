@@ -1,0 +1,57 @@
+//! DELETE: rows that make a condition TRUE leave the table.
+//!
+//! Files without any other row are removed, unread where the log proves it. In the others the rows are marked in deletion
+//! vectors, where the table's properties ask for that, or the files are written again without them.
+//!
+//! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
+
+use super::find::find;
+use super::rewrite::refuse_column;
+use super::sort::sort;
+use crate::error::Result;
+use crate::scan::plan::read_spec;
+use crate::scan::row_tracking::ROW_INDEX;
+use crate::transaction::builder::Transaction;
+use crate::write::writer::Clock;
+
+impl Transaction {
+    /// Deletes the rows that make `filter` TRUE, all without one; says how many, unless a file that went unread does not
+    /// say how many it has.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is append-only or the filter does not fit its columns; `Unsupported` for rows that the
+    /// transaction has changed before, on a table that records changes; those of reading and writing. The transaction is
+    /// what it was then.
+    pub async fn delete(&mut self, filter: Option<&str>, clock: Clock) -> Result<Option<u64>> {
+        let deleted = self.delete_rows(filter, clock).await;
+        deleted.map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    async fn delete_rows(&mut self, filter: Option<&str>, clock: Clock) -> Result<Option<u64>> {
+        if self.replayed().is_some() {
+            return Ok(Some(0));
+        }
+        let begun_ms = clock();
+        let snapshot = self.removable().await?;
+        refuse_column(&read_spec(&snapshot, Some(&[]))?, ROW_INDEX)?;
+        let mut found = Box::pin(find(self, &snapshot, filter, begun_ms)).await?;
+        let found_ms = clock();
+        let sorted = sort(self, &mut found, begun_ms)?;
+        let replaced = Box::pin(sorted.replace(self, &snapshot, clock)).await?;
+        let deleted = sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows));
+        let (copied, (bytes, vectors)) = (sorted.copied_rows(), sorted.gone());
+        self.has_read(found.into_read_set()?);
+        sorted.apply(self, replaced, begun_ms)?;
+        let ended_ms = clock();
+        self.count_rows(|counts| {
+            counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
+            counts.scan_ms += found_ms - begun_ms;
+            counts.rewrite_ms += ended_ms - found_ms;
+            counts.deleted_rows = counts.deleted_rows.zip(deleted).map(|(all, more)| all.saturating_add(more));
+            counts.copied_rows += copied;
+            counts.removed_bytes += bytes;
+            counts.removed_vectors += vectors;
+        });
+        Ok(deleted)
+    }
+}

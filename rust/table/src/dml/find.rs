@@ -1,0 +1,269 @@
+//! Finding rows: which files hold any, and where in them they stand.
+//!
+//! The plan of a scan leaves out files that cannot hold a matching row. Of the rest, those whose bounds prove that every
+//! row matches are found unread, and of the others only the columns of the condition are read.
+//!
+//! Invariant: a position is found exactly if its row counts, for the transaction as it is, and makes the condition TRUE
+//! (`dml::what_is_found_is_what_a_scan_gives`). Memory holds the positions, a batch of rows for each file that is read at
+//! a time, and the plan.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_buffer::BooleanBuffer;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::action::{Action, Add};
+use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
+use deltic_protocol::deletion_vector::DeletionVector;
+use deltic_protocol::log_bounds::statistics;
+use deltic_protocol::replay::paths::PathSet;
+use futures::TryStreamExt;
+
+use crate::error::{Error, Result};
+use crate::parallel::{all_of, worker_count};
+use crate::scan::count::{count_rows, covered};
+use crate::scan::plan::{ScanPlan, task};
+use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::row_tracking::ROW_INDEX;
+use crate::scan::task::{FileTask, ReadSpec};
+use crate::scan::vectors::read_vector;
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::builder::Transaction;
+
+/// What a condition holds for.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Files of the base that hold matching rows only, as the log proves.
+    pub(super) covered: Covered,
+    /// Files of the transaction's own that do, by path.
+    pub(super) own_covered: HashSet<String>,
+    /// Rows in them.
+    pub(super) own_covered_rows: u64,
+    /// Files with matching rows, which were read.
+    pub(super) touched: Vec<Touched>,
+    /// Files that were read.
+    pub(super) candidates: u64,
+    /// Files that hold matching rows only. Whoever changes other rows of a file that stays is in nobody's way.
+    pub(super) read: PathSet,
+    /// The plan of the base's files.
+    pub(super) plan: ScanPlan,
+}
+
+/// Files of the base that go as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Covered {
+    /// What takes them out.
+    pub(super) removes: Actions,
+    /// Rows in them that count, if all say how many.
+    pub(super) rows: Option<u64>,
+    /// Bytes of them.
+    pub(super) bytes: u64,
+    /// How many have deletion vectors.
+    pub(super) vectors: u64,
+}
+
+/// A file with matching rows.
+#[derive(Debug)]
+pub(super) struct Touched {
+    /// What reads it, as the transaction sees it.
+    pub(super) task: FileTask,
+    /// What the log says of it; none of a file of the transaction's own.
+    pub(super) add: Option<Add>,
+    /// The rows that match.
+    pub(super) rows: DeletionVector,
+    /// The rows that did not count before.
+    pub(super) before: DeletionVector,
+    /// Rows in the file, whether they count or not.
+    pub(super) stored: u64,
+}
+
+impl Touched {
+    /// Rows that counted before.
+    pub(super) fn counted(&self) -> u64 {
+        self.stored.saturating_sub(self.before.cardinality())
+    }
+
+    /// Whether every row that counts matches.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rows.cardinality() >= self.counted()
+    }
+}
+
+impl Covered {
+    /// Takes in a file with so many rows that count.
+    pub(super) fn push(&mut self, add: Add, rows: Option<u64>, now_ms: i64) -> Result<()> {
+        self.rows = self.rows.zip(rows).map(|(all, more)| all.saturating_add(more));
+        self.bytes = self.bytes.saturating_add(u64::try_from(add.size).unwrap_or_default());
+        self.vectors += u64::from(add.deletion_vector.is_some());
+        self.removes.push(Action::Remove(add.removed(now_ms)))
+    }
+}
+
+/// A file that has to be read.
+#[derive(Debug)]
+struct Candidate {
+    task: FileTask,
+    /// Rows in it, if the log says.
+    stored: Option<u64>,
+}
+
+/// Finds the rows that make `filter` TRUE, all without one, in the table as the transaction sees it.
+pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&str>, now_ms: i64) -> Result<Found> {
+    let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
+    let mut found = Found {
+        covered: Covered { rows: Some(0), ..Covered::default() },
+        own_covered: HashSet::new(),
+        own_covered_rows: 0,
+        touched: Vec::new(),
+        read: PathSet::default(),
+        candidates: 0,
+        plan: plan.clone(),
+    };
+    let mut candidates = Vec::new();
+    for (adds, covered) in plan.judged_adds().await? {
+        for row in covered.set_indices() {
+            found.read.insert(adds.path().value(row));
+        }
+        judge(tx, (&adds, &covered), now_ms, (&mut found, &mut candidates))?;
+    }
+    judge_own(tx, &plan, (&mut found, &mut candidates))?;
+    found.candidates = candidates.len() as u64;
+    found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
+    let mut of_base = HashSet::new();
+    for Touched { task, .. } in &found.touched {
+        if tx.own(&task.path).is_none() {
+            of_base.insert(task.path.clone());
+        }
+    }
+    let adds = plan.adds_at(&of_base).await?;
+    let mut adds: HashMap<String, Add> = adds.into_iter().map(|add| (add.path.clone(), add)).collect();
+    for touched in &mut found.touched {
+        touched.add = adds.remove(&touched.task.path);
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// What was read: the condition, and the files with matching rows that do not stay.
+    pub(super) fn into_read_set(self) -> Result<ReadSet> {
+        let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::WholeTable) };
+        let shape = self.plan.snapshot().shape().clone();
+        let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
+        Ok(ReadSet::Predicates(PredicatesRead { shape, predicates, files: self.read }))
+    }
+}
+
+/// Sorts files of the base into those that hold matching rows only, and those that have to be read.
+fn judge(
+    tx: &Transaction,
+    (adds, covered): (&AddBatch, &BooleanBuffer),
+    now_ms: i64,
+    (found, candidates): (&mut Found, &mut Vec<Candidate>),
+) -> Result<()> {
+    let counts = statistics(adds, &[])?.num_records;
+    for row in 0..adds.len() {
+        let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
+        let Some(task) = tx.seen(task(adds, row)?)? else { continue };
+        if covered.value(row) {
+            let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
+            let counted = stored.zip(u64::try_from(deleted).ok()).and_then(|(stored, gone)| stored.checked_sub(gone));
+            found.covered.push(adds.sized_add(row)?, counted, now_ms)?;
+        } else {
+            candidates.push(Candidate { task, stored });
+        }
+    }
+    Ok(())
+}
+
+/// The same of the transaction's own files.
+fn judge_own(tx: &Transaction, plan: &ScanPlan, (found, candidates): (&mut Found, &mut Vec<Candidate>)) -> Result<()> {
+    let Some(adds) = tx.own_adds()? else { return Ok(()) };
+    let filter = plan.filter();
+    let covered = covered(&adds, plan.snapshot().shape(), filter.as_ref())?;
+    let counts = statistics(&adds, &[])?.num_records;
+    for row in 0..adds.len() {
+        let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
+        match stored.filter(|_| covered.value(row)) {
+            Some(rows) => {
+                found.own_covered.insert(adds.path().value(row).to_owned());
+                found.own_covered_rows += rows;
+            }
+            None => candidates.push(Candidate { task: task(&adds, row)?, stored }),
+        }
+    }
+    Ok(())
+}
+
+/// The files that hold matching rows, with those rows.
+async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>) -> Result<Vec<Touched>> {
+    if candidates.is_empty() {
+        return Ok(Vec::new());
+    }
+    let spec = ReadSpec { columns: vec![ROW_INDEX.to_owned()], ..spec.clone() };
+    let reader = Reader::new(storage.clone(), spec.clone())?;
+    // As much at once as a scan reads: of one file its parts, of many files one part of each.
+    let workers = worker_count();
+    let concurrent_files = (workers / candidates.len().min(workers)).max(1);
+    let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
+    let (storage, spec) = (storage.clone(), Arc::new(spec));
+    let touch = move |candidate| touch(storage.clone(), spec.clone(), reader.clone(), (candidate, options.clone()));
+    let touched = all_of(candidates.into_iter().map(touch), workers).await?;
+    Ok(touched.into_iter().flatten().collect())
+}
+
+/// Reads a file; none if no row of it matches.
+async fn touch(
+    storage: Storage,
+    spec: Arc<ReadSpec>,
+    reader: Reader,
+    (candidate, options): (Candidate, ReadOptions),
+) -> Result<Option<Touched>> {
+    let Candidate { mut task, stored } = candidate;
+    let place = |e: Error, task: &FileTask| e.in_file(&task.path);
+    let before = match &task.deletion_vector {
+        Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
+        None => DeletionVector::default(),
+    };
+    // So that it is not fetched once more.
+    task.deletion_vector = if before.is_empty() { None } else { Some(before.to_inline()?) };
+    let mut rows = DeletionVector::default();
+    let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
+    while let Some(batch) = batches.try_next().await? {
+        let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
+        let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?;
+        rows.extend(positions.values().iter().map(|position| position.cast_unsigned()));
+    }
+    let Some(last) = rows.last() else { return Ok(None) };
+    let stored = match stored {
+        Some(stored) if rows.cardinality() < stored.saturating_sub(before.cardinality()) => stored,
+        // Whether all rows match is the file's to say.
+        logged => stored_rows(&storage, &spec, &task).await.and_then(|stored| match logged {
+            Some(logged) if logged != stored => {
+                let message = format!(
+                    "the statistics in the log say that the file has {logged} rows, and it has {stored}; rewrite the file, or \
+                     restore it"
+                );
+                Err(place(Error::corrupt(message), &task))
+            }
+            _ => Ok(stored),
+        })?,
+    };
+    if last >= stored {
+        let message = format!(
+            "the statistics in the log say that the file has {stored} rows, and it has more; rewrite the file, or restore it"
+        );
+        return Err(place(Error::corrupt(message), &task));
+    }
+    Ok(Some(Touched { task, add: None, rows, before, stored }))
+}
+
+/// Rows in a file, by its footer.
+async fn stored_rows(storage: &Storage, spec: &ReadSpec, task: &FileTask) -> Result<u64> {
+    let spec = ReadSpec { filter: None, ..spec.clone() };
+    let task = FileTask { deletion_vector: None, ..task.clone() };
+    count_rows(storage, &spec, vec![task], ReadOptions::default()).await
+}

@@ -1,0 +1,103 @@
+//! Copy-on-write: files without the rows that go, in the order of the rows.
+//!
+//! Rows that stay keep their ids and the version that they are of, in the columns that the table's properties name. They are
+//! streamed: memory holds what a scan and a writer hold.
+//!
+//! Proved by `dml::copies_keep_order_and_ids`.
+//!
+//! PROTOCOL.md: "Writer Requirements for Row Tracking".
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use deltic_protocol::property::RowTracking;
+use futures::{Stream, StreamExt};
+
+use crate::error::{Error, Result};
+use crate::scan::plan::read_spec;
+use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
+use crate::scan::task::{FileTask, ReadSpec};
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, Syncing};
+use crate::write::plan::{DataFile, HiddenColumn, HiddenValues, WriteSpec};
+use crate::write::writer::{Clock, DataWriter};
+
+/// Files that were written, and what to wait for until they would survive a power cut.
+pub(super) type Written = (Vec<DataFile>, Syncing);
+
+/// How rows are read and written again.
+#[derive(Debug, Clone)]
+pub(super) struct Copying {
+    pub(super) read: ReadSpec,
+    pub(super) write: WriteSpec,
+    /// What rows are called while they are written: hidden columns have other names in files than for who reads them.
+    written: SchemaRef,
+}
+
+impl Copying {
+    /// Of rows with the columns of the table, and with their ids if it tracks rows.
+    ///
+    /// # Errors
+    /// `Invalid` if the table has a column of the name of one that is needed beside its own.
+    pub(super) fn new(snapshot: &Snapshot, write: WriteSpec, tracking: Option<RowTracking>) -> Result<Self> {
+        let mut read = ReadSpec { may_lack_row_ids: true, ..read_spec(snapshot, None)? };
+        let mut hidden = Vec::new();
+        if let Some(tracking) = tracking {
+            let names = [
+                (ROW_ID, tracking.row_id_column.clone()),
+                (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone()),
+            ];
+            for (name, stored) in names {
+                refuse_column(&read, name)?;
+                read.columns.push(name.to_owned());
+                hidden.extend(stored.map(|name| HiddenColumn { name, values: HiddenValues::Number }));
+            }
+            read.row_tracking = Some(tracking);
+        }
+        let write = WriteSpec { hidden_columns: hidden, ..write };
+        let schema = Reader::new(snapshot.storage().clone(), read.clone())?.schema();
+        let visible = schema.fields().len() - write.hidden_columns.len();
+        let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
+        for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {
+            *field = Arc::new(field.as_ref().clone().with_name(&hidden.name));
+        }
+        Ok(Self { read, write, written: Arc::new(Schema::new(fields)) })
+    }
+
+    /// Writes the rows of `tasks`, in their order.
+    pub(super) async fn copy(&self, storage: &Storage, tasks: Vec<FileTask>, clock: Clock) -> Result<Written> {
+        let reader = Reader::new(storage.clone(), self.read.clone())?;
+        self.write(storage, reader.read(tasks, ReadOptions::default()), clock).await
+    }
+
+    /// Writes rows that were read so.
+    pub(super) async fn write(
+        &self,
+        storage: &Storage,
+        rows: impl Stream<Item = Result<RecordBatch>>,
+        clock: Clock,
+    ) -> Result<Written> {
+        let writer = DataWriter::new(storage.clone(), &self.write, clock)?;
+        let named = |batch: Result<RecordBatch>| {
+            Ok(RecordBatch::try_new(Arc::clone(&self.written), batch?.columns().to_vec())?)
+        };
+        writer.write_all_soon(rows.map(named)).await
+    }
+}
+
+/// Refuses a table that has a column of a name that is needed beside its own.
+pub(super) fn refuse_column(spec: &ReadSpec, name: &str) -> Result<()> {
+    match spec.schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
+        None => Ok(()),
+        Some(taken) => Err(Error::unsupported(
+            name,
+            format!(
+                "rows of a table that has a column `{}` cannot be changed: that is the name by which what files say of \
+                     rows is read; rename the column",
+                taken.name
+            ),
+        )),
+    }
+}

@@ -1,0 +1,28 @@
+//! Deletion vectors, fetched from where their descriptors say.
+//!
+//! PROTOCOL.md: "Deletion Vectors".
+
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
+use deltic_protocol::error::{Error, Result};
+
+use crate::storage::{Storage, decode_path};
+
+/// The vector of a descriptor. One that the descriptor holds costs no request.
+///
+/// # Errors
+/// `Corrupt` if it is damaged; those of the store.
+pub(crate) async fn read_vector(storage: &Storage, descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
+    match deletion_vector::source(descriptor)? {
+        Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor),
+        Source::File { path, offset, length } => {
+            let path = match path {
+                DeletionVectorPath::Relative(path) => path,
+                DeletionVectorPath::Absolute(uri) => decode_path(&uri)?,
+            };
+            let end = offset.checked_add(length).ok_or_else(|| Error::corrupt("a deletion vector ends nowhere"))?;
+            let bytes = storage.get_range(&path, offset..end).await?;
+            deletion_vector::parse_file_region(&bytes, descriptor)
+        }
+    }
+}

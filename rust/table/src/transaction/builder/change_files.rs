@@ -1,0 +1,148 @@
+//! Change files: the rows that a commit changed, for the change data feed.
+//!
+//! A commit without change files says by its other actions what it changed. One that has some is read by them alone, so
+//! they must speak of all rows: what the steps recorded, and when the transaction is complete everything else, that is
+//! files that go as a whole, rows that are marked, and new rows.
+//!
+//! Proved by `tests/rust/table/dml/feed.rs`.
+//!
+//! PROTOCOL.md: "Change Data Files", "Writer Requirements for AddCDCFile".
+
+use deltic_protocol::action::lines::file_action_of;
+use deltic_protocol::action::{Action, Remove};
+use deltic_protocol::replay::canonical_path;
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
+
+use super::Transaction;
+use super::added::task_of;
+use crate::error::{Error, Result};
+use crate::scan::plan::read_spec;
+use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::task::{CHANGE_TYPE, FileTask, ReadSpec};
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, Syncing};
+use crate::write::plan::{DataFile, FileKind, HiddenColumn, HiddenValues, WriteSpec};
+use crate::write::writer::{Clock, DataWriter};
+
+/// What happened to a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is new.
+    Insert,
+    /// It is gone.
+    Delete,
+    /// It was so before it was changed.
+    Preimage,
+    /// It is so since it was changed.
+    Postimage,
+}
+
+impl Change {
+    /// As change files have it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Delete => "delete",
+            Self::Preimage => "update_preimage",
+            Self::Postimage => "update_postimage",
+        }
+    }
+
+    /// Reads the rows of `task` as changed so.
+    pub(crate) fn of(self, mut task: FileTask) -> FileTask {
+        task.constants.insert(CHANGE_TYPE.to_owned(), self.as_str().to_owned());
+        task
+    }
+}
+
+/// How files become changed rows: all columns of the table, and what happened to the row. `Invalid` if the table has a
+/// column of that name.
+pub(crate) fn changes_spec(snapshot: &Snapshot) -> Result<ReadSpec> {
+    let mut spec = read_spec(snapshot, None)?;
+    let mut schema = StructType::clone(&spec.schema);
+    if let Some(taken) = schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(CHANGE_TYPE)) {
+        return Err(Error::invalid(format!(
+            "the table has a column `{}`, which is the name of a column of the change data feed; rename it",
+            taken.name
+        )));
+    }
+    schema.fields.push(StructField::new(CHANGE_TYPE, DataType::STRING, false));
+    spec.schema = TableSchema::from(schema);
+    spec.columns.push(CHANGE_TYPE.to_owned());
+    Ok(spec)
+}
+
+/// How change files are written, if data files are written as `spec` says.
+pub(crate) fn change_files_spec(spec: WriteSpec) -> WriteSpec {
+    let change = HiddenColumn { name: CHANGE_TYPE.to_owned(), values: HiddenValues::Change };
+    WriteSpec { kind: FileKind::Change, hidden_columns: vec![change], ..spec }
+}
+
+/// Writes the rows of `tasks`, each of which says what happened to its rows.
+pub(crate) async fn write_changes(
+    storage: &Storage,
+    (read, write): (ReadSpec, WriteSpec),
+    tasks: Vec<FileTask>,
+) -> Result<(Vec<DataFile>, Syncing)> {
+    // The log does not say when a change file was written.
+    let no_clock: Clock = || 0;
+    let reader = Reader::new(storage.clone(), read)?;
+    let writer = DataWriter::new(storage.clone(), &change_files_spec(write), no_clock)?;
+    writer.write_all_soon(reader.read(tasks, ReadOptions::default())).await
+}
+
+impl Transaction {
+    /// Records what no step has recorded, if one has recorded anything.
+    pub(super) async fn complete_changes(&mut self) -> Result<()> {
+        if self.rows.recorded.is_empty() {
+            return Ok(());
+        }
+        let mut tasks = Vec::new();
+        self.removed.files().each(|line| {
+            if let Some(Action::Remove(remove)) = file_action_of(line)? {
+                tasks.extend(self.left_of(task_of_removed(remove)?)?.map(|task| Change::Delete.of(task)));
+            }
+            Ok(())
+        })?;
+        for marked in self.rows.marked.iter() {
+            let only_rows = Some(marked.rows.to_inline()?);
+            let task = FileTask { only_rows, ..task_of(&marked.add) };
+            tasks.extend(self.left_of(task)?.map(|task| Change::Delete.of(task)));
+        }
+        self.added.each_new(|add| {
+            tasks.push(Change::Insert.of(task_of(add)));
+            Ok(())
+        })?;
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.snapshot().await?;
+        let specs = (changes_spec(&snapshot)?, self.rewrite_spec(FileKind::Change)?);
+        let written = write_changes(&self.storage, specs, tasks).await?;
+        self.record(written, []);
+        Ok(())
+    }
+
+    /// The rows of a file of the base that no change file speaks of.
+    fn left_of(&self, mut task: FileTask) -> Result<Option<FileTask>> {
+        match self.rows.spoken_of.get(canonical_path(&task.path).as_ref()) {
+            None => {}
+            Some(None) => return Ok(None),
+            Some(Some(rows)) => task.deletion_vector = Some(rows.to_inline()?),
+        }
+        Ok(Some(task))
+    }
+}
+
+/// What reads a file that goes.
+fn task_of_removed(remove: Remove) -> Result<FileTask> {
+    let size = remove.size.and_then(|size| u64::try_from(size).ok());
+    let missing = || Error::internal("a file is removed without its size");
+    Ok(FileTask {
+        size: size.ok_or_else(missing)?,
+        path: remove.path,
+        partition_values: remove.partition_values.unwrap_or_default(),
+        deletion_vector: remove.deletion_vector,
+        ..FileTask::default()
+    })
+}

@@ -1,0 +1,311 @@
+//! Rows that a transaction adds: how their files are written, and the whole of a write, from a table that may not be there.
+//!
+//! PROTOCOL.md: "Table Properties", "Data Files".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+use deltic_protocol::action::Metadata;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
+use deltic_protocol::schema::identity::{Identity, with_watermarks};
+use deltic_protocol::schema::mapping::check_mapped;
+use deltic_protocol::schema::{StructType, json as schema_json};
+use deltic_protocol::stats::collect::IndexedColumns;
+use serde_json::{Map, json};
+
+use super::{
+    HandleState, Ids, Known, Mode, PartitionOverwrite, TableDefinition, Transaction, TransactionOptions, WriteOptions,
+};
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::write::conform::Conformer;
+use crate::write::identity::{Identities, Numbering, exhausted, is_given};
+use crate::write::options::{Compression, FileOptions};
+use crate::write::plan::{WritePlan, WriteSpec};
+use crate::write::writer;
+
+mod overwrite;
+
+/// How rows of a schema are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    rows: Schema,
+    plan: WritePlan,
+}
+
+impl Transaction {
+    /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
+    ///
+    /// # Errors
+    /// `TableExists` if there is a table and the mode forbids it; `Invalid` if the partitioning is another, the table is
+    /// append-only and the mode is not, or the columns do not fit; `Unsupported` if the table asks writers for something
+    /// that deltic does not do.
+    pub async fn write(
+        storage: &Storage,
+        known: Known,
+        schema: &Schema,
+        options: &WriteOptions,
+        (ids, now_ms): (&dyn Ids, i64),
+    ) -> Result<Self> {
+        let mut begun = Self::for_write(storage, options)?;
+        begun.txn_id = ids.unique();
+        // Who replaces rows has read them, and an application's progress is in the newest version only.
+        let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
+        if let Some(state) = known.state.filter(|_| reads_nothing) {
+            begun.base = Some(state);
+            begun.latest.clone_from(&known.latest);
+            if begun.plan_in_mode(schema, options).is_ok() {
+                return Ok(begun);
+            }
+            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options)? };
+        }
+        begun.latest = known.latest;
+        match find(storage, begun.latest.as_ref()).await? {
+            Some(_) if options.mode == Mode::Error => return Err(begun.placed(Error::table_exists())),
+            Some(snapshot) if options.mode == Mode::Ignore => {
+                begun.replayed = Some(snapshot.version());
+                return Ok(begun);
+            }
+            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
+            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.placed(e))?,
+        }
+        begun.plan_in_mode(schema, options).map_err(|e| begun.placed(e))?;
+        begun.find_replayed().await?;
+        Ok(begun)
+    }
+
+    /// A write of which nothing is known yet.
+    fn for_write(storage: &Storage, options: &WriteOptions) -> Result<Self> {
+        let begin = TransactionOptions {
+            operation: "WRITE".to_owned(),
+            parameters: Map::new(),
+            isolation: None,
+            user_metadata: options.user_metadata.clone(),
+            commit_info: options.commit_info.clone(),
+            app_id: options.app_id.clone(),
+            app_version: options.app_version,
+            commit_empty: true,
+        };
+        Ok(Self {
+            writes: true,
+            ignores_a_table: options.mode == Mode::Ignore,
+            files: options.files.clone(),
+            ..Self::new(storage, begin)?
+        })
+    }
+
+    /// Makes the transaction one that creates a table for rows with `schema`.
+    fn define_for_rows(&mut self, schema: &Schema, options: &WriteOptions, ids: (&dyn Ids, i64)) -> Result<()> {
+        if options.rearrange_only {
+            return Err(Error::invalid(
+                "a new table has no rows that could be rearranged; leave data_change=False out",
+            ));
+        }
+        let definition = TableDefinition {
+            schema: from_rows_schema(schema)?,
+            partition_by: options.partition_by.clone().unwrap_or_default(),
+            properties: options.properties.clone(),
+            name: options.name.clone(),
+            description: options.description.clone(),
+            ..TableDefinition::default()
+        };
+        "CREATE TABLE AS SELECT".clone_into(&mut self.options.operation);
+        self.define(definition, ids)
+    }
+
+    /// Checks a write against the table, or the one to be, and plans it.
+    fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions) -> Result<()> {
+        // Some tables can be created and not filled.
+        self.check_writable()?;
+        self.rearrange_only = options.rearrange_only;
+        check_partition_overwrite(options)?;
+        if self.base.is_some() {
+            match (options.mode, options.partition_overwrite) {
+                (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
+                (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
+                (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
+            }
+            check_existing(&*self.shape_after()?, options)?;
+        }
+        let plan = self.plan_write(schema)?;
+        // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
+        let partition_by = json!(plan.spec.partition_columns).to_string();
+        self.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
+        self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
+        if options.partition_overwrite == PartitionOverwrite::Dynamic {
+            self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
+        }
+        Ok(())
+    }
+
+    /// How to write files of rows with `schema`, which is checked against the table's.
+    ///
+    /// # Errors
+    /// `Invalid` if the columns do not fit, `Corrupt` for a property that cannot be read.
+    pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
+        // Rows that were written meanwhile have numbers, which others must not get.
+        let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
+        if let Some(planned) = self.planned.as_ref().filter(is_same) {
+            return Ok(planned.plan.clone());
+        }
+        let plan = self.plan_of(schema).map_err(|e| self.placed(e))?;
+        self.planned = Some(Planned { rows: schema.clone(), plan: plan.clone() });
+        Ok(plan)
+    }
+
+    fn plan_of(&mut self, schema: &Schema) -> Result<WritePlan> {
+        let shape = self.shape_after()?;
+        let mut spec = self.file_spec(&shape)?;
+        spec.identities = self.numberings(&shape.schema, schema)?;
+        check_columns(&shape, &spec.identities, schema)?;
+        spec.rearrange_only = self.rearrange_only;
+        writer::check(&spec)?;
+        Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
+    }
+}
+
+impl Transaction {
+    /// How files are written for the table as it will be, whose columns are `shape`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a property that cannot be read.
+    pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
+        let mut spec = write_spec(shape, self.after()?.1, &self.files)?;
+        if let Some(base) = &self.base {
+            spec.clustering.clone_from(&base.state.clustering);
+        }
+        Ok(spec)
+    }
+
+    /// How the identity columns that `rows` lacks are numbered, after what was given out already.
+    fn numberings(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
+        let mut numberings = Vec::new();
+        for field in &schema.fields {
+            let Some(mut identity) = Identity::of(field)? else { continue };
+            if let Some(given) = self.added.furthest(&field.name, identity.step) {
+                let furthest = identity.watermark.map_or(given, |watermark| identity.further(watermark, given));
+                identity.watermark = Some(furthest);
+            }
+            let column = field.name.clone();
+            let Identity { step, allows_explicit, .. } = identity;
+            // One that is given needs no number, if it may be given.
+            let first = match identity.next() {
+                Some(first) => first,
+                None if is_given(&column, rows.fields()) => identity.start,
+                None => return Err(exhausted(&column)),
+            };
+            numberings.push(Numbering { column, first, step, allows_explicit });
+        }
+        numberings.retain(|numbering| !numbering.allows_explicit || !is_given(&numbering.column, rows.fields()));
+        Ok(numberings)
+    }
+
+    /// The metadata with the numbers that were given out, if any was.
+    pub(super) fn numbered(&self) -> Result<Option<Metadata>> {
+        if !self.added.has_identities() {
+            return Ok(None);
+        }
+        let (_, metadata) = self.after()?;
+        let schema = metadata.schema()?;
+        let mut given = BTreeMap::new();
+        for field in &schema.fields {
+            if let Some(identity) = Identity::of(field)? {
+                given.extend(self.added.furthest(&field.name, identity.step).map(|last| (field.name.clone(), last)));
+            }
+        }
+        if given.is_empty() {
+            return Ok(None);
+        }
+        let schema_string = schema_json::print(&with_watermarks(&schema, &given)?);
+        Ok(Some(Metadata { schema_string, ..metadata.clone() }))
+    }
+}
+
+/// The newest version, if there is a table.
+pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result<Option<Snapshot>> {
+    match latest {
+        Some(known) => match known.refresh().await {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        },
+        None => Snapshot::find(storage).await,
+    }
+}
+
+/// Only who overwrites can choose what is overwritten.
+fn check_partition_overwrite(options: &WriteOptions) -> Result<()> {
+    match (options.partition_overwrite, options.mode) {
+        (PartitionOverwrite::Static, _) | (PartitionOverwrite::Dynamic, Mode::Overwrite) => Ok(()),
+        (PartitionOverwrite::Dynamic, Mode::Append | Mode::Error | Mode::Ignore) => Err(Error::invalid(
+            "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows",
+        )),
+    }
+}
+
+/// What is for new tables, asked of one that is there.
+fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
+    let (schema, partitions) = (&shape.schema, &shape.partition_columns);
+    // In the schema's spelling, which new tables get as well.
+    let is_same = |columns: &&Vec<String>| {
+        let spelled = columns.iter().map(|name| schema.field(name).map_or(name, |field| &field.name));
+        spelled.eq(partitions)
+    };
+    if let Some(columns) = options.partition_by.as_ref().filter(|columns| !is_same(columns)) {
+        return Err(Error::invalid(format!(
+            "the table is partitioned by [{}], not by [{}]; leave partition_by out, or write to another table",
+            partitions.join(", "),
+            columns.join(", ")
+        )));
+    }
+    if !options.properties.is_empty() || options.name.is_some() || options.description.is_some() {
+        return Err(Error::invalid(
+            "properties, name and description are for a new table, and there is one already; leave them out",
+        ));
+    }
+    Ok(())
+}
+
+/// No row yet, but what can be said of the columns is said before any file is written.
+fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
+    check_extensions(rows)?;
+    check_mapped(&shape.schema, shape.mapping)?;
+    let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
+    let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    conformer.conform(&none).map(drop)
+}
+
+/// How files are written for a table with these columns and properties.
+///
+/// # Errors
+/// `Corrupt` for a property that cannot be read, `Invalid` for an option.
+pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
+    let properties = Properties::of(metadata);
+    let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
+    shape.mapping.as_str().clone_into(&mut spec.column_mapping);
+    spec.indexed_columns = IndexedColumns::of(properties)?;
+    spec.string_prefix_length = properties.string_prefix_length()?;
+    spec.compression = match (&options.compression, properties.get("delta.parquet.compression.codec")) {
+        (Some(codec), _) => Compression::parse(codec)?,
+        (None, Some(codec)) => Compression::parse(codec)?,
+        (None, None) => Compression::default(),
+    };
+    spec.compression_level = options.compression_level;
+    spec.column_options.clone_from(&options.column_options);
+    spec.sort_by.clone_from(&options.sort_by);
+    spec.page_version = properties.page_version()?;
+    spec.random_prefix_length = properties.random_prefix_length()?;
+    spec.max_rows_per_file = options.max_rows_per_file;
+    if let Some(rows) = options.row_group_rows {
+        spec.max_rows_per_group = usize::try_from(rows).unwrap_or(usize::MAX);
+    }
+    if let Some(size) = options.target_file_size.or(properties.target_file_size()?) {
+        spec.target_file_size = size;
+    }
+    Ok(spec)
+}

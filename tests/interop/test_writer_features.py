@@ -1,0 +1,438 @@
+"""Tables that delta-spark made with a writer feature on: deltic appends and overwrites, delta-spark checks and goes on.
+
+Each test is a few turns of the two beside a plain model. After every turn delta-spark compares the checksum with the
+state, describes the table and reads it; deltic reads it; DuckDB and delta-rs do where they support the feature.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta_spark import VALIDATING, check_checksum
+from sample import adds, log_actions, rows
+
+import deltic
+import deltic.spark
+
+pyspark = pytest.importorskip("pyspark")
+from pyspark.sql import SparkSession  # noqa: E402
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session of the suite, as one that validates checksums."""
+    before = {name: spark.conf.get(name, None) for name in VALIDATING}
+    for name, value in VALIDATING.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+@dataclass
+class Turns:
+    """A table under two writers, and the rows that it should have."""
+
+    spark: SparkSession
+    uri: str
+    model: list[pa.Table] = field(default_factory=list)
+    readers: list[Callable[[str], pa.Table]] = field(default_factory=list)
+    """Other clients that support what the table uses."""
+
+    @property
+    def at(self) -> str:
+        return f"delta.`{self.uri}`"
+
+    @property
+    def version(self) -> int:
+        return deltic.Table(self.uri).snapshot().version
+
+    def sql(self, *statements: str) -> None:
+        """Each with `@` for the table."""
+        for statement in statements:
+            self.spark.sql(statement.replace("@", self.at))
+
+    def spark_appends(self, table: pa.Table) -> None:
+        self.spark.createDataFrame(table).coalesce(1).createOrReplaceTempView("rows")
+        self.sql("INSERT INTO @ BY NAME SELECT * FROM rows")
+        self.model.append(table)
+        self.check("delta-spark's append")
+
+    def append(self, table: pa.Table) -> list[dict[str, Any]]:
+        """The files that deltic's append added."""
+        version = deltic.write(self.uri, table).version
+        self.model.append(table)
+        self.check("deltic's append")
+        return adds(self.uri, version)
+
+    def overwrite(self, table: pa.Table) -> None:
+        deltic.write(self.uri, table, mode="overwrite")
+        self.model = [table]
+        self.check("deltic's overwrite")
+
+    def delete(self, condition: str, keeps: Callable[[dict[str, Any]], bool]) -> None:
+        self.sql(f"DELETE FROM @ WHERE {condition}")
+        kept = [row for table in self.model for row in table.to_pylist() if keeps(row)]
+        self.model = [pa.Table.from_pylist(kept, schema=self.model[0].schema)]
+        self.check("delta-spark's DELETE")
+
+    def check(self, step: str) -> None:
+        check_checksum(self.spark, self.uri, needed=False)
+        wanted = rows(pa.concat_tables(self.model))
+        assert rows(self.spark.read.format("delta").load(self.uri).toArrow()) == wanted, f"delta-spark after {step}"
+        assert rows(deltic.Table(self.uri).scan().to_arrow()) == wanted, f"deltic after {step}"
+        for reader in self.readers:
+            assert rows(reader(self.uri)) == wanted, f"{reader.__name__} after {step}"
+
+    def take_turns(self, table: Callable[[int], pa.Table]) -> None:
+        """Rows of numbers: deltic appends and overwrites, delta-spark goes on, deltic appends from a checkpoint."""
+        self.append(table(1))
+        self.overwrite(table(2))
+        self.describe()
+        self.spark_appends(table(3))
+        deltic.Table(self.uri).checkpoint()
+        self.append(table(4))
+        self.spark_appends(table(5))
+        assert deltic.Table(self.uri).check().ok
+
+    def describe(self) -> None:
+        (detail,) = self.spark.sql(f"DESCRIBE DETAIL {self.at}").collect()
+        assert detail.numFiles == deltic.Table(self.uri).snapshot().num_files
+        latest = self.spark.sql(f"DESCRIBE HISTORY {self.at}").first()
+        assert latest is not None
+        assert latest["version"] == self.version
+
+    def file(self, add: dict[str, Any]) -> pq.ParquetFile:
+        return pq.ParquetFile(Path(self.uri, unquote(add["path"])))
+
+
+@pytest.fixture
+def turns(spark: SparkSession, uri: str) -> Turns:
+    return Turns(spark, uri)
+
+
+@pytest.fixture
+def in_duckdb(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.Table]:
+    def in_duckdb(uri: str) -> pa.Table:
+        return connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()
+
+    return in_duckdb
+
+
+def in_delta_rs(uri: str) -> pa.Table:
+    deltalake = pytest.importorskip("deltalake")
+    return pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(uri)).execute("SELECT * FROM t"))
+
+
+def shape(file: pq.ParquetFile) -> list[tuple[str, str | None]]:
+    """Every column of a file, at any depth, with its field id."""
+
+    def walk(field: pa.Field, above: str) -> Iterator[tuple[str, str | None]]:
+        path = f"{above}{field.name}"
+        yield path, (field.metadata or {}).get(b"PARQUET:field_id", b"").decode() or None
+        if pa.types.is_struct(field.type):
+            for inner in field.type.fields:
+                yield from walk(inner, f"{path}.")
+        elif pa.types.is_list(field.type):
+            yield from walk(field.type.value_field, f"{path}.")
+        elif pa.types.is_map(field.type):
+            yield from walk(field.type.key_field, f"{path}.")
+            yield from walk(field.type.item_field, f"{path}.")
+
+    return [found for field in file.schema_arrow for found in walk(field, "")]
+
+
+def newest_adds(uri: str) -> list[dict[str, Any]]:
+    return adds(uri, deltic.Table(uri).snapshot().version)
+
+
+# --- column mapping ---
+
+MAPPED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("a.b", pa.int32()),
+        ("c d", pa.string()),
+        ("ünï`🐎", pa.date32()),
+        ("x,;{}()=", pa.float64()),
+        ("s", pa.struct([("p.q", pa.int32()), ("r s", pa.struct([(".", pa.string())]))])),
+        ("list", pa.list_(pa.field("element", pa.struct([("k v", pa.int32())])))),
+        ("map", pa.map_(pa.string(), pa.struct([("v", pa.int64())]))),
+        ("part 1", pa.string()),
+    ]
+)
+PARTS = ["a/b", "c=d e", None, "%41", "日本"]
+
+
+def mapped(number: int) -> pa.Table:
+    """Rows for a number."""
+
+    def row(n: int) -> dict[str, Any]:
+        return {
+            "id": n,
+            "a.b": n if n % 9 else None,
+            "c d": f"text {n}",
+            "ünï`🐎": n % 365,
+            "x,;{}()=": n / 3,
+            "s": {"p.q": n * 2, "r s": {".": f"deep {n}"} if n % 5 else None},
+            "list": [{"k v": n}, None],
+            "map": [("k", {"v": n})],
+            "part 1": PARTS[n % 5],
+        }
+
+    return pa.Table.from_pylist([row(n) for n in range(number * 20, number * 20 + 20)], schema=MAPPED)
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.parametrize("partition", ["", "PARTITIONED BY (`part 1`)"], ids=["whole", "partitioned"])
+def test_mapped_columns(turns: Turns, in_duckdb: Callable[[str], pa.Table], mode: str, partition: str) -> None:
+    # DuckDB finds no partition values under physical names, delta-spark's own neither.
+    turns.readers = [in_delta_rs] if partition else [in_duckdb, in_delta_rs]
+    turns.sql(
+        "CREATE TABLE @ (id BIGINT, `a.b` INT, `c d` STRING, `ünï``🐎` DATE, `x,;{}()=` DOUBLE, "
+        "s STRUCT<`p.q`: INT, `r s`: STRUCT<`.`: STRING>>, list ARRAY<STRUCT<`k v`: INT>>, "
+        f"map MAP<STRING, STRUCT<v: BIGINT>>, `part 1` STRING) USING delta {partition} "
+        f"TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}', 'delta.enableDeletionVectors' = 'false')"
+    )
+    turns.spark_appends(mapped(0))
+    (theirs, *_) = newest_adds(turns.uri)
+    (ours, *_) = turns.append(mapped(8))
+    # delta-spark has the partition column in its files as well, which nobody asks for.
+    assert shape(turns.file(ours)) == shape(turns.file(theirs))[: -1 if partition else None]
+    assert all(
+        identifier for path, identifier in shape(turns.file(ours)) if not path.endswith((".element", ".key", ".value"))
+    )
+    # Names in the log are the physical ones, everywhere.
+    for part in ("minValues", "maxValues", "nullCount"):
+        assert leaves(ours["stats"][part]) == leaves(theirs["stats"][part])
+    assert set(ours["partitionValues"]) == set(theirs["partitionValues"])
+    assert "part" not in ours["path"].split("/")[0]
+    turns.take_turns(mapped)
+
+
+def leaves(statistics: dict[str, Any], above: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, value in statistics.items():
+        found |= leaves(value, f"{above}{name}/") if isinstance(value, dict) else {f"{above}{name}"}
+    return found
+
+
+def test_a_table_that_was_mapped_later_renamed_and_changed(turns: Turns, in_duckdb: Callable[[str], pa.Table]) -> None:
+    turns.readers = [in_duckdb, in_delta_rs]
+    turns.sql("CREATE TABLE @ (id BIGINT, text STRING, gone INT, s STRUCT<x: INT, y: STRING>) USING delta")
+    old = pa.table({"id": [1], "text": ["a"], "gone": pa.array([1], pa.int32()), "s": [{"x": 1, "y": "y"}]})
+    old = old.cast(
+        pa.schema([*old.schema][:3]).append(pa.field("s", pa.struct([("x", pa.int32()), ("y", pa.string())])))
+    )
+    turns.spark_appends(old)
+    turns.append(old)
+    turns.sql(
+        "ALTER TABLE @ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "ALTER TABLE @ RENAME COLUMN text TO `new text`",
+        "ALTER TABLE @ RENAME COLUMN s.x TO z",
+        "ALTER TABLE @ DROP COLUMN gone",
+        "ALTER TABLE @ ADD COLUMN (gone STRING)",
+    )
+    struct = pa.struct([("z", pa.int32()), ("y", pa.string())])
+    schema = pa.schema([("id", pa.int64()), ("new text", pa.string()), ("s", struct), ("gone", pa.string())])
+    before = [{"id": 1, "new text": "a", "s": {"z": 1, "y": "y"}, "gone": None}] * 2
+
+    def new(number: int) -> pa.Table:
+        made = [{"id": number, "new text": "b", "s": {"z": number, "y": None}, "gone": "back"}]
+        return pa.Table.from_pylist(made, schema=schema)
+
+    turns.model = [pa.Table.from_pylist(before, schema=schema)]
+    turns.check("the renames")
+    (add,) = turns.append(new(0))
+    physical = [path for path, _ in shape(turns.file(add))]
+    assert physical[:4] == ["id", "text", "s", "s.x"]
+    assert physical[5].startswith("col-")
+    turns.take_turns(new)
+
+
+# --- clustered tables ---
+
+
+def wide(number: int) -> pa.Table:
+    names = [f"c{n}" for n in range(40)]
+    return pa.table({name: pa.array(range(number * 10, number * 10 + 10), pa.int64()) for name in names})
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_clustered_tables(turns: Turns, in_duckdb: Callable[[str], pa.Table], mapping: str) -> None:
+    turns.readers = [in_duckdb]
+    columns = ", ".join(f"c{n} BIGINT" for n in range(40))
+    turns.sql(
+        f"CREATE TABLE @ ({columns}) USING delta CLUSTER BY (c35, c0) "
+        f"TBLPROPERTIES ('delta.columnMapping.mode' = '{mapping}', 'delta.dataSkippingNumIndexedCols' = '36', "
+        "'delta.enableDeletionVectors' = 'false')"
+    )
+    turns.spark_appends(wide(0))
+    # The number of indexed columns may fall below the clustering columns.
+    (theirs,) = newest_adds(turns.uri)
+    (ours,) = turns.append(wide(8))
+    for part in ("minValues", "maxValues", "nullCount"):
+        assert leaves(ours["stats"][part]) == leaves(theirs["stats"][part])
+    turns.sql("ALTER TABLE @ SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'c35,c0,c7')")
+    (ours,) = turns.append(wide(9))
+    assert len(ours["stats"]["minValues"]) == 3
+    domain = deltic.Table(turns.uri).snapshot().domains()["delta.clustering"]
+    turns.take_turns(wide)
+    assert deltic.Table(turns.uri).snapshot().domains()["delta.clustering"] == domain
+    assert "clusteringProvider" not in ours
+    turns.sql("OPTIMIZE @ FULL")
+    turns.check("OPTIMIZE")
+    assert {add.get("clusteringProvider") for add in newest_adds(turns.uri)} == {"liquid"}
+    turns.append(wide(10))
+
+
+def test_clustering_columns_have_statistics_whatever_the_property_says(turns: Turns) -> None:
+    turns.sql("CREATE TABLE @ (a BIGINT, s STRUCT<x: BIGINT, y: BIGINT>, b BIGINT) USING delta CLUSTER BY (b, s.y)")
+    row = pa.table({"a": [1], "s": [{"x": 2, "y": 3}], "b": [4]})
+    turns.spark_appends(row)
+    # delta-spark lets nobody do so: another writer has.
+    change: dict[str, Any] = {}
+    for version in range(turns.version + 1):
+        for action in log_actions(turns.uri, version):
+            change = action if "metaData" in action else change
+    change["metaData"]["configuration"]["delta.dataSkippingNumIndexedCols"] = "1"
+    path = Path(turns.uri, "_delta_log", f"{turns.version + 1:020}.json")
+    path.write_text(
+        json.dumps({"commitInfo": {"operation": "SET TBLPROPERTIES", "timestamp": 0}}) + "\n" + json.dumps(change)
+    )
+    (add,) = turns.append(row)
+    assert add["stats"]["minValues"] == {"a": 1, "s": {"y": 3}, "b": 4}
+    deltic.Table(turns.uri).checkpoint()
+    turns.append(row)
+
+
+def test_a_table_that_is_clustered_anew_meanwhile(turns: Turns) -> None:
+    """Files that were written before may lack the statistics of the new clustering columns."""
+    turns.sql("CREATE TABLE @ (a BIGINT, b BIGINT, c BIGINT) USING delta CLUSTER BY (a)")
+    row = pa.table({"a": [1], "b": [2], "c": [3]})
+    turns.append(row)
+    table = deltic.Table(turns.uri)
+    with pytest.raises(deltic.MetadataChangedError, match="clustered by `b`"), table.transaction() as tx:
+        tx.append(row)
+        turns.sql("ALTER TABLE @ CLUSTER BY (b)")
+    turns.append(row)
+    with table.transaction() as tx:
+        tx.append(row)
+        turns.sql("ALTER TABLE @ CLUSTER BY NONE")
+    turns.model.append(row)
+    turns.check("CLUSTER BY NONE")
+
+
+# --- wider types ---
+
+
+def test_widened_columns(turns: Turns) -> None:
+    turns.sql(
+        "CREATE TABLE @ (b TINYINT, i INT, f FLOAT, d DECIMAL(6, 2), n INT, day DATE, "
+        "s STRUCT<x: SMALLINT>, list ARRAY<INT>, part INT) USING delta PARTITIONED BY (part) "
+        "TBLPROPERTIES ('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')",
+        "INSERT INTO @ VALUES (1, 2, 0.1, 1234.56, 5, DATE'2020-01-02', named_struct('x', 7), array(8), 3), "
+        "(null, null, null, null, null, null, null, null, null)",
+        "ALTER TABLE @ CHANGE COLUMN b TYPE BIGINT",
+        "ALTER TABLE @ CHANGE COLUMN i TYPE DOUBLE",
+        "ALTER TABLE @ CHANGE COLUMN f TYPE DOUBLE",
+        "ALTER TABLE @ CHANGE COLUMN d TYPE DECIMAL(12, 4)",
+        "ALTER TABLE @ CHANGE COLUMN n TYPE DECIMAL(14, 2)",
+        "ALTER TABLE @ CHANGE COLUMN day TYPE TIMESTAMP_NTZ",
+        "ALTER TABLE @ CHANGE COLUMN s.x TYPE INT",
+        "ALTER TABLE @ CHANGE COLUMN list.element TYPE BIGINT",
+        "ALTER TABLE @ CHANGE COLUMN part TYPE BIGINT",
+    )
+    turns.model = [turns.spark.read.format("delta").load(turns.uri).toArrow()]
+    schema = turns.model[0].schema
+    big = turns.model[0].to_pylist()[0] | {"b": 2**40, "i": 0.5, "list": [2**40], "part": 2**40}
+
+    def table(number: int) -> pa.Table:
+        plain = turns.model[0].to_pylist()[0] | {"b": number, "part": number % 3}
+        return pa.Table.from_pylist([plain, big | {"b": 2**40 + number}], schema=schema)
+
+    added = turns.append(table(0))
+    assert {add["partitionValues"]["part"] for add in added} == {"0", str(2**40)}
+    (large,) = [add for add in added if add["partitionValues"]["part"] != "0"]
+    assert large["stats"]["minValues"]["b"] == 2**40
+    assert large["stats"]["maxValues"]["i"] == 0.5
+    turns.take_turns(table)
+    table_now = deltic.Table(turns.uri)
+    assert table_now.scan(filter=f"part = {2**40} AND b > {2**40}").count() > 0
+    metadata = [
+        action["metaData"]
+        for v in range(turns.version + 1)
+        for action in log_actions(turns.uri, v)
+        if "metaData" in action
+    ]
+    assert metadata[-1]["schemaString"].count("delta.typeChanges") == 9
+    turns.sql("ALTER TABLE @ CHANGE COLUMN s.x TYPE BIGINT")
+    turns.model = [turns.spark.read.format("delta").load(turns.uri).toArrow()]
+    schema = turns.model[0].schema
+    turns.append(table(9))
+
+
+# --- identity columns ---
+
+
+def ids(turns: Turns) -> list[int]:
+    """The numbers of both clients' rows; delta-spark's checksum agrees."""
+    check_checksum(turns.spark, turns.uri, needed=False)
+    found = sorted(deltic.Table(turns.uri).scan().to_arrow()["id"].to_pylist())
+    assert found == sorted(row.id for row in turns.spark.read.format("delta").load(turns.uri).select("id").collect())
+    return found
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("kind", ["ALWAYS", "BY DEFAULT"])
+def test_identity_columns(turns: Turns, kind: str, mapping: str) -> None:
+    turns.sql(
+        f"CREATE TABLE @ (id BIGINT GENERATED {kind} AS IDENTITY (START WITH 10 INCREMENT BY -2), name STRING) "
+        f"USING delta TBLPROPERTIES ('delta.columnMapping.mode' = '{mapping}')",
+    )
+    names = pa.table({"name": ["a", "b", "c"]})
+    deltic.write(turns.uri, names)
+    assert ids(turns) == [6, 8, 10]
+    turns.sql("INSERT INTO @ (name) SELECT 'd' FROM range(0, 3, 1, 1)")
+    assert ids(turns) == [0, 2, 4, 6, 8, 10]
+    given = pa.table({"id": [77], "name": ["x"]})
+    if kind == "ALWAYS":
+        with pytest.raises(deltic.InvalidInputError, match="GENERATED ALWAYS"):
+            deltic.write(turns.uri, given)
+    else:
+        deltic.write(turns.uri, given)
+        turns.sql("DELETE FROM @ WHERE id = 77")
+    deltic.write(turns.uri, names, mode="overwrite")
+    assert ids(turns) == [-6, -4, -2]
+    turns.describe()
+    turns.sql("INSERT INTO @ (name) VALUES ('e')")
+    assert ids(turns) == [-8, -6, -4, -2]
+
+
+def test_spark_tasks_number_rows_apart(turns: Turns) -> None:
+    turns.sql(
+        "CREATE TABLE @ (id BIGINT GENERATED ALWAYS AS IDENTITY, n BIGINT) USING delta",
+        "INSERT INTO @ (n) SELECT id FROM range(0, 100, 1, 3)",
+    )
+    rows_of_spark = turns.spark.range(0, 1000, 1, 5).selectExpr("id AS n")
+    deltic.spark.write(rows_of_spark, turns.uri)
+    deltic.spark.register(turns.spark)
+    rows_of_spark.write.format("deltic").mode("append").save(turns.uri)
+    turns.sql("INSERT INTO @ (n) SELECT id FROM range(0, 100, 1, 3)")
+    found = ids(turns)
+    assert len(found) == len(set(found)) == 2200
+    assert all(number >= 1 for number in found)

@@ -1,0 +1,331 @@
+"""Rows that change through the Python interface: what the table holds then, what is refused, and what a failure leaves."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from log_files import Log
+
+import deltic
+from deltic import InvalidInputError, Table
+
+STOCK = pa.table({"shop": ["a", "a", "b", "b", "c"], "item": ["nut", "bolt", "nut", "gear", "bolt"], "left": range(5)})
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+IDS = {"delta.enableRowTracking": "true"}
+
+
+def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = STOCK) -> Table:
+    deltic.write(uri, rows, partition_by=["shop"], properties=properties)
+    return Table(uri)
+
+
+def left(table: Any, filter: str | None = None) -> list[int]:
+    return sorted(row["left"] for row in table.scan(filter=filter).to_arrow().to_pylist())
+
+
+def files_of(uri: str) -> set[str]:
+    """Every file below a table that is none of its log."""
+    root = Path(uri)
+    return {
+        str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "_delta_log" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+def test_deleted_rows_are_gone(uri: str, properties: dict[str, str]) -> None:
+    table = made(uri, properties)
+    commit = table.delete("item = 'nut'", user_metadata={"ticket": 3})
+    assert (commit.version, commit.attempts, commit.metrics["numDeletedRows"]) == (1, 1, 2)
+    assert left(table) == [1, 3, 4]
+    info = table.history(limit=1)[0]
+    assert (info["operation"], info["operationParameters"]) == ("DELETE", {"predicate": "[\"item = 'nut'\"]"})
+    assert info["userMetadata"] == '{"ticket": 3}'
+    assert not info["isBlindAppend"]
+    # A whole partition, then all that is left.
+    assert table.delete("shop = 'b'").metrics["numDeletedRows"] == 1
+    assert table.delete().metrics["numDeletedRows"] == 2
+    assert table.scan().count() == 0
+    assert left(table.snapshot(0)) == [0, 1, 2, 3, 4], "older versions are what they were"
+    assert table.check(files=True).ok
+
+
+def test_metrics_have_the_names_of_delta_spark(uri: str) -> None:
+    metrics = made(uri).delete("left IN (0, 4)").metrics
+    assert set(metrics) == {
+        "executionTimeMs",
+        "numAddedBytes",
+        "numAddedChangeFiles",
+        "numAddedFiles",
+        "numCopiedRows",
+        "numDeletedRows",
+        "numDeletionVectorsAdded",
+        "numDeletionVectorsRemoved",
+        "numDeletionVectorsUpdated",
+        "numRemovedBytes",
+        "numRemovedFiles",
+        "rewriteTimeMs",
+        "scanTimeMs",
+    }
+    assert (metrics["numRemovedFiles"], metrics["numAddedFiles"], metrics["numCopiedRows"]) == (2, 1, 1)
+
+
+def test_nothing_is_committed_where_no_row_matches(uri: str) -> None:
+    table = made(uri)
+    before = files_of(uri)
+    for where in ("left = 9", "shop = 'z'", "left = 0 AND shop = 'b'", "left IS NULL"):
+        assert table.delete(where) == deltic.Commit(0, 0, 0, {"numDeletedRows": 0})
+    assert (table.snapshot().version, files_of(uri)) == (0, before)
+    # An application's transaction is recorded, whether there was anything to do or not.
+    assert table.delete("left = 9", app_id="job", app_version=1).version == 1
+    assert table.delete("left = 0", app_id="job", app_version=1).attempts == 0
+    assert left(table) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("lft = 1", "no column `lft`"),
+        ("left = 'many'", "left"),
+        ("left =", "left ="),
+        (["left", "=", 1], "where must be a string of SQL"),
+        (3, "where must be a string of SQL, not int"),
+        ("left", "left"),
+    ],
+)
+def test_conditions_that_are_none_are_refused(uri: str, where: Any, told: str) -> None:
+    table = made(uri)
+    with pytest.raises(InvalidInputError) as refused:
+        table.delete(where)
+    assert told in str(refused.value)
+    assert (table.snapshot().version, left(table)) == (0, [0, 1, 2, 3, 4])
+
+
+def test_tables_where_rows_may_only_be_added_lose_none(uri: str) -> None:
+    table = made(uri, {"delta.appendOnly": "true"})
+    for where in ("left = 0", "shop = 'a'", None, "left = 9"):
+        with pytest.raises(InvalidInputError, match=r"delta\.appendOnly"):
+            table.delete(where)
+    assert left(table) == [0, 1, 2, 3, 4]
+
+
+def test_a_table_that_is_not_there_has_no_rows_to_delete(uri: str) -> None:
+    with pytest.raises(deltic.TableNotFoundError):
+        Table(uri).delete("left = 0")
+    with pytest.raises(InvalidInputError, match="app_id and app_version belong together"):
+        made(uri).delete("left = 0", app_id="job")
+
+
+def test_options_of_commits_are_those_of_transactions(uri: str) -> None:
+    table = made(uri)
+    for options in ({"isolation": "none"}, {"max_attempts": 0}, {"user_metadata": 3}):
+        with pytest.raises(InvalidInputError):
+            table.delete("left = 0", **options)  # type: ignore[arg-type]
+    assert table.delete("left = 0", isolation="WriteSerializable", max_attempts=1).version == 1
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, {**IDS, **FEED}, {**VECTORS, **IDS, **FEED}])
+def test_a_transaction_sees_what_it_deleted(uri: str, properties: dict[str, str]) -> None:
+    table = made(uri, properties)
+    with table.transaction() as tx:
+        assert tx.delete("left = 0") == 1
+        assert left(tx) == [1, 2, 3, 4]
+        assert tx.append(pa.table({"shop": ["a"], "item": ["cog"], "left": [9]})) == 1
+        assert tx.delete("shop = 'b'") == 2
+        assert (left(tx), left(tx, "item = 'nut'")) == ([1, 4, 9], [])
+        assert left(table) == [0, 1, 2, 3, 4]
+    assert left(table) == [1, 4, 9]
+    if properties.keys() & FEED.keys():
+        changed = table.changes(1, columns=["left", "_change_type"]).to_arrow().to_pylist()
+        expected = {(0, "delete"), (2, "delete"), (3, "delete"), (9, "insert")}
+        assert {tuple(row.values()) for row in changed} == expected
+        assert len(changed) == 4
+    with pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        tx.delete()
+        raise ZeroDivisionError
+    assert left(table) == [1, 4, 9]
+    assert table.check(files=True).ok
+
+
+def test_a_row_that_was_changed_is_not_changed_again_where_changes_are_recorded(uri: str) -> None:
+    table = made(uri, FEED)
+    with table.transaction() as tx:
+        tx.delete("left = 0")
+        with pytest.raises(deltic.UnsupportedFeatureError, match="commit first") as refused:
+            tx.delete("left = 1")
+        assert refused.value.features == ("changeDataFeed",)
+        with pytest.raises(InvalidInputError, match="recorded"):
+            tx.remove("shop = 'a'")
+        tx.delete("left = 2")
+    assert left(table) == [1, 3, 4]
+
+
+def test_a_disk_that_fails_midway_leaves_the_table_and_no_file(uri: str) -> None:
+    """The files that are read for the second of two steps are gone."""
+    for properties in ({}, VECTORS, FEED):
+        table = made(uri, properties)
+        before = files_of(uri)
+        victim = next(path for path in sorted(before) if path.startswith("shop=b"))
+        with pytest.raises(deltic.CorruptTableError, match="file that is gone"), table.transaction() as tx:
+            assert tx.delete("left = 0") == 1
+            Path(uri, victim).unlink()
+            tx.delete("left = 2")
+        assert files_of(uri) == before - {victim}
+        assert table.snapshot().version == 0
+        assert left(table, "shop <> 'b'") == [0, 1, 4]
+        shutil.rmtree(uri)
+
+
+def test_two_deletes_of_one_file_do_not_both_win(uri: str) -> None:
+    """Until rows rather than files are compared."""
+    table, other = made(uri), Table(uri)
+    with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
+        tx.delete("left = 0")
+        other.delete("left = 1")
+    assert left(table) == [0, 2, 3, 4]
+    # Of different files they do, also if the other writer changed one in which no row was found.
+    with table.transaction() as tx:
+        tx.delete("left = 0 AND item = 'nut'")
+        other.delete("left = 3")
+        other.delete("left = 2")
+    assert left(table) == [4]
+
+
+def test_rows_that_were_added_meanwhile_and_match_are_a_conflict(uri: str) -> None:
+    table = made(uri)
+    with pytest.raises(deltic.ConcurrentAppendError), table.transaction() as tx:
+        tx.delete("left = 0")
+        deltic.write(uri, pa.table({"shop": ["z"], "item": ["nut"], "left": [0]}))
+    with table.transaction() as tx:
+        tx.delete("left = 0")
+        deltic.write(uri, pa.table({"shop": ["z"], "item": ["nut"], "left": [7]}))
+    assert left(table) == [1, 2, 3, 4, 7]
+
+
+class Model:
+    """Rows as Python has them, each with the id and the version that row tracking gives it."""
+
+    def __init__(self, rng: random.Random, uri: str) -> None:
+        self.rng, self.uri = rng, uri
+        self.rows: list[dict[str, Any]] = []
+        self.changes: list[Counter[tuple[Any, ...]]] = []
+
+    def some(self, count: int) -> list[dict[str, Any]]:
+        def value(choices: Any) -> Any:
+            return None if self.rng.random() < 0.1 else self.rng.choice(choices)
+
+        def row() -> dict[str, Any]:
+            deep = {"n": value(range(4)), "s": value(["x", "ÿ", "long " * 20])}
+            doubles = [0.0, 1.5, float("nan"), -0.0, float("inf")]
+            return {"p": value("abc"), "k": value(range(9)), "d": value(doubles), "deep": value([deep, deep])}
+
+        return [row() for _ in range(count)]
+
+
+SCHEMA = pa.schema(
+    [
+        ("p", pa.string()),
+        ("k", pa.int64()),
+        ("d", pa.float64()),
+        ("deep", pa.struct([("n", pa.int32()), ("s", pa.string())])),
+    ]
+)
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A row as something that can be compared: NaN equals NaN."""
+    return tuple(map(repr, (row["p"], row["k"], row["d"], row["deep"] and tuple(row["deep"].values()))))
+
+
+def keep(row: dict[str, Any], where: tuple[str, Any]) -> bool:
+    """Whether a condition is TRUE of a row, by Python."""
+    column, value = where
+    found = row["deep"] and row["deep"]["n"] if column == "deep.n" else row[column]
+    return found is not None and found == value if value is not None else found is None
+
+
+def sql(where: tuple[str, Any]) -> str:
+    column, value = where
+    if value is None:
+        return f"{column} IS NULL"
+    return f"{column} = '{value}'" if isinstance(value, str) else f"{column} = {value}"
+
+
+PROPERTIES = [
+    dict(itertools.chain(*(p.items() for p in chosen)))
+    for n in range(4)
+    for chosen in itertools.combinations([VECTORS, FEED, IDS], n)
+]
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
+@pytest.mark.parametrize(
+    "properties", PROPERTIES, ids=lambda p: "-".join(name.removeprefix("delta.enable") for name in p) or "plain"
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str, str], partitioned: bool) -> None:
+    """Random steps, some of them several to a commit; rows, changes and row ids after each commit."""
+    rng = random.Random(f"{seed} {properties} {partitioned}")
+    model = Model(rng, uri)
+    deltic.write(
+        uri, pa.Table.from_pylist([], SCHEMA), partition_by=["p"] if partitioned else None, properties=properties
+    )
+    table = Table(uri)
+    ids: dict[int, tuple[Any, ...]] = {}
+    for _ in range(8):
+        before = list(model.rows)
+        changed: Counter[tuple[Any, ...]] = Counter()
+        version = table.snapshot().version
+        with table.transaction() as tx:
+            for _ in range(rng.choice([1, 1, 1, 2, 3])):
+                if rng.random() < 0.5 or not model.rows:
+                    new = model.some(rng.randrange(1, 12))
+                    tx.append(pa.Table.from_pylist(new, SCHEMA))
+                    model.rows += new
+                    continue
+                where = rng.choice(
+                    [
+                        ("k", rng.choice([None, *range(9)])),
+                        ("p", rng.choice([None, *"abc"])),
+                        ("deep.n", rng.choice([None, *range(4)])),
+                    ]
+                )
+                gone = [row for row in model.rows if keep(row, where)]
+                try:
+                    assert tx.delete(sql(where)) == len(gone)
+                except deltic.UnsupportedFeatureError:
+                    assert FEED.keys() <= properties.keys()
+                    continue
+                model.rows = [row for row in model.rows if not keep(row, where)]
+            assert Counter(map(key, tx.scan().to_arrow().to_pylist())) == Counter(map(key, model.rows))
+        found = table.scan().to_arrow().to_pylist()
+        assert Counter(map(key, found)) == Counter(map(key, model.rows))
+        assert table.check(files=True).ok
+        if "delta.enableChangeDataFeed" in properties and tx.committed is not None:
+            was, now = Counter(map(key, before)), Counter(map(key, model.rows))
+            for row in table.changes(version + 1, version + 1).to_arrow().to_pylist():
+                changed[(*key(row), row["_change_type"])] += 1
+            # Rows that look alike may have come and gone: what counts is the balance.
+            balance = Counter(dict.fromkeys(was | now, 0))
+            for (*row, kind), count in changed.items():
+                balance[tuple(row)] += count if kind == "insert" else -count
+            assert {row: n for row, n in balance.items() if n} == {
+                row: now[row] - was[row] for row in was | now if now[row] != was[row]
+            }
+        if "delta.enableRowTracking" in properties:
+            columns = [*SCHEMA.names, "_metadata.row_id", "_metadata.row_commit_version"]
+            tracked = table.scan(columns=columns).to_arrow().to_pylist()
+            seen = {row["_metadata.row_id"]: (*key(row), row["_metadata.row_commit_version"]) for row in tracked}
+            assert len(seen) == len(tracked), "every row has an id of its own"
+            assert all(ids[row_id] == row for row_id, row in seen.items() if row_id in ids), "rows keep their ids"
+            fresh = seen.keys() - ids.keys()
+            assert all(row_id > max(ids, default=-1) for row_id in fresh), "new rows get ids that none had"
+            ids |= seen
+    assert Log(uri).read(0)
