@@ -69,7 +69,7 @@ def _type_of(type: pa.DataType | str, argument: str = "type") -> pa.DataType:
         if 1 <= precision <= 38 and scale <= precision:
             return pa.decimal128(precision, scale)
     raise InvalidInputError(
-        f"{argument} {type!r} is no type of Delta without columns inside; write {', '.join(_TYPES)} or decimal(p,s), or "
+        f"{argument} {type!r} is no type of Delta without columns in it; write {', '.join(_TYPES)} or decimal(p,s), or "
         "give a pyarrow type"
     )
 
@@ -234,7 +234,7 @@ class Alterable(Generic[Done]):
         type: pa.DataType | str | None = None,
         nullable: bool | None = None,
         comment: str | None = None,
-        default: str | None | _Unset = UNSET,
+        default: str | _Unset | None = UNSET,
         position: str | Sequence[str] | None = None,
     ) -> Done:
         """Alter a column; what is not given stays.

@@ -94,8 +94,8 @@ def create(
         mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone;
             `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
             none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and other
-            writers conflict with it. The new table has a new id, its own columns, partitioning and properties, and keeps
-            the features of the protocol.
+            writers conflict with it. The new table has a new id, its own columns, partitioning and properties, and
+            keeps the features of the protocol.
         storage_options: The store's settings, as for `Table`.
 
     Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and for replacing a table

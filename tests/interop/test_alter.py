@@ -1,7 +1,7 @@
 """Tables that deltic altered, as delta-spark goes on with them, and tables of delta-spark's that deltic alters.
 
-After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its checksums
-validated, and deltic reads that.
+After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its
+checksums validated, and deltic reads that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ Change = Callable[[deltic.Table], object]
 
 CHANGES: dict[str, list[Change]] = {
     "add": [
-        lambda t: t.add_columns([deltic.field("day", "date", comment="c"), pa.field("at", pa.timestamp("us"))], after="id"),
+        lambda t: t.add_columns(
+            [deltic.field("day", "date", comment="c"), pa.field("at", pa.timestamp("us"))], after="id"
+        ),
         lambda t: t.add_columns(pa.field("place.country", pa.string())),
         lambda t: t.add_columns(pa.field("tags.element.v", pa.int64())),
     ],
@@ -60,7 +62,9 @@ CHANGES: dict[str, list[Change]] = {
     ],
     "replace columns": [
         lambda t: t.replace_columns(
-            pa.schema([ROWS.schema.field(n) for n in ("part", "sizes", "place", "id", "tags")] + [pa.field("n", pa.int8())])
+            pa.schema(
+                [ROWS.schema.field(n) for n in ("part", "sizes", "place", "id", "tags")] + [pa.field("n", pa.int8())]
+            )
         ),
     ],
     "properties": [
@@ -115,8 +119,10 @@ def check(spark: SparkSession, table: deltic.Table) -> None:
     assert theirs["properties"].items() <= ours.properties.items()
     features = {"clustering", "domainMetadata"} | set(ours.table_features)
     assert set(theirs["tableFeatures"]) <= features
-    spark.sql(f"INSERT INTO delta.`{table.uri}` SELECT * FROM (SELECT * FROM delta.`{table.uri}` UNION ALL "
-              f"SELECT {', '.join('NULL' for _ in frame.columns)}) ORDER BY 1 LIMIT 1")
+    spark.sql(
+        f"INSERT INTO delta.`{table.uri}` SELECT * FROM (SELECT * FROM delta.`{table.uri}` UNION ALL "
+        f"SELECT {', '.join('NULL' for _ in frame.columns)}) ORDER BY 1 LIMIT 1"
+    )
     check_checksum(spark, table.uri)
     assert rows(spark.read.format("delta").load(table.uri).toArrow()) == rows(table.scan().to_arrow())
 
@@ -154,11 +160,12 @@ def test_a_new_mapped_table_is_filled_by_delta_spark(spark: SparkSession, uri: s
 def test_deltic_alters_what_delta_spark_made(spark: SparkSession, uri: str, mode: str) -> None:
     spark.sql(
         f"CREATE TABLE delta.`{uri}` (id INT, place STRUCT<city: STRING, zip: SMALLINT>, tags ARRAY<STRUCT<k: INT>>, "
-        f"part STRING) USING delta PARTITIONED BY (part) COMMENT 'theirs' TBLPROPERTIES "
-        f"('delta.columnMapping.mode' = '{mode}', 'delta.enableTypeWidening' = 'true', 'delta.enableRowTracking' = 'true')"
+        "part STRING) USING delta PARTITIONED BY (part) COMMENT 'theirs' TBLPROPERTIES "
+        f"('delta.columnMapping.mode' = '{mode}', 'delta.enableTypeWidening' = 'true', "
+        "'delta.enableRowTracking' = 'true')"
     )
-    insert = f"INSERT INTO delta.`{uri}` VALUES (1, named_struct('city', 'Ulm', 'zip', 89S), array(named_struct('k', 1)), 'x')"
-    spark.sql(insert)
+    row = "1, named_struct('city', 'Ulm', 'zip', 89S), array(named_struct('k', 1)), 'x'"
+    spark.sql(f"INSERT INTO delta.`{uri}` VALUES ({row})")
     table = deltic.Table(uri)
     table.add_columns(pa.field("place.country", pa.string()))
     check(spark, table)

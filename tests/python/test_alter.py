@@ -208,7 +208,7 @@ def test_types_are_widened(uri: str) -> None:
     row = {"a": 1, "l": [2], "m": [("k", 0.5)], "d": None}
     deltic.write(uri, pa.Table.from_pylist([row], schema=schema))
     table = Table(uri)
-    with pytest.raises(InvalidInputError, match="set `delta.enableTypeWidening` to true first"):
+    with pytest.raises(InvalidInputError, match=r"set `delta.enableTypeWidening` to true first"):
         table.alter_column("a", type=pa.int64())
     table.set_properties({"delta.enableTypeWidening": "true"})
     table.alter_column("a", type=pa.int64())
@@ -341,7 +341,8 @@ def test_several_verbs_are_one_commit(table: Table) -> None:
         tx.drop_columns("tags")
         tx.set_description("Everything at once")
         tx.append(pa.table({"key": pa.array([9], pa.int32()), "id": ["new"], "part": ["z"], "place": [None]}))
-    assert tx.committed is not None and tx.committed.version == 1
+    assert tx.committed is not None
+    assert tx.committed.version == 1
     assert [(row["key"], row["id"]) for row in rows(table)] == [(1, None), (2, None), (9, "new")]
     told = info(table)
     assert told["operation"] == "TRANSACTION"
@@ -356,9 +357,12 @@ def test_several_verbs_are_one_commit(table: Table) -> None:
 
 
 def test_a_change_conflicts_with_another(table: Table) -> None:
-    with pytest.raises(deltic.MetadataChangedError), table.transaction() as tx:
-        tx.set_name("mine")
-        Table(table.uri).set_name("theirs")
+    tx = table.transaction()
+    tx.__enter__()
+    tx.set_name("mine")
+    Table(table.uri).set_name("theirs")
+    with pytest.raises(deltic.MetadataChangedError):
+        tx.__exit__(None, None, None)
     assert table.snapshot().metadata["name"] == "theirs"
     with table.transaction() as tx:
         tx.add_columns(pa.field("new", pa.int64()))
@@ -412,7 +416,8 @@ def test_a_mapped_table_from_the_start(uri: str) -> None:
     metadata = [field["metadata"] for field in [*stored.values(), *stored["s"]["type"]["fields"]]]
     assert [told["delta.columnMapping.id"] for told in metadata] == [1, 2, 4, 3]
     names = [told["delta.columnMapping.physicalName"] for told in metadata]
-    assert len(set(names)) == 4 and all(name.startswith("col-") and len(name) == 40 for name in names)
+    assert len(set(names)) == 4
+    assert all(name.startswith("col-") and len(name) == 40 for name in names)
     assert Table(uri).snapshot().properties == {**MAPPED, "delta.columnMapping.maxColumnId": "4"}
 
 
@@ -433,7 +438,8 @@ def test_modes_of_creating(uri: str) -> None:
     new = table.snapshot()
     assert (new.schema.names, new.partition_columns, new.num_files) == (["b"], [], 0)
     assert (new.properties, new.metadata["description"]) == ({"mine": "1"}, "d")
-    assert "name" not in new.metadata and new.metadata["id"] != old.metadata["id"]
+    assert "name" not in new.metadata
+    assert new.metadata["id"] != old.metadata["id"]
     assert len(old.scan().to_arrow()) == 2
     assert info(table)["operation"] == "REPLACE TABLE"
     deltic.write(table, pa.table({"b": ["x"]}))
@@ -475,9 +481,12 @@ def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
 def test_replacing_conflicts_with_whoever_writes(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
     table = Table(uri)
-    with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
-        tx.append(pa.table({"a": [2]}))
-        deltic.create(uri, pa.schema([("b", pa.string())]), mode="replace")
+    tx = table.transaction()
+    tx.__enter__()
+    tx.append(pa.table({"a": [2]}))
+    deltic.create(uri, pa.schema([("b", pa.string())]), mode="replace")
+    with pytest.raises(deltic.CommitConflictError):
+        tx.__exit__(None, None, None)
     assert table.scan().count() == 0
 
 
@@ -530,11 +539,18 @@ def test_detail_is_what_spark_describes(table: Table) -> None:
     table.set_name("visits")
     table.set_properties({"delta.enableDeletionVectors": "true"})
     detail = table.detail()
-    assert (detail.version, detail.format, detail.name, detail.num_files, detail.num_rows) == (2, "delta", "visits", 2, 2)
+    assert (detail.version, detail.format, detail.name, detail.num_files, detail.num_rows) == (
+        2,
+        "delta",
+        "visits",
+        2,
+        2,
+    )
     assert detail.size_in_bytes == sum(path.stat().st_size for path in Path(table.uri).rglob("part-*.parquet"))
     assert detail.partition_columns == ["part"]
     assert detail.table_features == ["appendOnly", "deletionVectors", "invariants"]
-    assert detail.last_modified is not None and detail.created_at is not None
+    assert detail.last_modified is not None
+    assert detail.created_at is not None
     assert detail.last_modified >= detail.created_at
     told = detail.to_dict()
     assert set(told) == {
@@ -543,7 +559,8 @@ def test_detail_is_what_spark_describes(table: Table) -> None:
         *("tableFeatures", "numRows", "version"),
     }
     assert told["id"] == table.snapshot().metadata["id"]
-    assert "rows: 2 in 2 files" in repr(detail) and "partitioned by: part" in repr(detail)
+    assert "rows: 2 in 2 files" in repr(detail)
+    assert "partitioned by: part" in repr(detail)
     assert table.uri in detail._repr_html_()
     assert table.snapshot(0).detail().name is None
     with table.transaction() as tx:

@@ -6,8 +6,8 @@
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`,
 //! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, `constraint`, then `feature` and
-//! `validation`, then `alter`, `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and
-//! fails on one that climbs.
+//! `validation`, then `alter`, `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails
+//! on one that climbs.
 
 pub mod action;
 pub mod alter;

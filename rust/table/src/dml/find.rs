@@ -47,6 +47,8 @@ pub(super) struct Found {
     pub(super) touched: Vec<Touched>,
     /// Files that were read.
     pub(super) candidates: u64,
+    /// Bytes that were read of them.
+    pub(super) bytes_read: u64,
     /// Files that hold matching rows only. Whoever changes other rows of a file that stays is in nobody's way.
     pub(super) read: PathSet,
     /// The plan of the base's files.
@@ -121,6 +123,7 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
         touched: Vec::new(),
         read: PathSet::default(),
         candidates: 0,
+        bytes_read: 0,
         plan: plan.clone(),
     };
     let mut candidates = Vec::new();
@@ -132,7 +135,9 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
     }
     judge_own(tx, &plan, (&mut found, &mut candidates))?;
     found.candidates = candidates.len() as u64;
+    let before = snapshot.storage().counts();
     found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
+    found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
     let mut of_base = HashSet::new();
     for Touched { task, .. } in &found.touched {
         if tx.own(&task.path).is_none() {

@@ -32,7 +32,7 @@ pub struct Preview {
     pub rows: Option<u64>,
     /// Rows that would be copied as they are.
     pub rows_copied: u64,
-    /// Bytes that finding the rows read, and copying would.
+    /// Bytes of data files that finding the rows read, and copying would.
     pub bytes_read: u64,
     /// Bytes that would be written, about.
     pub bytes_written: u64,
@@ -50,12 +50,10 @@ impl Transaction {
 
     async fn preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
         let snapshot = self.removable().await?;
-        let before = self.storage().counts();
         let mut found = Box::pin(find(self, &snapshot, filter, clock())).await?;
-        let read = self.storage().counts().since(&before).bytes_read;
         let sorted = sort(self, &mut found, clock())?;
         let (rereads, writes) = costs(&sorted, self.feeds_changes()?)?;
-        let (totals, Found { candidates, .. }) = (found.plan.totals().await?, found);
+        let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
             files_total: totals.files,
@@ -67,7 +65,7 @@ impl Transaction {
             files_rewritten: sorted.copied.len() as u64,
             rows: sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows)),
             rows_copied: sorted.copied_rows(),
-            bytes_read: read.saturating_add(rereads),
+            bytes_read: bytes_read.saturating_add(rereads),
             bytes_written: writes,
         })
     }

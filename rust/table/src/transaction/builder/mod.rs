@@ -38,6 +38,7 @@ mod metadata;
 mod options;
 mod remembered;
 mod remove;
+mod resume;
 mod row_steps;
 pub(crate) mod rows;
 mod whole_files;
@@ -47,13 +48,11 @@ pub(crate) use added::Own;
 pub use added::delete_written;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
-use options::Overwrites;
 pub use options::{
     CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
 };
-use remembered::is_outdated;
+use options::{Overwrites, Planned};
 use rows::RowChanges;
-use write::Planned;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -577,5 +576,15 @@ async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot
     match latest {
         Some(known) => known.refresh().await,
         None => Snapshot::open(storage, None).await,
+    }
+}
+
+/// Whether a commit failed for what the table has become.
+fn is_outdated(failed: &Failed) -> bool {
+    match failed {
+        Failed::Certainly(error) => {
+            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
+        }
+        Failed::Perhaps(_) => false,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use arrow_schema::Schema;
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::after_commit::HandleState;
 use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
+use crate::write::plan::WritePlan;
 
 /// What a handle knows of its table.
 #[derive(Debug, Clone, Default)]
@@ -169,4 +171,11 @@ pub struct TableDefinition {
 pub trait Ids: Send + Sync {
     /// A new unique id.
     fn unique(&self) -> String;
+}
+
+/// How rows of a schema are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) rows: Schema,
+    pub(super) plan: WritePlan,
 }

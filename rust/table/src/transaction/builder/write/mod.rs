@@ -17,6 +17,7 @@ use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
+use super::options::Planned;
 use super::{
     HandleState, Ids, Known, Mode, PartitionOverwrite, TableDefinition, Transaction, TransactionOptions, WriteOptions,
 };
@@ -30,13 +31,6 @@ use crate::write::plan::{WritePlan, WriteSpec};
 use crate::write::writer;
 
 mod overwrite;
-
-/// How rows of a schema are written.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    rows: Schema,
-    plan: WritePlan,
-}
 
 impl Transaction {
     /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
