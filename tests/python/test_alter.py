@@ -333,6 +333,78 @@ def test_features_are_added(table: Table) -> None:
         table.add_feature("catalogManaged")
 
 
+def clustering(table: Table) -> Any:
+    domain = table.snapshot().domains().get("delta.clustering")
+    return None if domain is None else json.loads(domain)["clusteringColumns"]
+
+
+def test_a_table_is_clustered(uri: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.string())])), ("flag", pa.bool_())])
+    deltic.create(uri, schema, cluster_by=["a", "S.x"], properties=MAPPED)
+    table = Table(uri)
+    stored = fields(table)
+    physical = {name: stored[name]["metadata"]["delta.columnMapping.physicalName"] for name in stored}
+    inner = stored["s"]["type"]["fields"][0]["metadata"]["delta.columnMapping.physicalName"]
+    assert clustering(table) == [[physical["a"]], [physical["s"], inner]]
+    assert table.detail().clustering_columns == ["a", "s.x"]
+    assert {"clustering", "domainMetadata"} <= features(table)
+    table.rename_column("a", "b")
+    assert table.detail().clustering_columns == ["b", "s.x"]
+    for dropped in ("b", "s"):
+        with pytest.raises(InvalidInputError, match="clustered by"):
+            table.drop_columns(dropped)
+    deltic.write(table, pa.table({"b": [1], "s": [{"x": "k"}], "flag": [True]}))
+    table.cluster_by("s.x")
+    assert info(table)["operationParameters"] == {"oldClusteringColumns": "b,s.x", "newClusteringColumns": "s.x"}
+    table.drop_columns("b")
+    table.cluster_by(None)
+    assert (clustering(table), table.detail().clustering_columns) == ([], [])
+    for columns, told in [
+        ("flag", "of the type boolean"),
+        ("nope", "no column `nope`"),
+        (["s.x", "s.x"], "there twice"),
+        (5, "columns must be a list of names"),
+    ]:
+        with pytest.raises(InvalidInputError, match=told):
+            table.cluster_by(columns)  # type: ignore[arg-type]
+    deltic.create(table, schema, mode="replace", cluster_by="a")
+    assert clustering(table) == [["a"]]
+    deltic.create(table, schema, mode="replace")
+    assert clustering(table) is None
+    assert table.check().ok
+
+
+def test_partitions_and_clustering_exclude_each_other(table: Table, uri: str) -> None:
+    with pytest.raises(InvalidInputError, match="partitioned by `part`"):
+        table.cluster_by("id")
+    with pytest.raises(InvalidInputError, match="partitioned by `part`"):
+        deltic.create(uri + "2", ROWS.schema, ["part"], cluster_by=["id"])
+    assert not Table(uri + "2").exists()
+
+
+def test_files_have_statistics_of_columns_that_cluster_since_the_same_commit(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table = Table(uri)
+    with table.transaction() as tx:
+        tx.cluster_by("b")
+        tx.append(pa.table({"a": [1], "b": [7]}))
+    (file,) = table.files().read_all().to_pylist()
+    assert file["min"]["b"] == 7
+    assert clustering(table) == [["b"]]
+
+
+def test_two_clusterings_conflict(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64()), ("b", pa.int64())]), cluster_by="a")
+    table = Table(uri)
+    tx = table.transaction()
+    tx.__enter__()
+    tx.cluster_by("b")
+    Table(uri).cluster_by(None)
+    with pytest.raises(deltic.ConcurrentTransactionError):
+        tx.__exit__(None, None, None)
+    assert clustering(table) == []
+
+
 def test_several_verbs_are_one_commit(table: Table) -> None:
     with table.transaction() as tx:
         tx.set_properties(MAPPED)

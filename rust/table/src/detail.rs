@@ -9,6 +9,7 @@ use arrow_array::Array;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::statistics;
+use deltic_protocol::schema::path;
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
@@ -27,6 +28,8 @@ pub struct Detail {
     pub num_rows: Option<u64>,
     /// When the version was committed, in milliseconds since the epoch.
     pub last_modified: Option<i64>,
+    /// Paths of the columns by which it is clustered.
+    pub clustering_columns: Vec<String>,
     /// The features of the protocol, listed or implied by its versions.
     pub table_features: Vec<String>,
 }
@@ -51,11 +54,18 @@ impl Detail {
                 None => None,
             };
         }
+        let state = state_of(snapshot).await?;
+        let shape = snapshot.shape();
+        let logical = |physical: &Vec<String>| {
+            let named = shape.mapping.logical_path(&shape.schema, physical);
+            path::print(named.as_ref().unwrap_or(physical))
+        };
         Ok(Self {
             num_files,
             size_in_bytes,
             num_rows,
-            last_modified: state_of(snapshot).await?.timestamp,
+            last_modified: state.timestamp,
+            clustering_columns: state.clustering.iter().map(logical).collect(),
             table_features: feature::supported(snapshot.protocol()).into_iter().collect(),
         })
     }

@@ -5,7 +5,9 @@
 //!
 //! PROTOCOL.md: "Change Metadata", "Protocol Evolution".
 
+use deltic_protocol::action::DomainMetadata;
 use deltic_protocol::alter::{Alteration, Before, MetadataChange, alter};
+use deltic_protocol::commit::CLUSTERING_DOMAIN;
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
 use serde_json::{Map, Value, json};
@@ -38,8 +40,7 @@ impl Transaction {
         let (protocol, metadata) = self.after()?;
         let base = self.base.as_ref().map(|base| &base.state);
         let version = base.map_or(0, |base| base.version.saturating_add(1));
-        let clustering = base.map_or(&[][..], |base| &base.clustering);
-        let before = Before { protocol, metadata, clustering, version };
+        let before = Before { protocol, metadata, clustering: self.clustering(), version };
         let altered = alter(before, alteration, &mut || ids.unique())?;
         let after = Properties::of(&altered.metadata);
         let enables = after.is_true("delta.enableRowTracking")?
@@ -51,13 +52,37 @@ impl Transaction {
         }
         let schema = altered.metadata.schema()?;
         feature::check_writable(altered.protocol.as_ref().unwrap_or(protocol), &altered.metadata, &schema)?;
+        if altered.metadata != *metadata {
+            self.metadata = Some(altered.metadata);
+        }
         self.protocol = altered.protocol.or(self.protocol.take());
-        self.metadata = Some(altered.metadata);
+        if let Some(columns) = altered.clustering {
+            self.set_clustering(Some(columns));
+        }
         (self.shape, self.planned) = (None, None);
         if !matches!(alteration, Alteration::Set(_)) {
             self.told.push((altered.operation, altered.parameters));
         }
         Ok(())
+    }
+
+    /// Physical paths of the columns by which the table will be clustered.
+    pub(super) fn clustering(&self) -> &[Vec<String>] {
+        let of_base = || self.base.as_ref().map_or(&[][..], |base| &base.state.clustering);
+        self.clustering.as_deref().unwrap_or_else(of_base)
+    }
+
+    /// Clusters the table by these columns; none takes the domain away that says so.
+    pub(super) fn set_clustering(&mut self, columns: Option<Vec<Vec<String>>>) {
+        let removed = columns.is_none();
+        let configuration = match &columns {
+            Some(columns) => json!({"clusteringColumns": columns, "domainName": CLUSTERING_DOMAIN}).to_string(),
+            None => String::new(),
+        };
+        let domain = CLUSTERING_DOMAIN.to_owned();
+        self.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed });
+        self.clustering = Some(columns.unwrap_or_default());
+        (self.shape, self.planned) = (None, None);
     }
 
     /// Changes the table's metadata as a whole.

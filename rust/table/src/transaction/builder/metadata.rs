@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
-use deltic_protocol::alter::{self, constraint_key};
+use deltic_protocol::alter::{self, CLUSTERING_FEATURE, constraint_key};
 use deltic_protocol::property::{Properties, stored};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructType, json};
@@ -47,8 +47,9 @@ impl Transaction {
                 begun.overwrite()?;
             }
         }
+        let cluster_by = table.cluster_by.clone();
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
-        begun.tell_of_definition();
+        begun.tell_of_definition(&cluster_by);
         begun.txn_id = ids.unique();
         Ok(Some(begun))
     }
@@ -58,7 +59,11 @@ impl Transaction {
         for (name, expression) in &table.constraints {
             table.properties.insert(constraint_key(name), expression.clone());
         }
+        if !table.cluster_by.is_empty() {
+            table.properties.insert(CLUSTERING_FEATURE.to_owned(), "supported".to_owned());
+        }
         let replaced = self.base.as_ref().map(|base| &base.state);
+        let was_clustered = replaced.is_some_and(|old| feature::supported(&old.protocol).contains("clustering"));
         let protocol = match replaced {
             None => Some(feature::protocol_for(&table.schema, &table.properties)?),
             Some(old) => {
@@ -83,15 +88,20 @@ impl Transaction {
         validation::check_new(&schema, &mut table.partition_by, &metadata.configuration)?;
         metadata.schema_string = json::print(&schema);
         metadata.partition_columns = table.partition_by;
+        let clustering = alter::clustering_paths(&schema, &metadata, &table.cluster_by)?;
+        if was_clustered || !clustering.is_empty() {
+            self.set_clustering(Some(clustering).filter(|columns| !columns.is_empty()));
+        }
         (self.metadata, self.protocol) = (Some(metadata), protocol);
         (self.shape, self.planned) = (None, None);
         Ok(())
     }
 
     /// Tells history what a table is defined as.
-    fn tell_of_definition(&mut self) {
+    fn tell_of_definition(&mut self, cluster_by: &[String]) {
         let Some(metadata) = &self.metadata else { return };
         let parameters = [
+            ("clusterBy", json!(json!(cluster_by).to_string())),
             ("isManaged", json!("false")),
             ("description", json!(metadata.description)),
             ("partitionBy", json!(json!(metadata.partition_columns).to_string())),

@@ -94,6 +94,8 @@ pub struct Transaction {
     /// The columns as they will be, once somebody asked for them.
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
+    /// Physical paths of the clustering columns, if they were set.
+    clustering: Option<Vec<Vec<String>>>,
     parameters: Map<String, Value>,
     /// Operations and parameters of the steps that have some of their own.
     told: Vec<(&'static str, Map<String, Value>)>,
@@ -190,6 +192,7 @@ impl Transaction {
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
+            clustering: None,
             told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
