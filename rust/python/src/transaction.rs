@@ -199,6 +199,10 @@ impl Transaction {
         self.with(|builder| run(py, builder.attempt(|builder| builder.add_feature(name))))
     }
 
+    fn drop_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
+        self.with(|builder| run(py, builder.drop_feature(name)))
+    }
+
     #[pyo3(signature = (domain, configuration))]
     fn set_domain(&self, py: Python<'_>, domain: &str, configuration: Option<&str>) -> Result<()> {
         self.with(|builder| run(py, builder.attempt(|builder| builder.set_domain(domain, configuration))))
@@ -261,6 +265,16 @@ pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: O
     let enable = table.0.enable_row_tracking((&clock, &clock));
     let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
     Ok((enabled.version, enabled.files))
+}
+
+/// Drops a feature, in as many commits as that takes; gives JSON text of the last.
+#[entry]
+#[pyfunction]
+pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_history: bool) -> Result<String> {
+    let clock = Clock::default();
+    let drop = table.0.drop_feature((name, truncate_history), (&clock, &clock));
+    let outcome = run_to_end(py, drop, &clock, |outcome| Some(outcome.committed.version))?;
+    Ok(told(&outcome))
 }
 
 /// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.

@@ -15,6 +15,7 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
+use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
@@ -233,6 +234,20 @@ impl Table {
     pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
         self.forget();
         backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
+    }
+
+    /// Drops a feature from the protocol.
+    ///
+    /// # Errors
+    /// As [`drop_feature::drop_feature`].
+    pub async fn drop_feature(
+        &self,
+        (name, truncates_history): (&str, bool),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Box<Outcome>> {
+        self.forget();
+        let committer = for_table(&self.storage);
+        drop_feature::drop_feature(&self.storage, committer.as_ref(), (name, truncates_history), (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

@@ -14,12 +14,16 @@ use crate::schema::{StructField, StructType};
 
 mod clustering;
 mod columns;
+mod drop_feature;
 mod mentions;
 mod properties;
 mod settle;
 mod step;
 
 pub use clustering::{CLUSTERING_FEATURE, clustering_paths};
+pub use drop_feature::{
+    Droppable, PROTECTION, disabled, find_droppable, renamed_column, widened_column, without_feature,
+};
 pub use properties::constraint_key;
 pub use settle::name_new_columns;
 pub use step::{Altered, Before, MetadataChange};

@@ -33,6 +33,7 @@ use crate::write::plan::DataFile;
 mod added;
 mod alter;
 pub(crate) mod change_files;
+mod drop_feature;
 mod header;
 mod metadata;
 mod options;
@@ -53,6 +54,7 @@ pub use options::{
 };
 use options::{Overwrites, Planned};
 use rows::RowChanges;
+pub(crate) use whole_files::add_again;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
