@@ -227,7 +227,7 @@ class Alterable(Generic[Done]):
         last one of a struct or the table, and one that the table is partitioned or clustered by or that a constraint or
         a generated column mentions.
         """
-        return self._alter("drop_columns", names=_several(names, "names"))
+        return self._alter("drop_columns", names=several(names, "names"))
 
     def alter_column(
         self,
@@ -306,7 +306,7 @@ class Alterable(Generic[Done]):
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
         """Take table properties away. Raises `InvalidInputError` for one that is not set, or that only writers set."""
-        return self._alter("unset_properties", names=_several(names, "names"))
+        return self._alter("unset_properties", names=several(names, "names"))
 
     def set_name(self, name: str | None) -> Done:
         """Set the table's name, for people; None takes it away."""
@@ -317,12 +317,28 @@ class Alterable(Generic[Done]):
         return self._alter("set_description", description=optional_string(description, "description"))
 
     def drop_constraint(self, name: str) -> Done:
-        """Drop a constraint.
-
-        Raises `InvalidInputError`, naming those that there are, for one that is not there. deltic does not check
-        constraints yet, so that a table that has some is not written (`UnsupportedFeatureError`).
-        """
+        """Drop a constraint. Raises `InvalidInputError`, naming those that there are, for one that is not there."""
         return self._alter("drop_constraint", name=string(name, "name"))
+
+    def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
+        """Lay out files by some columns from now on; None for no more.
+
+        `columns`: paths of up to four columns of numbers, strings, dates or timestamps. Files that are there stay as
+        they are: those that are added have statistics of the columns, and a job that optimises the table moves rows by
+        them. The features `clustering` and `domainMetadata` are added to the protocol.
+
+        Raises `InvalidInputError` for a table with partitions, and for a column that is not there, is inside an array
+        or a map, or has no statistics (PROTOCOL.md: "Clustered Table").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/visits")
+        >>> _ = deltic.create(table, pa.schema([("day", pa.date32()), ("page", pa.string())]), cluster_by="day")
+        >>> _ = table.cluster_by(["page", "day"])
+        >>> table.detail().clustering_columns
+        ['page', 'day']
+        """
+        return self._alter("cluster_by", columns=[] if columns is None else several(columns, "columns"))
 
     def add_feature(self, name: str) -> Done:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
@@ -334,5 +350,6 @@ class Alterable(Generic[Done]):
         return self._step(lambda core: core.add_feature(feature))
 
 
-def _several(given: str | Sequence[str], argument: str) -> list[str]:
+def several(given: str | Sequence[str], argument: str) -> list[str]:
+    """One name or several."""
     return [string(given, argument)] if isinstance(given, str) else names(given, argument) or []

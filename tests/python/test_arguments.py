@@ -210,6 +210,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
                 ["name", "type", "nullable", "comment", "default", "position"],
             ),
             "unset_properties": ({"names": ["delta.logRetentionDuration"]}, ["names"]),
+            "cluster_by": ({"columns": ["a"]}, ["columns"]),
             "set_name": ({"name": "n"}, ["name"]),
             "set_description": ({"description": "d"}, ["description"]),
             "add_feature": ({"name": "domainMetadata"}, ["name"]),

@@ -217,7 +217,7 @@ const WRITABLE: &str = "
 1,7 w:icebergCompatV3 | | delta.enableIcebergCompatV3=true       = icebergCompatV3
 1,7 w:icebergWriterCompatV1 | |                                  = icebergWriterCompatV1
 1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=0 = ok
-1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=9 = checkpointProtection
+1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=9 = ok
 1,7 w:materializePartitionColumns | |                            = ok
 1,7 w:materializePartitionColumns | | partitioned=a              = materializePartitionColumns
 1,7 w:appendOnly | | partitioned=a                               = ok

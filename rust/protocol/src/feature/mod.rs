@@ -413,6 +413,33 @@ pub fn upgraded(
     Ok(Some(protocol_with(names, reader, WRITER_VERSION)))
 }
 
+/// The protocol without a feature, and with all others that it has, listed.
+pub fn without(protocol: &Protocol, name: &str) -> Protocol {
+    let mut names = supported(protocol);
+    names.remove(name);
+    listing(names)
+}
+
+/// The protocol with another feature, and all features listed.
+pub fn with_listed(protocol: &Protocol, name: &str) -> Protocol {
+    let mut names = supported(protocol);
+    names.insert(name.to_owned());
+    listing(names)
+}
+
+/// The lowest protocol that lists exactly these features.
+fn listing(names: BTreeSet<String>) -> Protocol {
+    let is_for_readers = |name: &&String| find(name).is_some_and(Feature::is_for_readers);
+    let for_readers: Vec<String> = names.iter().filter(is_for_readers).cloned().collect();
+    let reader = if for_readers.is_empty() { 1 } else { READER_VERSION };
+    Protocol {
+        min_reader_version: reader,
+        min_writer_version: WRITER_VERSION,
+        reader_features: (reader == READER_VERSION).then_some(for_readers),
+        writer_features: Some(names.into_iter().collect()),
+    }
+}
+
 /// Refuses to add features to a table that has not the others that they need.
 fn check_needs(added: &BTreeSet<String>, has: &BTreeSet<String>) -> Result<()> {
     for (name, needs) in NEEDS.iter().filter(|(name, _)| added.contains(*name)) {

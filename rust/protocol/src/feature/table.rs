@@ -98,7 +98,7 @@ pub const FEATURES: &[Feature] = &[
     writers("icebergCompatV3", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV3")), "readable as Iceberg"),
     writers("icebergWriterCompatV1", None, NO_WRITES, "writable through Iceberg"),
     writers("icebergWriterCompatV3", None, NO_WRITES, "writable through Iceberg"),
-    writers("checkpointProtection", None, Writing::UnlessUsed(Use::CheckpointProtection), "checkpoints that must stay"),
+    writers("checkpointProtection", None, WRITES, "checkpoints that must stay"),
     writers("materializePartitionColumns", None, Writing::UnlessUsed(Use::Partitioned), "partition columns stand in data files too"),
     writers("collations", None, NO_WRITES, "strings compared by language"),
     writers("columnMappingUsageTracking", None, NO_WRITES, "whether columns were ever renamed or dropped"),

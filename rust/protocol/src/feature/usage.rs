@@ -27,7 +27,6 @@ pub(super) enum Use {
     ColumnMapping,
     VariantColumns,
     Partitioned,
-    CheckpointProtection,
     Property(&'static str),
 }
 
@@ -42,7 +41,6 @@ impl fmt::Display for Use {
             Self::ColumnMapping => f.write_str("columns are mapped by name or id"),
             Self::VariantColumns => f.write_str("a column is a variant"),
             Self::Partitioned => f.write_str("the table is partitioned"),
-            Self::CheckpointProtection => f.write_str("checkpoints are protected"),
             Self::Property(key) => write!(f, "`{key}` is true"),
         }
     }
@@ -83,10 +81,6 @@ impl Use {
                 ColumnMapping::Id => Some("columns are mapped by id".to_owned()),
             },
             Self::Partitioned => metadata.filter(|m| !m.partition_columns.is_empty()).map(|_| self.to_string()),
-            Self::CheckpointProtection => properties
-                .get("delta.requireCheckpointProtectionBeforeVersion")
-                .filter(|version| version.trim() != "0")
-                .map(|version| format!("checkpoints before version {version} are protected")),
             Self::Property(key) => properties.is_true(key)?.then(|| self.to_string()),
         })
     }

@@ -192,9 +192,7 @@ impl Transaction {
     /// `Corrupt` for a property that cannot be read.
     pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
         let mut spec = write_spec(shape, self.after()?.1, &self.files)?;
-        if let Some(base) = &self.base {
-            spec.clustering.clone_from(&base.state.clustering);
-        }
+        spec.clustering = self.clustering().to_vec();
         Ok(spec)
     }
 
