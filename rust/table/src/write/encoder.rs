@@ -26,6 +26,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 
+use super::annotations::annotated;
 use super::plan::{Compression, WriteSpec};
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
@@ -101,7 +102,9 @@ pub(super) struct Encoded {
 impl Encoder {
     pub(super) fn new(format: &FileFormat) -> Result<Self> {
         let schema = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&format.arrow).map_err(failed)?;
-        let file = SerializedFileWriter::new(Vec::new(), schema.root_schema_ptr(), format.properties.clone());
+        let root = annotated(schema.root_schema(), &format.schema).map_err(failed)?;
+        let root = root.unwrap_or_else(|| schema.root_schema_ptr());
+        let file = SerializedFileWriter::new(Vec::new(), root, format.properties.clone());
         let file = file.map_err(failed)?;
         let columns = ArrowRowGroupWriterFactory::new(&file, format.arrow.clone());
         let stats = StatsCollector::new(&format.schema, &format.indexed).with_prefix_length(format.prefix_length);

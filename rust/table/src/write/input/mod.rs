@@ -5,3 +5,5 @@ pub mod conform;
 mod conversion;
 pub mod identity;
 pub mod incoming;
+mod shapes;
+mod variants;
