@@ -19,6 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::property::{self, Properties};
 use crate::schema::{StructField, StructType};
 
+mod iceberg;
 mod table;
 mod usage;
 
@@ -37,12 +38,6 @@ const PLAIN_WRITER_VERSION: i32 = 2;
 
 const FEATURE_PREFIX: &str = "delta.feature.";
 
-/// Properties that bind every writer in a way deltic cannot follow, beside the rules in [`FEATURES`].
-const REFUSED: &[(&str, &str)] = &[
-    ("delta.enableIcebergWriterCompatV1", "icebergWriterCompatV1"),
-    ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
-];
-
 /// Uses that mean something only with one of these features. A use without it is a mistake that some writer made, and what
 /// the table's files have is anybody's guess.
 const NEED_FEATURE: &[(Use, &[&str])] = &[
@@ -51,6 +46,11 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
     (Use::ColumnMapping, &["columnMapping"]),
     (Use::IdentityColumns, &["identityColumns"]),
+    (Use::Property("delta.enableIcebergCompatV1"), &["icebergCompatV1"]),
+    (Use::Property("delta.enableIcebergCompatV2"), &["icebergCompatV2"]),
+    (Use::Property("delta.enableIcebergCompatV3"), &["icebergCompatV3"]),
+    (Use::Property("delta.enableIcebergWriterCompatV1"), &["icebergWriterCompatV1"]),
+    (Use::Property("delta.enableIcebergWriterCompatV3"), &["icebergWriterCompatV3"]),
 ];
 
 /// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
@@ -59,15 +59,30 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
     ("icebergCompatV2", &["columnMapping"]),
     ("icebergCompatV3", &["columnMapping", "rowTracking"]),
+    ("icebergWriterCompatV1", &["icebergCompatV2"]),
+    ("icebergWriterCompatV3", &["icebergCompatV3"]),
+    ("variantShredding", &["variantType"]),
+    ("collations", &["domainMetadata"]),
+    ("columnMappingUsageTracking", &["columnMapping"]),
+];
+
+/// Features that come with properties that are true.
+const ENABLED_BY: &[(&str, &str)] = &[
+    ("delta.enableInCommitTimestamps", "inCommitTimestamp"),
+    ("delta.enableRowTracking", "rowTracking"),
+    ("delta.enableTypeWidening", "typeWidening"),
+    ("delta.enableVariantShredding", "variantShredding"),
+    ("delta.enableMaterializePartitionColumnsFeature", "materializePartitionColumns"),
+    ("delta.enableIcebergCompatV1", "icebergCompatV1"),
+    ("delta.enableIcebergCompatV2", "icebergCompatV2"),
+    ("delta.enableIcebergCompatV3", "icebergCompatV3"),
+    ("delta.enableIcebergWriterCompatV1", "icebergWriterCompatV1"),
+    ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
 ];
 
 /// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
-const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] = &[
-    ("delta.enableVariantShredding", "variantShredding"),
-    ("delta.enableMaterializePartitionColumnsFeature", "materializePartitionColumns"),
-    ("delta.writePartitionColumnsToParquet", "materializePartitionColumns"),
-    ("delta.compatibility.symlinkFormatManifest.enabled", "symlinkFormatManifest"),
-];
+const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] =
+    &[("delta.compatibility.symlinkFormatManifest.enabled", "symlinkFormatManifest")];
 
 /// The feature of that name, also under the names that stand for it in the wild.
 pub fn find(name: &str) -> Option<&'static Feature> {
@@ -153,8 +168,7 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
 }
 
 /// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
-const CHECKPOINTED: &[&str] =
-    &["icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
+const CHECKPOINTED: &[&str] = &["icebergNativeV4-preview"];
 
 /// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
 ///
@@ -194,6 +208,14 @@ pub fn supported(protocol: &Protocol) -> BTreeSet<String> {
     supported
 }
 
+/// Whether the partition columns of the table stand in its new data files too, after the others.
+///
+/// # Errors
+/// `Corrupt` for a property that cannot be read.
+pub fn materializes_partition_columns(protocol: &Protocol, metadata: &Metadata) -> Result<bool> {
+    iceberg::materializes_partition_columns(&in_force(protocol), Properties::of(metadata))
+}
+
 /// Features that the protocol lists for writers or readers, under the names of [`FEATURES`].
 fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();
@@ -223,7 +245,7 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
             // it, or else under the first.
             let same = |f: &Feature| f.writing == feature.writing;
             let named = FEATURES.iter().any(|f| same(f) && listed.contains(f.name));
-            if named || rule.holds_only_where_listed() || FEATURES.iter().take(i).any(same) {
+            if named || FEATURES.iter().take(i).any(same) {
                 continue;
             }
         }
@@ -253,7 +275,18 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     if table.properties.contradicts_row_tracking()? {
         refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
     }
-    refuse_properties(table.properties, REFUSED, refusal)
+    if table.metadata.is_some() {
+        refuse_broken(listed, table, refusal)?;
+    }
+    Ok(())
+}
+
+/// Adds the features of which the whole table breaks a rule.
+fn refuse_broken(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut Refusal) -> Result<()> {
+    for (feature, reason) in iceberg::broken(listed, table)? {
+        refusal.add(feature, reason);
+    }
+    Ok(())
 }
 
 fn refuse_properties(properties: Properties<'_>, refused: &[(&str, &str)], refusal: &mut Refusal) -> Result<()> {
@@ -268,7 +301,8 @@ fn refuse_properties(properties: Properties<'_>, refused: &[(&str, &str)], refus
 /// A column of a type that the protocol must allow, and does not, must not get more rows.
 fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType) -> Result<()> {
     for (feature, column) in usage::type_features(schema) {
-        if !listed.contains(feature) {
+        // A preview has the types of what became of it.
+        if !listed.iter().any(|name| name.split('-').next() == Some(feature)) {
             return Err(Error::corrupt(format!(
                 "column `{column}` has a type that needs the feature `{feature}`, which the protocol does not list; \
                  add the feature to the table first"
@@ -288,6 +322,10 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
     let protocol = lowest("create", schema, properties)?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
+    let mut refusal = Refusal::default();
+    let table = Table { properties: Properties::new(properties), metadata: None, schema };
+    refuse_broken(&in_force(&protocol), table, &mut refusal)?;
+    refusal.verdict("create")?;
     Ok(protocol)
 }
 
@@ -306,14 +344,10 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
     if view.checkpoint_policy()? == property::CheckpointPolicy::TwoLevel {
         names.insert("v2Checkpoint");
     }
-    if view.is_true("delta.enableInCommitTimestamps")? {
-        names.insert("inCommitTimestamp");
-    }
-    if view.is_true("delta.enableRowTracking")? {
-        names.insert("rowTracking");
-    }
-    if view.is_true("delta.enableTypeWidening")? {
-        names.insert("typeWidening");
+    for (key, feature) in ENABLED_BY {
+        if view.is_true(key)? {
+            names.insert(feature);
+        }
     }
     if Use::IdentityColumns.find(Table { properties: view, metadata: None, schema })?.is_some() {
         names.insert("identityColumns");
@@ -332,6 +366,9 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
         // The highest row id and the clustering columns are kept in metadata domains.
         names.insert("domainMetadata");
     }
+    if names.contains("variantShredding") {
+        names.insert("variantType");
+    }
     for name in &names {
         if let Some((Reading::Refused(why), _) | (_, Writing::Refused(why))) =
             find(name).map(|f| (f.reading, f.writing))
@@ -345,8 +382,6 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
         refusal.add("universalFormat", "`delta.universalFormat.enabledFormats` is set");
     }
-    // A new table may have variant columns, although filling them is for others.
-    refusal.0.remove("variantType");
     refusal.verdict(what)?;
     let reader = requested(view, "delta.minReaderVersion", READER_VERSION)?;
     let writer = requested(view, "delta.minWriterVersion", WRITER_VERSION)?;

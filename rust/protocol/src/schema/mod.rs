@@ -2,6 +2,7 @@
 
 pub mod arrow;
 pub mod char_length;
+pub mod collation;
 pub mod identity;
 pub mod json;
 pub mod mapping;

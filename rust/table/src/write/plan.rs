@@ -8,7 +8,7 @@ use std::fmt;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
-use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
+use deltic_protocol::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME};
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,9 @@ pub struct HiddenColumn {
     pub name: String,
     /// What it holds.
     pub values: HiddenValues,
+    /// Its field id, where somebody goes by that.
+    #[serde(default)]
+    pub field_id: Option<i32>,
 }
 
 /// What a hidden column holds.
@@ -103,6 +106,7 @@ impl HiddenColumn {
             HiddenValues::Change => StructField::new(&self.name, DataType::STRING, false),
         };
         field.metadata.insert(PHYSICAL_NAME.to_owned(), self.name.clone().into());
+        field.metadata.extend(self.field_id.map(|id| (FIELD_ID.to_owned(), id.into())));
         field
     }
 }
@@ -152,6 +156,8 @@ pub struct WriteSpec {
     pub clustering: Vec<Vec<String>>,
     /// Characters of a text kept in its bounds.
     pub string_prefix_length: usize,
+    /// Whether data files have the partition columns too, after the others and without statistics.
+    pub materializes_partition_columns: bool,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,
     /// How pages are compressed.
@@ -166,7 +172,7 @@ pub struct WriteSpec {
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
     /// Columns of files, behind those of the table's schema, which does not have them: the ids that rows bring along, or
-    /// what became of them. They have neither a field id nor statistics.
+    /// what became of them. They have no statistics.
     #[serde(default)]
     pub hidden_columns: Vec<HiddenColumn>,
     /// What the files are for.
@@ -183,6 +189,7 @@ impl WriteSpec {
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),
             clustering: Vec::new(),
+            materializes_partition_columns: false,
             identities: Vec::new(),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),

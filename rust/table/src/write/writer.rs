@@ -150,7 +150,11 @@ impl DataWriter {
                 "every column is a partition column, so data files would have none; add a column to the table",
             ));
         }
-        let arrow = Arc::new(conformer.schema().project(&kept)?);
+        let (splitter, stored) = match spec.materializes_partition_columns {
+            true => (splitter.with_partition_columns(), [kept.as_slice(), &is_partition].concat()),
+            false => (splitter, kept.clone()),
+        };
+        let arrow = Arc::new(conformer.schema().project(&stored)?);
         let data =
             |schema: &StructType| StructType::new(kept.iter().filter_map(|&i| schema.fields.get(i)).cloned().collect());
         let (data, hidden) = (data(&physical), spec.hidden_columns.len());
