@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from delta_spark import session
+from delta_spark import VALIDATING, session
 from log_files import Log, remove
 from sample import every_type, log_actions
 
@@ -19,6 +19,7 @@ import deltic
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
+    from turns import Turns
 
 
 @pytest.fixture
@@ -102,3 +103,29 @@ def connection() -> duckdb.DuckDBPyConnection:
         pytest.skip(f"the delta extension does not load: {error}")
     connection.execute("SET TimeZone = 'UTC'")
     return connection
+
+
+@pytest.fixture
+def turns(spark: SparkSession, uri: str) -> Iterator[Turns]:
+    """A table for two writers, in a session that validates checksums."""
+    from turns import Turns
+
+    before = {name: spark.conf.get(name, None) for name in VALIDATING}
+    for name, value in VALIDATING.items():
+        spark.conf.set(name, value)
+    yield Turns(spark, uri)
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+@pytest.fixture
+def in_duckdb(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.Table]:
+    """The rows that DuckDB reads of a table."""
+
+    def in_duckdb(uri: str) -> pa.Table:
+        return connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()
+
+    return in_duckdb
