@@ -25,7 +25,8 @@ def readings(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def main() -> None:
     uri = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp() + "/weather"
     schema = pa.schema([("day", pa.date32()), ("place", pa.string()), ("celsius", pa.float64())])
-    table = deltic.create(uri, schema, partition_by=["day"], name="weather")
+    table = deltic.Table(uri)
+    print(deltic.create(table, schema, partition_by=["day"], name="weather"))
 
     frame = pd.DataFrame({"day": [date(2026, 3, 1)], "place": ["cellar"], "celsius": [8.5]})
     print(deltic.write(uri, frame))

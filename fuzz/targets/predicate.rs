@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StructArray};
 use deltic_protocol::error::{Error, Kind, Result};
-use deltic_protocol::expression::{evaluate_at, parse_expression};
+use deltic_protocol::expression::{Context, evaluate_at, parse_expression};
 use deltic_protocol::predicate::{Column, Predicate, parse};
 use deltic_protocol::prune::{Bounds, always, keep};
 use deltic_protocol::scalar::Scalar;
@@ -101,7 +101,7 @@ fn expression(text: &str) {
         Ok(bound) => bound,
         Err(error) => return assert!(is_refusal(&error), "{error}"),
     };
-    match evaluate_at(&bound, &BATCH, Some(0)) {
+    match evaluate_at(&bound, &BATCH, Context { now: Some(0), first_row: 0 }) {
         Ok(values) => assert_eq!((values.len(), values.data_type()), (ROWS, &to_arrow_type(bound.data_type()))),
         Err(error) => assert_eq!(*error.kind(), Kind::Invalid, "{error}"),
     }

@@ -20,7 +20,10 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import NoReturn as _NoReturn
 
+from deltic.alter import field
 from deltic.check import Check, Finding
+from deltic.detail import Detail
+from deltic.dml import Preview
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -69,10 +72,12 @@ __all__ = [
     "ConcurrentTransactionError",
     "CorruptTableError",
     "DelticError",
+    "Detail",
     "Finding",
     "InvalidInputError",
     "MetadataChangedError",
     "Plan",
+    "Preview",
     "ProtocolChangedError",
     "Scan",
     "Snapshot",
@@ -85,6 +90,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "VersionNotFoundError",
     "create",
+    "field",
     "read_task_group",
     "write",
 ]

@@ -7,10 +7,11 @@ a column of some name.
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias, cast
 
@@ -21,14 +22,19 @@ __all__ = [
     "Compression",
     "Isolation",
     "Mode",
+    "PartitionOverwrite",
     "Time",
     "bound",
+    "columns_of",
     "condition",
     "epoch_ms",
     "flag",
+    "json_object",
     "json_or_string",
     "location",
     "names",
+    "number",
+    "one_of",
     "optional_string",
     "package_of",
     "properties_of",
@@ -37,8 +43,10 @@ __all__ = [
     "whole",
 ]
 
-Mode: TypeAlias = Literal["append", "overwrite", "error"]
+Mode: TypeAlias = Literal["append", "overwrite", "error", "ignore"]
 """What a write does where there is a table already."""
+PartitionOverwrite: TypeAlias = Literal["static", "dynamic"]
+"""What an overwrite replaces: all rows, or those in the partitions that the new rows are in."""
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 """How much a transaction is shielded from others; see `docs/commit-protocol.md`."""
 Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
@@ -175,11 +183,39 @@ def whole(value: Any, argument: str, least: int = 0) -> int | None:
     return number
 
 
-def flag(value: object, argument: str) -> bool:
-    """True or False, and nothing that is merely true."""
+def number(value: Any, argument: str) -> float:
+    """A finite number."""
+    plain = _plain(value)
+    try:
+        found = math.nan if _is_boolean(plain) or not isinstance(plain, int | float) else float(plain)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise InvalidInputError(f"{argument} must be a number, not {plain!r}")
+    return found
+
+
+def flag(value: object, argument: str, or_else: str | None = None) -> bool:
+    """True or False, and nothing that is merely true. `or_else`: what the argument may be besides, for the message."""
     if not _is_boolean(value):
-        raise InvalidInputError(f"{argument} must be True or False, not {_kind(value)}")
+        besides = "" if or_else is None else f" or {or_else}"
+        raise InvalidInputError(f"{argument} must be True or False{besides}, not {_kind(value)}")
     return bool(value)
+
+
+def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
+    """One of some words."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices[:-1]))
+        raise InvalidInputError(f"{argument} must be {listed} or {choices[-1]!r}, not {value!r}")
+    return str.__str__(value)
+
+
+def columns_of(values: Iterable[str] | str, argument: str) -> list[str]:
+    """Names of columns as a list; one may stand alone."""
+    if isinstance(values, str):
+        return [string(values, argument)]
+    return names(values, argument) or []
 
 
 def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
@@ -223,6 +259,18 @@ def json_or_string(value: object, argument: str) -> str | None:
         return json.dumps(dict(value), default=_for_json)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"{argument} cannot be stored as JSON: {error}") from error
+
+
+def json_object(value: object, argument: str) -> dict[str, Any]:
+    """A mapping of strings to what JSON can hold."""
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{argument} must be a mapping, not {_kind(value)}")
+    named = {string(key, f"a name in {argument}"): member for key, member in value.items()}
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(named, default=_for_json, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{argument} cannot be stored as JSON: {error}") from error
+    return found
 
 
 def _plain(value: Any) -> Any:

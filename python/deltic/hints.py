@@ -29,7 +29,6 @@ _SNAPSHOT_ONLY = {
         "domains": "Snapshot.domains",
         "transaction_version": "Snapshot.transaction_version",
         "transaction_versions": "Snapshot.transaction_version",
-        "detail": "Snapshot.metadata",
     }.items()
 }
 
@@ -69,7 +68,7 @@ _CHANGES = {
     "clone": "deltic does not clone tables yet; `deltic.write` copies the rows of a `Table.scan()`",
     "repair": "`Table.check(files=True)` finds files that are gone; nothing is repaired",
     "generate": "deltic does not write manifests",
-    "alter": "use `Transaction.set_metadata` and `Transaction.add_feature`, in `Table.transaction()`",
+    "alter": "its verbs are the table's own, such as `Table.add_columns` and `Table.set_properties`",
     "append": "use `deltic.write(table, data)`",
     "write": "use `deltic.write(table, data)`",
     "insert": "use `deltic.write(table, data)`",
@@ -165,7 +164,7 @@ TOP = {
     "create_table": "use `deltic.create`",
     "is_deltatable": "use `deltic.Table(uri).exists()`",
     "Schema": "schemas are those of pyarrow: pass a `pyarrow.schema(...)` to `deltic.create`",
-    "Field": "schemas are those of pyarrow: pass a `pyarrow.schema(...)` to `deltic.create`",
+    "Field": "columns are fields of pyarrow, which `deltic.field` makes",
     "QueryBuilder": "deltic does not run SQL; DuckDB does, over the stream of `deltic.Table(uri).scan()`",
     "sql": "deltic does not run SQL; DuckDB does, over the stream of `deltic.Table(uri).scan()`",
     "convert_to_deltalake": "deltic does not convert tables in place yet; `deltic.write` copies rows into a new one",

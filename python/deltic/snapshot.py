@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import condition, names, string
+from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.hints import SNAPSHOTS, no_attribute
 from deltic.scan import Plan, Query, Scan, columns_of, reader
@@ -78,6 +79,10 @@ class Snapshot:
     def num_files(self) -> int:
         """Number of data files in this version: from its checksum file, or else by replaying the log."""
         return self._core.num_files()
+
+    def detail(self) -> Detail:
+        """Return what this version is, as `DESCRIBE DETAIL` of Spark: counts, properties, features. See `Detail`."""
+        return Detail.of(self.version, self.uri, self._core.detail(), self.metadata, self.protocol)
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return the last version that the application `app_id` committed, None if it committed none.

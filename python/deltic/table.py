@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.alter import Alterable
 from deltic.arguments import (
     LEAST,
     Isolation,
@@ -21,6 +22,7 @@ from deltic.arguments import (
     condition,
     epoch_ms,
     flag,
+    json_object,
     json_or_string,
     location,
     names,
@@ -30,7 +32,9 @@ from deltic.arguments import (
     whole,
 )
 from deltic.check import Check
+from deltic.detail import Detail
 from deltic.display import html_table
+from deltic.dml import Preview
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
@@ -40,7 +44,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table:
+class Table(Alterable[Commit]):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
@@ -107,6 +111,19 @@ class Table:
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
         return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
+
+    def detail(self) -> Detail:
+        """Return what the latest version is, as `DESCRIBE DETAIL` of Spark: counts, properties, features. See `Detail`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/planets"
+        >>> _ = deltic.write(uri, pa.table({"name": ["Venus", "Mars"]}), name="planets")
+        >>> detail = deltic.Table(uri).detail()
+        >>> detail.name, detail.num_files, detail.num_rows, detail.table_features
+        ('planets', 1, 2, ['appendOnly', 'invariants'])
+        """
+        return self.snapshot().detail()
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """Plan a query over the latest version and return its rows to be read; the filter is exact.
@@ -195,6 +212,7 @@ class Table:
         app_version: int | None = None,
         max_attempts: int | None = None,
         commit_empty: bool = False,
+        commit_info: Mapping[str, Any] | None = None,
     ) -> Transaction:
         """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
 
@@ -215,6 +233,7 @@ class Table:
             "app_id": optional_string(app_id, "app_id"),
             "app_version": whole(app_version, "app_version", LEAST),
             "commit_empty": flag(commit_empty, "commit_empty"),
+            "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
         }
         return Transaction(
             lambda told: _deltic.begin(self._core, told),
@@ -268,6 +287,26 @@ class Table:
             tx.delete(where)
             looked_at = 0 if tx.replayed else tx.snapshot.version
         return tx.committed or Commit(looked_at, 0, 0, {"numDeletedRows": 0})
+
+    def delete_preview(self, where: str | None = None) -> Preview:
+        """Find out what `delete` would do, and write nothing: see `Preview`.
+
+        Raises what `delete` raises for `where`, and on a table where rows may only be added.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"shop": ["a", "a", "b"], "left": [0, 3, 0]}), partition_by=["shop"])
+        >>> preview = deltic.Table(uri).delete_preview("left = 0")
+        >>> preview.rows, preview.files_removed, preview.files_rewritten
+        (2, 1, 1)
+        """
+        condition(where, "where")
+        core = _deltic.begin(self._core, "{}")
+        try:
+            return Preview.parse(core.delete_preview(where))
+        finally:
+            core.abandon()
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.
@@ -326,6 +365,13 @@ class Table:
         DynamoDB are not counted.
         """
         return self._core.request_counts()
+
+    def _step(self, step: Callable[[_deltic.Transaction], None]) -> Commit:
+        # Named by its step.
+        with self.transaction(operation="", commit_empty=True) as transaction:
+            transaction._step(step)
+        assert transaction.committed is not None, "a transaction that may be empty is committed"
+        return transaction.committed
 
     def __reduce__(self) -> tuple[type[Table], tuple[str, dict[str, str] | None, int | None]]:
         return Table, (self.uri, self.storage_options, self._core.cache_bytes)

@@ -16,8 +16,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
+from deltic.alter import Alterable, columns_of
 from deltic.arguments import condition, names, optional_string, properties_of, string
-from deltic.data import refuse_names, refuse_variants, stream
+from deltic.data import stream
+from deltic.detail import Detail
 from deltic.errors import InvalidInputError
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
@@ -72,7 +74,7 @@ class TransactionScan(TableRows):
         return self.num_files
 
 
-class Transaction:
+class Transaction(Alterable[None]):
     """Reads, appends and changes that are committed once, when the `with` block ends. Made by `Table.transaction`.
 
     An exception inside the block abandons the transaction: nothing is committed, and the files it wrote are deleted. So
@@ -128,6 +130,10 @@ class Transaction:
         """The `Snapshot` that the transaction builds on. What is read through it is not part of the read set."""
         return self._wrap(self._core().snapshot())
 
+    def detail(self) -> Detail:
+        """Return what the version is that the transaction builds on: see `Table.detail`."""
+        return self.snapshot.detail()
+
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
         """Read rows as this transaction sees them; the arguments are those of `Snapshot.plan`.
 
@@ -169,9 +175,9 @@ class Transaction:
         properties: Mapping[str, str] | None = None,
         unset: Sequence[str] = (),
     ) -> None:
-        """Change the table's metadata, once in a transaction: after its reads and removals, before it appends.
+        """Change several things of the table's metadata at once: after reads and removals, before rows are appended.
 
-        What is None stays.
+        What is None stays. The verbs of `Alterable` do one thing each.
 
         `schema`: the whole new schema, a `pyarrow.Schema` or anything with `__arrow_c_schema__`; nullable columns may
         be added. `properties`: to set; the features they need are added to the protocol. `unset`: those to take away.
@@ -180,25 +186,16 @@ class Transaction:
         Metadata"), `UnsupportedFeatureError` for what deltic could not write afterwards. Row tracking is enabled by
         `Table.enable_row_tracking`.
         """
-        core = self._core()
-        if isinstance(schema, pa.Schema):
-            refuse_names(schema)
-            refuse_variants(schema)
-        named, described = optional_string(name, "name"), optional_string(description, "description")
+        columns = None if schema is None else columns_of(schema, "schema")
         given = {} if properties is None else properties_of(properties)
-        core.set_metadata(named, described, schema, given, names(unset, "unset") or [])
-
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set table properties: `set_metadata` with nothing else."""
-        self.set_metadata(properties=properties)
-
-    def add_feature(self, name: str) -> None:
-        """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
-
-        Raises `InvalidInputError` for an unknown feature or one that needs another first,
-        `UnsupportedFeatureError` for one that deltic does not follow.
-        """
-        self._core().add_feature(string(name, "name"))
+        self._alter(
+            "set",
+            columns,
+            name=optional_string(name, "name"),
+            description=optional_string(description, "description"),
+            properties=given,
+            unset=names(unset, "unset") or [],
+        )
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
         """Set the configuration of a metadata domain, a string; None removes the domain.
@@ -255,6 +252,9 @@ class Transaction:
         self._committed = Commit.parse(told)
         if lines is not None:
             self._call_hooks(self._committed.version, lines)
+
+    def _step(self, step: Callable[[_deltic.Transaction], None]) -> None:
+        step(self._core())
 
     def _core(self) -> _deltic.Transaction:
         if self._running is None:

@@ -6,18 +6,17 @@ PROTOCOL.md: "Commit Files", "Add File and Remove File", "Commit Provenance Info
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import LEAST, Compression, Mode, json_or_string, names, properties_of, string, whole
-from deltic.data import refuse_names, refuse_variants, stream
+from deltic.alter import columns_of
+from deltic.arguments import Compression, Mode, PartitionOverwrite, names, string, whole
+from deltic.data import stream
 from deltic.errors import (
-    InvalidInputError,
     MetadataChangedError,
     ProtocolChangedError,
     TableNotFoundError,
@@ -25,115 +24,150 @@ from deltic.errors import (
 )
 from deltic.table import Table, opened
 from deltic.transaction import Commit
+from deltic.write_options import checked, core_options
 
 __all__ = ["Commit", "create", "write"]
 
-_LEAST = {"target_file_size": 1, "app_version": LEAST}
+CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace"]
+"""What `create` does where there is a table already, or none."""
 
 
-def plan_write(
-    table: Table, schema: Any, mode: str, partition_by: Sequence[str] | None, options: Mapping[str, Any]
-) -> _deltic.Transaction:
-    """Begin a write of rows, checking the schema and the partitioning against the table."""
-    if mode not in ("append", "overwrite", "error"):
-        raise InvalidInputError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
-    chosen = checked(options)
-    if (partition_columns := names(partition_by, "partition_by")) is not None:
-        chosen["partition_by"] = partition_columns
-    return _deltic.plan_write(table._core, schema, json.dumps({"mode": mode, **chosen}))
 
-
-def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a write that are given, each of the type that the core takes."""
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        if value is None:
-            continue
-        if name == "properties":
-            found[name] = properties_of(value)
-        elif name in _LEAST:
-            found[name] = whole(value, name, _LEAST[name])
-        elif name == "user_metadata":
-            found[name] = json_or_string(value, name)
-        else:
-            found[name] = string(value, name)
-    return found
-
-
-def commit(transaction: _deltic.Transaction) -> Commit:
+def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
-    done = transaction.commit()
+    done = transaction.commit(max_attempts)
     assert done is not None, "a write is committed even if there are no rows"
     return Commit.parse(done[0])
 
 
+@overload
 def create(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | Table,
     schema: Any,
-    partition_by: Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    *,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
-    *,
+    constraints: Mapping[str, str] | None = None,
+    mode: Literal["error", "replace", "create_or_replace"] = "error",
     storage_options: Mapping[str, str] | None = None,
-) -> Table:
-    """Create an empty table, as one commit, and return it.
+) -> Commit: ...
+@overload
+def create(
+    uri: str | os.PathLike[str] | Table,
+    schema: Any,
+    partition_by: str | Sequence[str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    constraints: Mapping[str, str] | None = None,
+    mode: CreateMode = "error",
+    storage_options: Mapping[str, str] | None = None,
+) -> Commit | None: ...
+def create(
+    uri: str | os.PathLike[str] | Table,
+    schema: Any,
+    partition_by: str | Sequence[str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    constraints: Mapping[str, str] | None = None,
+    mode: CreateMode = "error",
+    storage_options: Mapping[str, str] | None = None,
+) -> Commit | None:
+    """Create an empty table, as one commit, and return that; None where `"ignore"` left a table as it was.
 
     Arguments:
-        uri: A path or URL, as for `Table`.
+        uri: A path or URL, or a `Table`, whose settings and connections are used.
         schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`. Its fields' metadata becomes the columns',
-            such as `comment` and keys of your own.
+            such as `comment`, keys of your own, and what `deltic.field` says of a column.
         partition_by: Columns of the schema, of primitive types, in the order of the folders; none by default.
         properties: Strings by name, such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties");
-            names that do not begin with `delta.` are free.
+            names that do not begin with `delta.` are free. The protocol gets the features that they need.
         name: The table's name, for people.
         description: What it holds, for people.
+        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
+        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone;
+            `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
+            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and other
+            writers conflict with it. The new table has a new id, its own columns, partitioning and properties, and keeps
+            the features of the protocol.
         storage_options: The store's settings, as for `Table`.
 
-    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold; `TableExistsError` when
-    there is a table already; `UnsupportedFeatureError` for types, properties and column metadata that ask for
-    features deltic does not write, as `CURRENT_DEFAULT` and all of `delta.*` do; `StorageError` when the store fails.
+    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and for replacing a table
+    where rows may only be added (`delta.appendOnly`); `TableExistsError` also when another writer creates the table at
+    the same time; `UnsupportedFeatureError` for types, properties and column metadata that ask for features deltic does
+    not write; `StorageError` when the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/visits"
     >>> schema = pa.schema([("day", pa.date32()), ("visits", pa.int64())])
-    >>> table = deltic.create(tempfile.mkdtemp() + "/visits", schema, partition_by=["day"], name="visits")
-    >>> table.snapshot().partition_columns, table.snapshot().num_files
-    (['day'], 0)
+    >>> deltic.create(uri, schema, partition_by=["day"], name="visits").version
+    0
+    >>> deltic.create(uri, schema, mode="ignore") is None
+    True
+    >>> deltic.create(uri, pa.schema([("day", pa.date32())]), mode="replace").version
+    1
     """
-    if isinstance(schema, pa.Schema):
-        refuse_names(schema)
-        refuse_variants(schema)
-    chosen = checked({"properties": properties, "name": name, "description": description})
-    partition_columns = names(partition_by, "partition_by")
-    table = Table(uri, storage_options)
-    given = (chosen.get(option) for option in ("properties", "name", "description"))
-    _deltic.create(table._core, schema, partition_columns, *given)
-    return table
+    if mode not in ("error", "ignore", "replace", "create_or_replace"):
+        raise InvalidInputError(f"mode must be 'error', 'ignore', 'replace' or 'create_or_replace', not {mode!r}")
+    definition = {"mode": mode, **checked({"properties": properties, "name": name, "description": description})}
+    if isinstance(partition_by, str):
+        partition_by = [partition_by]
+    if (partition_columns := names(partition_by, "partition_by")) is not None:
+        definition["partition_by"] = partition_columns
+    if constraints is not None:
+        definition["constraints"] = _expressions(constraints)
+    columns = columns_of(schema, "schema")
+    told = _deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition))
+    return None if told is None else Commit.parse(told)
+
+
+def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(constraints, Mapping):
+        told = "a mapping of names to SQL"
+        raise InvalidInputError(f"constraints must be {told}, not {constraints.__class__.__name__}")
+    return {
+        string(name, "a constraint's name"): string(expression, f"constraint {name!r}")
+        for name, expression in constraints.items()
+    }
 
 
 def write(
-    uri: str | os.PathLike[str] | Table,
+    uri_or_table: str | os.PathLike[str] | Table,
     data: Any,
     mode: Mode = "append",
-    partition_by: Sequence[str] | None = None,
+    partition_by: Sequence[str] | str | None = None,
     *,
-    storage_options: Mapping[str, str] | None = None,
+    partition_overwrite: PartitionOverwrite = "static",
+    data_change: bool = True,
+    sort_by: Sequence[str] | str | None = None,
+    target_file_size: int | None = None,
+    max_rows_per_file: int | None = None,
+    row_group_rows: int | None = None,
+    compression: Compression | None = None,
+    compression_level: int | None = None,
+    column_options: Mapping[str, Mapping[str, Any]] | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
-    target_file_size: int | None = None,
-    compression: Compression | None = None,
     user_metadata: Mapping[str, Any] | str | None = None,
+    commit_info: Mapping[str, Any] | None = None,
     app_id: str | None = None,
     app_version: int | None = None,
+    max_attempts: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Commit:
     """Write rows as one commit, creating the table if there is none.
 
     Arguments:
-        uri: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same `Table`
-            again within a minute, with no option but `user_metadata`, reads nothing first: the commit is one request,
-            with a look before and after it whether the one before is still there.
+        uri_or_table: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same
+            `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
+            before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
             memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
             before the others. Row numbers without a name are left out; another index without a name is refused.
@@ -143,20 +177,41 @@ def write(
             refused at every depth, but for those whose values are what is stored: JSON, UUIDs, and geometries of
             GeoArrow as well-known binary or text. A new table gets the comments of the columns and no other metadata:
             rows do not carry the definition of the table that they come from.
-        mode: `"append"`; `"overwrite"`, which replaces all rows; or `"error"`, a `TableExistsError` where there is one.
-        partition_by: Columns that divide a new table into folders; on an existing one it must agree.
-        storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
+        mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
+            `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
+        partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+        partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
+            that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
+            or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
+        data_change: False says that the rows are those that the table has, in other files, so that readers of changes
+            pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
+        sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
+            rows take less than 64 MiB in memory.
+        target_file_size: Bytes at which a new file is begun; by default `delta.targetFileSize` or 128 MiB.
+        max_rows_per_file: Rows that a file has at most.
+        row_group_rows: Rows that a row group of a file has at most; 1,048,576 by default.
+        compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"`, `"brotli"` or `"uncompressed"`; by
+            default `delta.parquet.compression.codec` or zstd.
+        compression_level: Level of the codec: up to 22 for zstd, 0 to 9 for gzip, 0 to 11 for brotli.
+        column_options: What differs for single columns, by name or dotted path such as `"place.name"`, with `element`,
+            `key` and `value` for what is inside arrays and maps; an option for a struct, array or map is for all inside
+            it. A mapping of `encoding` (`"plain"`, `"rle"`, `"delta_binary_packed"`, `"delta_length_byte_array"`,
+            `"delta_byte_array"`, `"byte_stream_split"`), `dictionary` (whether values are replaced by positions in a
+            dictionary, by default where no encoding is given), `compression`, `compression_level`, and `bloom_filter`
+            (True, or a mapping of `fpp`, the probability of a false positive, and `ndv`, the distinct values of a row
+            group). Not every reader knows every encoding.
         properties: Of a new table only, as for `create`.
         name: Of a new table only.
         description: Of a new table only.
-        target_file_size: Bytes at which a new file is begun; by default `delta.targetFileSize` or 128 MiB.
-        compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"` or `"uncompressed"`; by default
-            `delta.parquet.compression.codec` or zstd.
         user_metadata: Text, or a mapping to be stored as JSON, for the commit's `userMetadata`.
+        commit_info: Members of your own for the commit's entry in the history, by name; anything that JSON can hold.
+            Names that Delta's clients write, such as `operation`, are refused.
         app_id: With `app_version`, an application's own transaction, which happens once (PROTOCOL.md: "Transaction
             Identifiers").
         app_version: A whole number of 64 bits. If the table has this version of `app_id` or a later one, nothing is
             committed, and `attempts` is 0.
+        max_attempts: How often to try when other writers keep winning, as for `Table.transaction`.
+        storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
 
     Raises `InvalidInputError` when the data do not fit the table, a partition value cannot be encoded, or the data's
     source, written in Python, raised an exception, which is the `__cause__`; `UnsupportedFeatureError` for a table or
@@ -168,39 +223,51 @@ def write(
     >>> uri = tempfile.mkdtemp() + "/visits"
     >>> deltic.write(uri, pa.table({"page": ["/", "/docs"], "visits": [9, 4]})).version
     0
-    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata="second day")
+    >>> told = {"job": "nightly"}
+    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata=told, sort_by="page")
     >>> commit.version, commit.attempts, commit.num_added_files
     (1, 1, 1)
     >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
-    'second day'
+    '{"job": "nightly"}'
     """
     options = {
+        "partition_by": partition_by,
+        "partition_overwrite": partition_overwrite,
+        "data_change": data_change,
+        "sort_by": sort_by,
+        "target_file_size": target_file_size,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "column_options": column_options,
         "properties": properties,
         "name": name,
         "description": description,
-        "target_file_size": target_file_size,
-        "compression": compression,
         "user_metadata": user_metadata,
+        "commit_info": commit_info,
         "app_id": app_id,
         "app_version": app_version,
     }
+    chosen = core_options(mode, options)
+    attempts = whole(max_attempts, "max_attempts", 1)
     rows = stream(data)
-    table = opened(uri, storage_options)
-
-    def begin() -> _deltic.Transaction:
-        return plan_write(table, rows.schema, mode, partition_by, options)
-
-    transaction = begin()
+    table = opened(uri_or_table, storage_options)
+    transaction = _deltic.plan_write(table._core, rows.schema, chosen)
     on_remembered = transaction.is_on_remembered()
     try:
-        return _written(transaction, rows)
+        return _written(transaction, rows, attempts)
     except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
         # The table is not what was remembered of it. A stream is read once.
         if not on_remembered or not isinstance(rows, pa.Table):
             raise
-    return _written(begin(), rows)
+    return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
 
 
-def _written(transaction: _deltic.Transaction, rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table) -> Commit:
+def _written(
+    transaction: _deltic.Transaction,
+    rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table,
+    max_attempts: int | None,
+) -> Commit:
     transaction.append(rows, isinstance(rows, pa.Table))
-    return commit(transaction)
+    return commit(transaction, max_attempts)

@@ -17,7 +17,8 @@ WAYS: list[Literal["path", "handle", "transaction"]] = ["path", "handle", "trans
 
 
 def check_all_append(uri: str, storage_options: dict[str, str] | None, where: str) -> None:
-    table = deltic.create(uri, SCHEMA, storage_options=storage_options)
+    table = deltic.Table(uri, storage_options)
+    deltic.create(table, SCHEMA)
     works = [
         (append, Work(uri, f"w{n}", APPENDS, storage_options=storage_options, how=WAYS[n % 3])) for n in range(WRITERS)
     ]

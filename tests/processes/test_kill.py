@@ -50,7 +50,8 @@ def check_survivors(uri: str, told: dict[str, list[Told]], killed: set[str]) -> 
 
 def test_kills_leave_no_half_commit(uri: str) -> None:
     chosen = random.Random(SEED)
-    table = deltic.create(uri, SCHEMA, ["part"], {"delta.checkpointInterval": "3"})
+    table = deltic.Table(uri)
+    deltic.create(table, SCHEMA, ["part"], properties={"delta.checkpointInterval": "3"})
     told: dict[str, list[Told]] = {}
     killed: set[str] = set()
     began, own = time.perf_counter(), itertools.count()
@@ -91,7 +92,8 @@ def check_others_read(uri: str) -> None:
 
 
 def test_unfinished_files_are_not_listed(uri: str) -> None:
-    table = deltic.create(uri, SCHEMA)
+    table = deltic.Table(uri)
+    deltic.create(table, SCHEMA)
     log = Path(uri, "_delta_log")
     for folder in (log, Path(uri)):
         (folder / ".tmp-00000000-0000-4000-8000-000000000000").write_text('{"commitInfo":{')

@@ -44,7 +44,8 @@ def spark_writes(spark: SparkSession, uri: str) -> tuple[set[str], set[str]]:
 
 
 def test_three_kinds_of_writers_on_one_table(spark: SparkSession, uri: str) -> None:
-    table = deltic.create(uri, SCHEMA, ["part"], {"delta.checkpointInterval": "7"})
+    table = deltic.Table(uri)
+    deltic.create(table, SCHEMA, ["part"], properties={"delta.checkpointInterval": "7"})
     # The first of everything takes Spark many seconds, in which the others would be done.
     first = pa.concat_tables([row("first", 0, "spark"), row("first", 1, "shared")])
     spark.createDataFrame(first).coalesce(1).write.format("delta").mode("append").save(uri)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import duckdb
 import numpy as np
@@ -127,7 +127,21 @@ def committed(table: deltic.Table, use: Callable[[deltic.Transaction], object], 
         return use(transaction)
 
 
-T = deltic.Table
+T: TypeAlias = deltic.Table
+
+
+def altering(owner: str, verb: str, given: dict[str, Any]) -> Callable[[T, dict[str, Any]], object]:
+    def call(table: T, arguments: dict[str, Any]) -> object:
+        table.add_columns(pa.field("b", pa.int64()))
+        table.set_properties({"delta.columnMapping.mode": "name"})
+        chosen = {**given, **arguments}
+        if owner == "Table":
+            return getattr(table, verb)(**chosen)
+        return committed(table, lambda tx: getattr(tx, verb)(**chosen))
+
+    return call
+
+
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
@@ -151,6 +165,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "app_version": 7,
             "max_attempts": 3,
             "commit_empty": True,
+            "commit_info": {"a": np.int64(5)},
         },
     ),
     "Table.compact_log": (
@@ -177,12 +192,32 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: committed(t, lambda tx: tx.scan(**a).to_arrow()),
         {"columns": ["a"], "filter": "a = 1"},
     ),
+    **{
+        f"{owner}.{verb}": (altering(owner, verb, given), {name: given[name] for name in tried})
+        for owner in ("Table", "Transaction")
+        for verb, (given, tried) in {
+            "add_columns": ({"fields": pa.field("new", pa.int64()), "after": "a"}, ["after"]),
+            "rename_column": ({"old": "a", "new": "c"}, ["old", "new"]),
+            "drop_columns": ({"names": ["a"]}, ["names"]),
+            "alter_column": (
+                {"name": "a", "type": "long", "nullable": True, "comment": "c", "default": None, "position": "first"},
+                ["name", "type", "nullable", "comment", "default", "position"],
+            ),
+            "unset_properties": ({"names": ["delta.logRetentionDuration"]}, ["names"]),
+            "set_name": ({"name": "n"}, ["name"]),
+            "set_description": ({"description": "d"}, ["description"]),
+            "add_feature": ({"name": "domainMetadata"}, ["name"]),
+        }.items()
+    },
+    "field": (
+        lambda t, a: deltic.field(**{"name": "a", "type": "long", **a}),
+        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"},
+    ),
     "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
     "Transaction.set_metadata": (
         lambda t, a: committed(t, lambda tx: tx.set_metadata(**a)),
         {"name": "n", "description": "d", "unset": ["delta.logRetentionDuration"]},
     ),
-    "Transaction.add_feature": (lambda t, a: committed(t, lambda tx: tx.add_feature(**a)), {"name": "domainMetadata"}),
     "Transaction.set_domain": (
         lambda t, a: committed(
             t,
@@ -199,11 +234,22 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         {"uri": Path("table2"), "partition_by": ["a"], "name": "n", "description": "d"},
     ),
     "write": (
-        lambda t, a: deltic.write(**{"uri": t.uri, "data": ROW, "app_id": "w", "app_version": 1, **a}),
+        lambda t, a: deltic.write(
+            **{"uri_or_table": t.uri, "data": ROW, "mode": "overwrite", "app_id": "w", "app_version": 1, **a}
+        ),
         {
-            "uri": Path("table"),
+            "uri_or_table": Path("table"),
             "mode": "overwrite",
             "partition_by": [],
+            "partition_overwrite": "dynamic",
+            "data_change": True,
+            "sort_by": ["a"],
+            "max_rows_per_file": 1,
+            "row_group_rows": 1,
+            "compression_level": 3,
+            "column_options": {"a": {"dictionary": np.bool_(False), "bloom_filter": {"fpp": np.float32(0.5)}}},
+            "commit_info": {"a": np.int64(5)},
+            "max_attempts": 3,
             "name": None,
             "description": None,
             "target_file_size": 1 << 20,
@@ -220,10 +266,10 @@ SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 def signatures() -> set[tuple[str, str]]:
     """Every argument of those kinds of every public function, method and class that callers make."""
     found = set()
-    kinds = re.compile(r"\b(int|bool|str|Time|Mode|Isolation|Compression|PathLike)\b")
+    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
-        if name in ("Commit", "Check", "Finding") or name.endswith("Error"):
+        if name in ("Commit", "Check", "Detail", "Finding") or name.endswith("Error"):
             continue  # made by deltic
         calls = {name: thing} if not isinstance(thing, type) or thing is deltic.Table else {}
         if isinstance(thing, type):
@@ -379,5 +425,5 @@ def test_the_choices_of_the_types_are_those_that_are_taken(table: deltic.Table) 
         deltic.write(table, ROW, compression=compression)
     for isolation in get_args(arguments.Isolation):
         committed(table, lambda tx: tx.append(ROW), isolation=isolation)
-    with pytest.raises(deltic.InvalidInputError, match="'ignore'"):
-        deltic.write(table, ROW, mode="ignore")
+    with pytest.raises(deltic.InvalidInputError, match="'upsert'"):
+        deltic.write(table, ROW, mode="upsert")

@@ -524,7 +524,8 @@ def test_a_stream_that_was_opened_before_a_fork_is_refused_in_the_child(uri: str
 def test_arrow_data_that_break_their_promises_leave_no_files(uri: str, bad: int) -> None:
     keys = pa.array([0] * bad + [99], pa.int8())
     broken = pa.table({"x": pa.DictionaryArray.from_arrays(keys, pa.array(["a"]), safe=False)})
-    table = deltic.create(uri, pa.schema([("x", pa.string())]))
+    deltic.create(uri, pa.schema([("x", pa.string())]))
+    table = deltic.Table(uri)
 
     def append_both() -> None:
         with table.transaction() as tx:
@@ -541,7 +542,8 @@ def test_arrow_data_that_break_their_promises_leave_no_files(uri: str, bad: int)
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_transaction_that_is_left_by_an_exception_leaves_no_files(uri: str, kind: type[BaseException]) -> None:
-    table = deltic.create(uri, pa.schema([("x", pa.string())]))
+    deltic.create(uri, pa.schema([("x", pa.string())]))
+    table = deltic.Table(uri)
 
     def append() -> None:
         with table.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Rows that change through the Python interface: what the table holds then, what is refused, and what a failure leaves."""
+"""Rows that change through the Python interface: what is in the table then, what is refused, what a failure leaves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import random
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +184,7 @@ def test_a_disk_that_fails_midway_leaves_the_table_and_no_file(uri: str) -> None
         shutil.rmtree(uri)
 
 
-def test_two_deletes_of_one_file_do_not_both_win(uri: str) -> None:
-    """Until rows rather than files are compared."""
+def test_two_deletes_of_one_file_do_not_both_win_where_it_is_written_again(uri: str) -> None:
     table, other = made(uri), Table(uri)
     with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
         tx.delete("left = 0")
@@ -196,6 +196,62 @@ def test_two_deletes_of_one_file_do_not_both_win(uri: str) -> None:
         other.delete("left = 3")
         other.delete("left = 2")
     assert left(table) == [4]
+
+
+def test_rows_of_one_file_that_are_marked_are_compared_as_rows(uri: str) -> None:
+    table, other = made(uri, VECTORS, STOCK.set_column(0, "shop", pa.array(["a"] * 5))), Table(uri)
+    table.delete("left = 4")
+    with table.transaction() as tx:
+        tx.delete("left = 0")
+        other.delete("left = 1")
+        other.delete("left = 2")
+    assert tx.committed is not None
+    assert (tx.committed.version, left(table)) == (4, [3])
+    names = {path for path in files_of(uri) if path.endswith(".bin")}
+    assert len(names) == 4, "vectors that were tried and lost are deleted"
+    deltic.write(uri, STOCK.set_column(0, "shop", pa.array(["a"] * 5)))
+    # Nobody deletes a row twice.
+    with pytest.raises(deltic.ConcurrentDeleteDeleteError, match="row") as conflict, table.transaction() as tx:
+        tx.delete("left IN (0, 1)")
+        other.delete("left IN (1, 2)")
+    assert "left IN (1, 2)" not in str(conflict.value)
+    assert left(table) == [0, 3, 3, 4]
+    assert table.check(files=True).ok
+
+
+def test_writers_that_mark_rows_of_one_file_all_win(uri: str) -> None:
+    rows = pa.table({"shop": ["a"] * 64, "item": ["nut"] * 64, "left": range(64)})
+    made(uri, VECTORS, rows)
+
+    def delete(writer: int) -> None:
+        for row in range(writer, 56, 8):
+            Table(uri).delete(f"left = {row}", max_attempts=1000)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(delete, range(8)))
+    table = Table(uri)
+    assert (table.snapshot().version, left(table)) == (56, list(range(56, 64)))
+    assert table.check(files=True).ok
+
+
+def test_previews_say_what_a_delete_does(uri: str) -> None:
+    table = made(uri, VECTORS)
+    on_disk = files_of(uri)
+    preview = table.delete_preview("item = 'nut' AND shop <> 'c'")
+    assert (preview.version, preview.files_total, preview.skipped_by_partition) == (0, 3, 1)
+    assert (preview.files_read, preview.files_marked, preview.files_removed, preview.files_rewritten) == (2, 2, 0, 0)
+    assert (preview.rows, preview.rows_copied) == (2, 0)
+    assert preview.bytes_read > 0
+    whole = table.delete_preview("shop = 'b'")
+    assert (whole.files_read, whole.files_removed, whole.rows, whole.bytes_read, whole.bytes_written) == (0, 1, 2, 0, 0)
+    nothing = table.delete_preview("left = 9")
+    assert (nothing.skipped_by_statistics, nothing.files_read, nothing.rows) == (3, 0, 0)
+    assert (files_of(uri), table.snapshot().version) == (on_disk, 0)
+    commit = table.delete("item = 'nut' AND shop <> 'c'")
+    assert commit.metrics["numDeletionVectorsAdded"] == preview.files_marked
+    assert table.delete_preview("left = 1").version == 1
+    with pytest.raises(InvalidInputError, match="no column `lft`"):
+        table.delete_preview("lft = 1")
 
 
 def test_rows_that_were_added_meanwhile_and_match_are_a_conflict(uri: str) -> None:

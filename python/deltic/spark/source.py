@@ -35,7 +35,8 @@ from deltic.spark.schema import fit, nullable, resolve
 from deltic.spark.types import to_arrow, to_spark
 from deltic.spark.write import write_batches
 from deltic.table import Table
-from deltic.write import commit, plan_write
+from deltic.write import commit
+from deltic.write_options import core_options
 
 __all__ = ["DelticDataSource", "register"]
 
@@ -151,13 +152,10 @@ class DelticDataSource(DataSource):
             options["properties"] = self._json("properties")
         table = self._table()
         rows = to_arrow(nullable(schema))
-        transaction = plan_write(
-            table,
-            rows,
-            "overwrite" if overwrite else "append",
-            None if partition_by is None else [column.strip() for column in partition_by.split(",")],
-            options,
-        )
+        if partition_by is not None:
+            options["partition_by"] = [column.strip() for column in partition_by.split(",")]
+        chosen = core_options("overwrite" if overwrite else "append", options)
+        transaction = _deltic.plan_write(table._core, rows, chosen)
         return _Writer(transaction.write_plan(rows), transaction.header(), table.storage_options)
 
     def streamReader(self, schema: StructType) -> NoReturn:

@@ -20,7 +20,8 @@ from deltic.spark.location import shared
 from deltic.spark.schema import nullable
 from deltic.spark.types import to_arrow
 from deltic.table import Table
-from deltic.write import Commit, commit, plan_write
+from deltic.write import Commit, commit
+from deltic.write_options import core_options
 
 __all__ = ["write"]
 
@@ -86,6 +87,7 @@ def write(
     0
     """
     options = {
+        "partition_by": partition_by,
         "properties": properties,
         "name": name,
         "description": description,
@@ -97,7 +99,7 @@ def write(
     }
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
-    transaction = plan_write(table, rows, mode, partition_by, options)
+    transaction = _deltic.plan_write(table._core, rows, core_options(mode, options))
     plan = transaction.write_plan(rows)
     tasks = df.mapInArrow(_writer(plan, table.storage_options), "file binary")
     transaction.append_files(tasks.toArrow().column(0).to_pylist())

@@ -5,13 +5,15 @@
 //! follow another) is a function in here, over data that somebody else moved.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`,
-//! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, then `feature` and
-//! `validation`, then `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails
+//! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, `constraint`, then `feature` and
+//! `validation`, then `alter`, `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails
 //! on one that climbs.
 
 pub mod action;
+pub mod alter;
 pub mod check;
 pub mod commit;
+pub mod constraint;
 pub mod deletion_vector;
 pub mod error;
 pub mod expression;

@@ -6,15 +6,19 @@
 //! PROTOCOL.md: "Change Metadata", "Schema Serialization Format", "Column Mapping", "Add CDC File".
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_exclusive};
-use crate::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME, field_id};
-use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
+use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
+use crate::schema::mapping::{ColumnMapping, FIELD_ID, Identity, PHYSICAL_NAME, field_id};
+use crate::schema::widen::{TYPE_CHANGES, is_in_iceberg, is_widening};
+use crate::schema::{DataType, StructField, StructType, path};
+
+/// The property that has the largest id of a column.
+pub const MAX_COLUMN_ID: &str = "delta.columnMapping.maxColumnId";
 
 /// Columns that a change feed has beside the table's own.
 const CHANGE_COLUMNS: [&str; 3] = ["_change_type", "_commit_version", "_commit_timestamp"];
@@ -87,7 +91,8 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
     }
-    if before.partition_columns != after.partition_columns {
+    let identity = Properties::of(before).column_mapping_mode()?.identity();
+    if !has_same_partitioning((&known, before), (&schema, after), identity) {
         return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));
     }
     if !after.format.provider.eq_ignore_ascii_case("parquet") {
@@ -96,59 +101,39 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let (old, new) = (Properties::of(before), Properties::of(after));
     let modes = (old.column_mapping_mode()?, new.column_mapping_mode()?);
     if modes.0 != modes.1 && modes != (ColumnMapping::None, ColumnMapping::Name) {
-        return Err(Error::invalid(format!(
-            "the column mapping mode cannot go from {} to {}",
-            modes.0.as_str(),
-            modes.1.as_str()
-        )));
+        let hint = match modes.1 {
+            ColumnMapping::None => "drop the feature `columnMapping` instead (`drop_feature`)",
+            _ => "a table that has files can only go from none to name",
+        };
+        let (from, to) = (modes.0.as_str(), modes.1.as_str());
+        return Err(Error::invalid(format!("the column mapping mode cannot go from {from} to {to}; {hint}")));
     }
-    let key = "delta.columnMapping.maxColumnId";
-    let largest = |p: Properties<'_>| p.get(key).and_then(|id| id.trim().parse::<i64>().ok());
+    let largest = |p: Properties<'_>| p.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i64>().ok());
     if largest(new) < largest(old) {
-        return Err(Error::invalid(format!("`{key}` cannot become smaller: old ids would be given out again")));
+        return Err(Error::invalid(format!(
+            "`{MAX_COLUMN_ID}` cannot become smaller: old ids would be given out again"
+        )));
     }
     let [version, time] = ENABLEMENT;
     let is_half = |p: Properties<'_>| p.get(version).is_some() != p.get(time).is_some();
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    if modes.0 == ColumnMapping::None { keep_columns(&known, &schema, "") } else { Ok(()) }
+    check_steps(&known, &schema, identity, (old, new))
 }
 
-/// A new schema with what the old one says of the columns that stay, comments and type changes among it, where the new
-/// one says nothing of it, or says the same in text: schemas that come from elsewhere have no other values.
-pub fn with_column_metadata(before: &StructType, after: &StructType) -> StructType {
-    let keep = |field: &StructField| {
-        let mut field = field.clone();
-        if let Some(old) = before.fields.iter().find(|old| old.name == field.name) {
-            for (key, value) in &old.metadata {
-                let said = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
-                let printed = (!value.is_string()).then(|| value.to_string());
-                if printed.is_some() && said.as_str() == printed.as_deref() {
-                    *said = value.clone();
-                }
-            }
-            field.data_type = inside(&old.data_type, &field.data_type);
-        }
-        field
-    };
-    StructType::new(after.fields.iter().map(keep).collect())
-}
-
-fn inside(before: &DataType, after: &DataType) -> DataType {
-    match (before, after) {
-        (DataType::Struct(old), DataType::Struct(new)) => DataType::Struct(Arc::new(with_column_metadata(old, new))),
-        (DataType::Array(old), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
-            element: inside(&old.element, &new.element),
-            contains_null: new.contains_null,
-        })),
-        (DataType::Map(old), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
-            key: inside(&old.key, &new.key),
-            value: inside(&old.value, &new.value),
-            value_contains_null: new.value_contains_null,
-        })),
-        (_, new) => new.clone(),
-    }
+/// Whether the same columns partition the table, whatever they are called.
+fn has_same_partitioning(
+    (known, before): (&StructType, &Metadata),
+    (schema, after): (&StructType, &Metadata),
+    identity: Identity,
+) -> bool {
+    let columns = before.partition_columns.iter().zip(&after.partition_columns);
+    before.partition_columns.len() == after.partition_columns.len()
+        && columns.into_iter().all(|(old, new)| {
+            let pair = known.field(old).zip(schema.field(new));
+            pair.is_some_and(|(old, new)| identity.is_same(old, new))
+        })
 }
 
 /// Names and column metadata at any depth. What `before` has at the same place is not judged: files and other clients
@@ -157,12 +142,14 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
     let mut seen = HashMap::new();
     for field in &schema.fields {
         let path = path_of(above, &field.name);
-        let known = before.and_then(|before| before.fields.iter().find(|known| known.name == field.name));
-        let twice = seen.insert(field.name.to_lowercase(), known.is_some());
-        if twice.is_some_and(|both_known| !both_known || known.is_none()) {
+        let identity = mapping.identity();
+        let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, identity)));
+        let is_kept = known.is_some_and(|known| known.name == field.name);
+        let twice = seen.insert(field.name.to_lowercase(), is_kept);
+        if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
             return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
         }
-        if known.is_none() {
+        if !is_kept {
             check_name(&field.name, &path, mapping)?;
         }
         check_keys(known, field, &path, mapping)?;
@@ -190,6 +177,14 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
     }
 }
 
+/// Whether a field is a column that was there: by its id where both have one, else by its name.
+fn is_known(known: &StructField, field: &StructField, identity: Identity) -> bool {
+    match (identity, field_id(known)) {
+        (Identity::Id, Some(_)) => Identity::Id.is_same(known, field),
+        _ => Identity::Name.is_same(known, field),
+    }
+}
+
 /// Refuses new column metadata that means something to Delta and would not be followed. What generated columns,
 /// identities, defaults and invariants ask is refused by `feature`.
 fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
@@ -202,7 +197,7 @@ fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapp
         }
         let feature = match key.as_str() {
             _ if is_mapping => "columnMapping",
-            "delta.typeChanges" => "typeWidening",
+            TYPE_CHANGES => "typeWidening",
             other => other,
         };
         return Err(Error::unsupported(
@@ -268,9 +263,9 @@ fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Proper
     if mapping == ColumnMapping::None {
         return Ok(());
     }
-    let key = "delta.columnMapping.maxColumnId";
-    let largest = properties.get(key).and_then(|id| id.trim().parse::<i32>().ok());
-    let largest = largest.ok_or_else(|| Error::invalid(format!("columns are mapped, so `{key}` must be set")))?;
+    let largest = properties.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
+    let unset = || Error::invalid(format!("columns are mapped, so `{MAX_COLUMN_ID}` must be set"));
+    let largest = largest.ok_or_else(unset)?;
     let (mut ids, mut names) = (HashMap::new(), HashMap::new());
     check_ids(schema, "", largest, (&mut ids, &mut names))
 }
@@ -305,42 +300,133 @@ fn check_ids(
     Ok(())
 }
 
-/// Without column mapping every column stays, as it was, since files know it by its name and type; new ones are null in
-/// old files.
-fn keep_columns(before: &StructType, after: &StructType, above: &str) -> Result<()> {
-    for old in &before.fields {
-        let path = path_of(above, &old.name);
-        let Some(new) = after.fields.iter().find(|f| f.name == old.name) else {
-            return Err(Error::invalid(format!(
-                "the column `{path}` would be gone; without column mapping columns cannot be dropped or renamed"
-            )));
-        };
-        if old.nullable && !new.nullable {
-            return Err(Error::invalid(format!("the column `{path}` may hold nulls already, so it stays nullable")));
+/// Files that are there know a column by its name, or where columns are mapped by its id, and by its type; what they do not
+/// have is null in them.
+fn check_steps(
+    before: &StructType,
+    after: &StructType,
+    identity: Identity,
+    (old, new): (Properties<'_>, Properties<'_>),
+) -> Result<()> {
+    for difference in differences(before, after, identity) {
+        match difference {
+            Difference::Dropped { path } | Difference::Renamed { path, .. } if identity == Identity::Name => {
+                return Err(Error::invalid(format!(
+                    "the column `{}` would be gone; without column mapping columns cannot be dropped or renamed: set \
+                     `delta.columnMapping.mode` to `name` first, as with \
+                     `set_properties({{\"delta.columnMapping.mode\": \"name\"}})`",
+                    path::print(&path)
+                )));
+            }
+            Difference::Dropped { .. } | Difference::Renamed { .. } => {}
+            Difference::Added { path, field } => check_added(&path, &field, identity, old)?,
+            Difference::Tightened { path } => {
+                let path = path::print(&path);
+                let message = format!("the column `{path}` may hold nulls already, so it stays nullable");
+                return Err(Error::invalid(message));
+            }
+            Difference::Retyped { path, from, to } => check_type_change(&path, (&from, &to), new)?,
         }
-        keep_type(&old.data_type, &new.data_type, &path)?;
     }
-    let is_new = |field: &&StructField| before.fields.iter().all(|old| old.name != field.name);
-    match after.fields.iter().filter(is_new).find(|field| !field.nullable) {
-        Some(field) => Err(Error::invalid(format!(
-            "the new column `{}` must be nullable: files that are there do not have it",
-            path_of(above, &field.name)
-        ))),
-        None => Ok(()),
+    check_promises(before, after, identity)?;
+    if identity == Identity::Id { check_physical_names_stay(before, after) } else { Ok(()) }
+}
+
+/// What a column says of its values must hold for those that are there, so it is said when the table is created.
+fn check_promises(before: &StructType, after: &StructType, identity: Identity) -> Result<()> {
+    const PROMISES: [(&str, &str); 7] = [
+        ("delta.generationExpression", "generated"),
+        ("delta.identity.start", "an identity"),
+        ("delta.identity.step", "an identity"),
+        ("delta.identity.allowExplicitInsert", "an identity"),
+        ("delta.invariants", "checked by an invariant"),
+        ("delta.identity.highWaterMark", "an identity"),
+        (TYPE_CHANGES, ""),
+    ];
+    let key = |path: &str, field: &StructField| match identity {
+        Identity::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
+        Identity::Name => path.to_owned(),
+    };
+    let mut known = HashMap::new();
+    before.each_field("", &mut |path, field| drop(known.insert(key(path, field), field.metadata.clone())));
+    let mut broken = None;
+    after.each_field("", &mut |path, field| {
+        let old = known.get(&key(path, field));
+        for (promise, what) in PROMISES {
+            let (was, is) = (old.and_then(|old| old.get(promise)), field.metadata.get(promise));
+            if is.is_none() || was == is {
+                continue;
+            }
+            let why = match promise {
+                TYPE_CHANGES => "has other types in its past than before".to_owned(),
+                _ => format!(
+                    "cannot become {what}: the values that are there are not; create the table with such a column"
+                ),
+            };
+            broken.get_or_insert_with(|| format!("the column `{path}` {why} (`{promise}`)"));
+        }
+    });
+    broken.map_or(Ok(()), |message| Err(Error::invalid(message)))
+}
+
+fn check_added(path: &[String], field: &StructField, identity: Identity, old: Properties<'_>) -> Result<()> {
+    let path = path::print(path);
+    if !field.nullable {
+        let message = format!("the new column `{path}` must be nullable: files that are there do not have it");
+        return Err(Error::invalid(message));
+    }
+    if field.metadata.contains_key(CURRENT_DEFAULT) {
+        return Err(Error::invalid(format!(
+            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without, and \
+             give it one then (`alter_column`)"
+        )));
+    }
+    let largest = old.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
+    match field_id(field).zip(largest) {
+        Some((id, largest)) if identity == Identity::Id && id <= largest => {
+            Err(Error::invalid(format!("the new column `{path}` has the id {id}, which was given out before")))
+        }
+        _ => Ok(()),
     }
 }
 
-fn keep_type(before: &DataType, after: &DataType, path: &str) -> Result<()> {
-    match (before, after) {
-        (DataType::Struct(old), DataType::Struct(new)) => keep_columns(old, new, path),
-        (DataType::Array(old), DataType::Array(new)) if old.contains_null <= new.contains_null => {
-            keep_type(&old.element, &new.element, path)
+fn check_type_change(path: &[String], (from, to): (&DataType, &DataType), new: Properties<'_>) -> Result<()> {
+    let path = path::print(path);
+    let widens = from.as_primitive().zip(to.as_primitive()).filter(|(from, to)| is_widening(from, to));
+    let Some((narrow, wide)) = widens else {
+        return Err(Error::invalid(format!("the column `{path}` cannot go from the type {from} to {to}")));
+    };
+    if !new.is_true("delta.enableTypeWidening")? {
+        return Err(Error::invalid(format!(
+            "the column `{path}` cannot go from the type {from} to {to} unless types may be widened: set \
+             `delta.enableTypeWidening` to true first"
+        )));
+    }
+    for key in ["delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3"] {
+        if new.is_true(key)? && !is_in_iceberg(narrow, wide) {
+            return Err(Error::invalid(format!(
+                "the column `{path}` cannot go from the type {from} to {to}: Iceberg has no such change, and the table \
+                 is readable as Iceberg (`{key}`)"
+            )));
         }
-        (DataType::Map(old), DataType::Map(new)) if old.value_contains_null <= new.value_contains_null => {
-            keep_type(&old.key, &new.key, path)?;
-            keep_type(&old.value, &new.value, path)
+    }
+    Ok(())
+}
+
+fn check_physical_names_stay(before: &StructType, after: &StructType) -> Result<()> {
+    let mut names = HashMap::new();
+    before.each_field("", &mut |_, field| {
+        names.extend(field_id(field).zip(field.metadata.get(PHYSICAL_NAME).cloned()));
+    });
+    let mut other = None;
+    after.each_field("", &mut |path, field| {
+        let known = field_id(field).and_then(|id| names.get(&id));
+        if known.is_some_and(|known| Some(known) != field.metadata.get(PHYSICAL_NAME)) {
+            other.get_or_insert_with(|| path.to_owned());
         }
-        (old, new) if old == new => Ok(()),
-        (old, new) => Err(Error::invalid(format!("the column `{path}` cannot go from the type {old} to {new}"))),
+    });
+    match other {
+        Some(path) => Err(Error::invalid(format!("the column `{path}` has another `{PHYSICAL_NAME}` than before"))),
+        None => Ok(()),
     }
 }

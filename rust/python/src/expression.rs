@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema};
 use deltic_entry::entry;
-use deltic_protocol::expression::{evaluate_at, parse_expression};
+use deltic_protocol::expression::{Context, evaluate_at, parse_expression};
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_type};
 use pyo3::prelude::*;
 
@@ -20,10 +20,11 @@ pub(crate) fn evaluate(py: Python<'_>, data: &Bound<'_, PyAny>, expression: &str
     let mut reader = reader_from_py(data)?;
     let bound = parse_expression(expression)?.bind(&from_arrow_schema(reader.schema())?)?;
     let schema = Arc::new(Schema::new(vec![Field::new("value", to_arrow_type(bound.data_type()), true)]));
-    let now = Clock::now().saturating_mul(1000);
+    let mut context = Context { now: Some(Clock::now().saturating_mul(1000)), first_row: 0 };
     let mut batches = Vec::new();
     while let Some(batch) = reader.pull(py)? {
-        let values = py.detach(|| evaluate_at(&bound, &batch, Some(now)))?;
+        let values = py.detach(|| evaluate_at(&bound, &batch, context))?;
+        context.first_row = context.first_row.saturating_add(batch.num_rows() as u64);
         batches.push(
             RecordBatch::try_new(Arc::clone(&schema), vec![values]).map_err(deltic_protocol::error::Error::from)?,
         );

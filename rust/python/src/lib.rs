@@ -2,6 +2,7 @@
 //!
 //! Registration only. What the classes mean and how they are used is written in `python/deltic`, which wraps them.
 
+mod alter;
 mod arrow;
 mod changes;
 mod check;

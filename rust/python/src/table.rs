@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::to_arrow_schema;
+use deltic_table::detail::Detail;
 use deltic_table::history;
 use deltic_table::scan::files::files;
 use deltic_table::scan::limit::read_first;
@@ -17,7 +18,7 @@ use deltic_table::storage::Storage;
 use deltic_table::table::{At, Table as CoreTable};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::arrow::{ArrowSchema, ArrowStream};
 use crate::changes::{Changes, End};
@@ -163,6 +164,15 @@ impl Snapshot {
 
     fn num_files(&self, py: Python<'_>) -> Result<u64> {
         run(py, self.0.num_files())
+    }
+
+    /// Counts and features, as JSON.
+    fn detail(&self, py: Python<'_>) -> Result<String> {
+        let detail = run(py, Detail::of(&self.0))?;
+        let told = json!({"num_files": detail.num_files, "size_in_bytes": detail.size_in_bytes,
+            "num_rows": detail.num_rows, "last_modified": detail.last_modified,
+            "table_features": detail.table_features, "clustering_columns": Vec::<String>::new()});
+        Ok(told.to_string())
     }
 
     fn transaction_version(&self, py: Python<'_>, app_id: &str) -> Result<Option<i64>> {

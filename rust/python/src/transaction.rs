@@ -3,20 +3,19 @@
 //! A commit is not dropped at the first Ctrl-C but told to stop: the attempt under way ends, and the exception says what
 //! came of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
-use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::Storage;
 use deltic_table::table::Table as CoreTable;
 use deltic_table::transaction::builder::{
-    Ended, MetadataChange, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
+    Ended, Outcome, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
 };
 use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
@@ -25,6 +24,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use serde_json::json;
 
+use crate::alter::parse;
 use crate::arrow::{ArrowSchema, ArrowStream, Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::{Failure, Result, barrier};
@@ -98,7 +98,7 @@ pub(crate) fn resume(header: &[u8], storage_options: Option<HashMap<String, Stri
     Ok(Transaction::of(&table, builder))
 }
 
-fn parse_options<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
+pub(crate) fn parse_options<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
     let options = serde_json::from_str(json);
     Ok(options.map_err(|e| Error::invalid("the options of the transaction are not readable").caused_by(e))?)
 }
@@ -176,27 +176,23 @@ impl Transaction {
         self.with(|builder| run(py, builder.delete(filter.as_deref(), Clock::now)))
     }
 
+    /// What deleting rows would do, as JSON text.
+    #[pyo3(signature = (filter = None))]
+    fn delete_preview(&self, py: Python<'_>, filter: Option<String>) -> Result<String> {
+        let preview = self.with(|builder| run(py, builder.delete_preview(filter.as_deref(), Clock::now)))?;
+        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+    }
+
     fn remove_where(&self, py: Python<'_>, filter: &str) -> Result<u64> {
         self.with(|builder| run(py, builder.remove_where(filter, Clock::now())))
     }
 
-    #[pyo3(signature = (name, description, schema, properties, unset))]
-    fn set_metadata(
-        &self,
-        py: Python<'_>,
-        name: Option<String>,
-        description: Option<String>,
-        schema: Option<&Bound<'_, PyAny>>,
-        properties: BTreeMap<String, String>,
-        unset: Vec<String>,
-    ) -> Result<()> {
-        let schema = match schema {
-            Some(schema) => Some(from_arrow_schema(&schema_from_py(schema)?)?),
-            None => None,
-        };
-        let change = MetadataChange { name, description, schema, properties, unset };
+    /// Takes a step that leaves the rows alone: JSON of what is asked, and the columns that it speaks of.
+    #[pyo3(signature = (change, schema = None))]
+    fn alter(&self, py: Python<'_>, change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<()> {
+        let alteration = parse(change, schema)?;
         let clock = Clock::default();
-        self.with(|builder| run(py, builder.attempt(|builder| builder.set_metadata(change.clone(), &clock))))
+        self.with(|builder| run(py, builder.attempt(|builder| builder.alter(&alteration, &clock))))
     }
 
     fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
@@ -231,13 +227,9 @@ impl Transaction {
             }
             Ended::Nothing => return Ok(None),
         };
-        let (committed, mut metrics) = (outcome.committed, outcome.metrics);
-        let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
-        metrics.extend(failed);
-        let told = json!({"version": committed.version, "attempts": committed.attempts,
-            "num_added_files": committed.num_added, "metrics": metrics});
-        let lines = if wants_lines { Some(PyBytes::new(py, &committed.lines.to_bytes()?)) } else { None };
-        Ok(Some((told.to_string(), lines)))
+        let told = told(&outcome);
+        let lines = if wants_lines { Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)) } else { None };
+        Ok(Some((told, lines)))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
@@ -248,6 +240,16 @@ impl Transaction {
         let ((), interrupt) = Runtime::of_process(py)?.block_on_to_end(py, self.table.abandon(builder), || {})?;
         interrupt.map_or(Ok(()), |interrupt| Err(Failure::Python(interrupt)))
     }
+}
+
+/// What is said of a commit that was made.
+pub(crate) fn told(outcome: &Outcome) -> String {
+    let (committed, mut metrics) = (&outcome.committed, outcome.metrics.clone());
+    let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
+    metrics.extend(failed);
+    let told = json!({"version": committed.version, "attempts": committed.attempts,
+        "num_added_files": committed.num_added, "metrics": metrics});
+    told.to_string()
 }
 
 /// Enables row tracking, giving ids to the files of the table; gives the version and how many files.

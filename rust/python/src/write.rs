@@ -5,41 +5,60 @@ use std::collections::{BTreeMap, HashMap};
 use deltic_entry::entry;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::storage::Storage;
-use deltic_table::transaction::builder::{TableDefinition, delete_written};
+use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
 use deltic_table::write::plan::{DataFile, WritePlan};
 use deltic_table::write::writer::DataWriter;
 use pyo3::prelude::*;
+use serde::Deserialize;
 
 use crate::arrow::{Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
 use crate::table::{Table, storage};
+use crate::transaction::{parse_options, run_to_end, told};
 
 type Options = Option<HashMap<String, String>>;
 
-/// Creates the empty table; gives its version.
+/// Creates the empty table; gives JSON text of what was done, or nothing if there is a table that stays.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (table, schema, partition_by, properties, name, description))]
 pub(crate) fn create(
     py: Python<'_>,
     table: &Table,
     schema: &Bound<'_, PyAny>,
-    partition_by: Option<Vec<String>>,
-    properties: Option<BTreeMap<String, String>>,
-    name: Option<String>,
-    description: Option<String>,
-) -> Result<u64> {
-    let definition = TableDefinition {
+    definition_json: &str,
+) -> Result<Option<String>> {
+    let definition: Definition = parse_options(definition_json)?;
+    let table_definition = TableDefinition {
         schema: from_arrow_schema(&schema_from_py(schema)?)?,
-        partition_by: partition_by.unwrap_or_default(),
-        properties: properties.unwrap_or_default(),
-        name,
-        description,
+        partition_by: definition.partition_by,
+        properties: definition.properties,
+        constraints: definition.constraints,
+        name: definition.name,
+        description: definition.description,
     };
     let clock = Clock::default();
-    run(py, table.0.create(definition, (&clock, &clock)))
+    let create = table.0.create((table_definition, definition.mode), (&clock, &clock));
+    let created = run_to_end(py, create, &clock, |created| created.as_ref().map(|outcome| outcome.committed.version))?;
+    Ok(created.map(|outcome| told(&outcome)))
+}
+
+/// A table to be, but for its columns.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Definition {
+    mode: CreateMode,
+    #[serde(default)]
+    partition_by: Vec<String>,
+    #[serde(default)]
+    properties: BTreeMap<String, String>,
+    #[serde(default)]
+    constraints: BTreeMap<String, String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
 }
 
 /// Writes data files as a plan says, wherever this process runs; gives each in its byte form. After an error or Ctrl-C

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use arrow_array::Array;
 use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::Actions;
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
@@ -25,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, MetadataChange, Transaction, TransactionOptions};
+use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
@@ -71,8 +72,7 @@ pub async fn enable(
     let (mut files, mut batch) = (0, 0_u32);
     let mut known = Known::default();
     loop {
-        let options = TransactionOptions { operation: "SET TBLPROPERTIES".to_owned(), ..TransactionOptions::default() };
-        let mut transaction = Transaction::begin(storage, known, options, ids).await?;
+        let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
         let snapshot = transaction.snapshot().await?;
         known = Known { latest: Some(snapshot.clone()), ..Known::default() };
         let properties = Properties::of(snapshot.metadata());
@@ -84,7 +84,6 @@ pub async fn enable(
             return Err(Error::invalid(message));
         }
         if !feature::supported(snapshot.protocol()).contains("rowTracking") {
-            transaction.set_operation("UPGRADE PROTOCOL", Map::new());
             transaction.add_feature("rowTracking")?;
             transaction.commit(committer, retry).await?;
             continue;
@@ -103,7 +102,7 @@ pub async fn enable(
         // On the very version that was looked at: whoever comes in between gives ids to what they add.
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
         transaction.every_file_has_ids();
-        transaction.set_metadata(MetadataChange { properties, ..MetadataChange::default() }, ids)?;
+        transaction.alter(&Alteration::SetProperties(properties), ids)?;
         if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
             return Ok(Enabled { version: outcome.committed.version, files });
         }

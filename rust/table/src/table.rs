@@ -10,18 +10,20 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::Schema;
+use deltic_protocol::commit::Conflict;
 
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
-    Ended, Ids, Known, TableDefinition, Transaction, TransactionHeader, TransactionOptions, WriteOptions,
+    CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
+    WriteOptions,
 };
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
@@ -169,17 +171,34 @@ impl Table {
         Transaction::resume(&self.storage, header)
     }
 
-    /// Creates the empty table; its version.
+    /// Creates the empty table, or replaces the one that is there; none if the mode leaves that one alone. Of several that
+    /// create it at once one does, and the others find it there.
     ///
     /// # Errors
     /// As [`Transaction::create`] and [`Table::commit`].
-    pub async fn create(&self, definition: TableDefinition, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<u64> {
-        let now_ms = retry.now_ms();
-        let known = self.known(now_ms);
-        let transaction = Transaction::create(&self.storage, known, definition, (ids, now_ms)).await?;
-        match self.commit(transaction, retry).await? {
-            Ended::Committed(outcome) => Ok(outcome.committed.version),
-            Ended::Replayed(_) | Ended::Nothing => Err(Error::internal("creating a table committed nothing")),
+    pub async fn create(
+        &self,
+        (definition, mode): (TableDefinition, CreateMode),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Option<Box<Outcome>>> {
+        loop {
+            let now_ms = retry.now_ms();
+            let (known, table) = (self.known(now_ms), (definition.clone(), mode));
+            let begun = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
+            let Some(transaction) = begun else { return Ok(None) };
+            let creates = transaction.creates();
+            match (self.commit(transaction, retry).await, mode) {
+                (Ok(Ended::Committed(outcome)), _) => return Ok(Some(outcome)),
+                (Ok(Ended::Replayed(_) | Ended::Nothing), _) => {
+                    return Err(Error::internal("creating a table committed nothing"));
+                }
+                (Err(error), _) if !creates || !is_created_meanwhile(&error) => return Err(error),
+                (Err(_), CreateMode::Ignore) => return Ok(None),
+                (Err(_), CreateMode::CreateOrReplace) => {}
+                (Err(error), CreateMode::Error | CreateMode::Replace) => {
+                    return Err(Error::table_exists().in_table(self.storage.location()).caused_by(error));
+                }
+            }
         }
     }
 
@@ -240,6 +259,11 @@ impl Table {
     fn with<T>(&self, look: impl FnOnce(&mut Handle) -> T) -> T {
         look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Whether a commit that was to create a table found one.
+fn is_created_meanwhile(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Conflict(Conflict::ProtocolChanged))
 }
 
 impl fmt::Debug for Table {

@@ -4,10 +4,13 @@
 use bytes::Bytes;
 use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};
 use deltic_protocol::commit::state::PutAnswer;
-use deltic_protocol::commit::{Actions, CommitLoop, Failed, Pending, PreparedCommit, ReadSet, Step, TableState};
+use deltic_protocol::commit::{
+    Actions, CommitLoop, Failed, MarkedFile, MarkedFiles, Pending, PreparedCommit, ReadSet, Step, TableState,
+};
+use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::property::IsolationLevel;
-use serde_json::Map;
+use serde_json::{Map, json};
 
 /// When the base was committed, and a time soon after it.
 const NOW: i64 = 1_700_000_000_000;
@@ -18,6 +21,20 @@ const METADATA: &str = "{\"metaData\":{\"id\":\"t\",\"format\":{\"provider\":\"p
                         \"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]}\",\"partitionColumns\":[],\"configuration\":{}}}\n";
 
 fn append(base: u64) -> CommitLoop {
+    let add = Action::Add(Add { path: "f".to_owned(), size: 7, data_change: true, ..Add::default() });
+    with(base, vec![add], MarkedFiles::default())
+}
+
+/// A commit that takes the second of ten rows out of `f`.
+fn marks(base: u64) -> CommitLoop {
+    let mut marked = MarkedFiles::default();
+    let add = Add { path: "f".to_owned(), size: 7, ..Add::default() };
+    let (before, rows) = (DeletionVector::default(), [1].into_iter().collect());
+    marked.mark(MarkedFile { add, stored: 10, before, rows, vector: None });
+    with(base, Vec::new(), marked)
+}
+
+fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
     let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
     let metadata = Metadata {
         id: "t".to_owned(),
@@ -39,13 +56,13 @@ fn append(base: u64) -> CommitLoop {
         clustering: vec![],
         timestamp: Some(NOW),
     };
-    let add = Action::Add(Add { path: "f".to_owned(), size: 7, data_change: true, ..Add::default() });
     let pending = Pending {
         state: Some(state),
         read: ReadSet::Nothing,
         read_apps: Default::default(),
         isolation: IsolationLevel::Serializable,
-        actions: Actions::of([add]).unwrap(),
+        actions: Actions::of(actions).unwrap(),
+        marked,
     };
     let prepared = PreparedCommit {
         pending,
@@ -53,6 +70,7 @@ fn append(base: u64) -> CommitLoop {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: "mine".to_owned(),
     };
     CommitLoop::new(prepared).unwrap()
@@ -67,6 +85,8 @@ fn told(step: &Step) -> String {
     match step {
         Step::CheckBase { base, version } => format!("check {base} {version}"),
         Step::Put { version, .. } => format!("put {version}"),
+        Step::StoreVectors { vectors } => format!("store {}", vectors.len()),
+        Step::ReadVectors { descriptors } => format!("vectors {}", descriptors.len()),
         Step::Wait { attempts } => format!("wait {attempts}"),
         Step::ReadFrom { version, count } => format!("read {version}+{count}"),
         Step::Settle { version } => format!("settle {version}"),
@@ -209,4 +229,55 @@ fn an_old_base_is_looked_for_before_the_put_and_after_it() {
 fn nothing_is_put_beyond_the_last_version() {
     let mut commit_loop = append(i64::MAX as u64);
     wants(&mut commit_loop, "failed: the log is at the last version there can be");
+}
+
+#[test]
+fn vectors_are_stored_before_each_put_that_says_something_else_of_them() {
+    let stored = |rows: &[u64]| Ok(vec![rows.iter().copied().collect::<DeletionVector>().to_inline().unwrap()]);
+    let winner = |rows: &[u64]| {
+        let vector = rows.iter().copied().collect::<DeletionVector>().to_inline().unwrap();
+        let add = json!({"add": {"path": "f", "partitionValues": {}, "size": 7, "modificationTime": 1, "dataChange": true,
+            "deletionVector": vector}});
+        let lines = format!("{}\n{add}\n", json!({"remove": {"path": "f", "dataChange": true}}));
+        (Ok(Some(Bytes::from(lines))), rows.iter().copied().collect::<DeletionVector>())
+    };
+    let mut commit_loop = marks(4);
+    wants(&mut commit_loop, "store 1");
+    commit_loop.vectors_stored(stored(&[1]));
+    wants(&mut commit_loop, "put 5");
+    commit_loop.put_answered(PutAnswer::Exists);
+    commit_loop.waited(true);
+    wants(&mut commit_loop, "read 5+1");
+    let (lines, vector) = winner(&[3]);
+    // What comes behind it is read when it is judged.
+    assert!(!commit_loop.read(lines));
+    wants(&mut commit_loop, "vectors 1");
+    commit_loop.vectors_read(Ok(vec![vector]));
+    wants(&mut commit_loop, "read 6+1");
+    assert!(!commit_loop.read(Ok(None)));
+    let Step::StoreVectors { vectors } = wants(&mut commit_loop, "store 1") else { panic!("no vectors") };
+    assert_eq!(vectors[0].iter().collect::<Vec<_>>(), [1, 3]);
+    commit_loop.vectors_stored(stored(&[1, 3]));
+    let Step::Put { lines, .. } = wants(&mut commit_loop, "put 6") else { panic!("no put") };
+    let lines = String::from_utf8(lines.to_bytes().unwrap()).unwrap();
+    assert!(lines.contains("\"cardinality\":2") && lines.contains("\"cardinality\":1"), "{lines}");
+    commit_loop.put_answered(PutAnswer::Created);
+    wants(&mut commit_loop, "done 6 in 2");
+
+    // A vector that cannot be stored, or read, is the end of it: nothing was put, and the version is another's.
+    let mut commit_loop = marks(4);
+    wants(&mut commit_loop, "store 1");
+    commit_loop.vectors_stored(Err(lost()));
+    wants(&mut commit_loop, "failed: the answer was lost");
+    let mut commit_loop = marks(4);
+    commit_loop.next(NOW + 1);
+    commit_loop.vectors_stored(stored(&[1]));
+    commit_loop.next(NOW + 1);
+    commit_loop.put_answered(PutAnswer::Unknown(lost()));
+    commit_loop.waited(true);
+    let (lines, _) = winner(&[3]);
+    commit_loop.read(lines);
+    wants(&mut commit_loop, "vectors 1");
+    commit_loop.vectors_read(Err(lost()));
+    wants(&mut commit_loop, "failed: the answer was lost");
 }

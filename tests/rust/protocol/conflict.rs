@@ -4,11 +4,15 @@ mod oracle;
 
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
-use deltic_protocol::action::{Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn};
+use deltic_protocol::action::{
+    Action, Add, CommitInfo, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn,
+};
 use deltic_protocol::commit::rebase::{Attempt, num_records};
 use deltic_protocol::commit::{
-    Actions, CHECKS, Conflict, Pending, PredicatesRead, ReadSet, TableState, docs_checks, docs_matrix, watermark,
+    Actions, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, TableState, Vectors, docs_checks,
+    docs_matrix, watermark,
 };
+use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::parse;
@@ -112,6 +116,10 @@ fn file_line(words: &[&str]) -> Value {
                 members["stats"] = json!(stats.to_string());
             }
             Some(("rows", rows)) => members["stats"] = json!(format!("{{\"numRecords\":{rows}}}")),
+            Some(("without", rows)) => {
+                let vector = vector(rows).to_inline().unwrap();
+                members["deletionVector"] = serde_json::to_value(vector).unwrap();
+            }
             Some(("id", id)) => members["baseRowId"] = json!(id.parse::<i64>().unwrap()),
             None if *word == "moved" => members["dataChange"] = json!(false),
             None if *word == "unsaid" => drop(members.as_object_mut().unwrap().remove("dataChange")),
@@ -119,6 +127,31 @@ fn file_line(words: &[&str]) -> Value {
         }
     }
     json!({ words[0]: members })
+}
+
+/// Rows in the form `1.4.7`.
+fn vector(rows: &str) -> DeletionVector {
+    rows.split('.').map(|row| row.parse().unwrap()).collect()
+}
+
+/// `path rows [had=rows]`: a file of ten rows of which some go.
+fn marked(rest: &str) -> MarkedFile {
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let before = words.get(2).map_or_else(DeletionVector::default, |had| vector(had.strip_prefix("had=").unwrap()));
+    let partition_values = PartitionValues::from([("p".to_owned(), Some("a".to_owned()))]);
+    let add = Add { path: words[0].to_owned(), partition_values, size: 1, ..Add::default() };
+    let rows = vector(words[1]);
+    MarkedFile { add, stored: 10, vector: Some(before.union(&rows).to_inline().unwrap()), before, rows }
+}
+
+/// The vectors that are needed to judge a winner. All stand in their descriptors.
+pub(super) fn vectors(pending: &Pending, winner: &CommitActions) -> Vectors {
+    let mut known = Vectors::new();
+    for descriptor in pending.vectors_to_judge(winner).unwrap() {
+        let Source::Inline(bytes) = source(&descriptor).unwrap() else { panic!("{descriptor:?}") };
+        known.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor).unwrap());
+    }
+    known
 }
 
 /// An action in short form, or as it stands in a log.
@@ -186,6 +219,7 @@ fn run_case(input: &str) -> String {
         read_apps: Default::default(),
         isolation: IsolationLevel::Serializable,
         actions: Actions::new(),
+        marked: Default::default(),
     };
     let (mut asked, mut files, mut winners) = (Vec::new(), Vec::new(), vec![String::new()]);
     let mut whole = false;
@@ -204,6 +238,7 @@ fn run_case(input: &str) -> String {
             "read" => asked.push(rest),
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
+            "mark" => pending.marked.mark(marked(rest)),
             "own" => pending.actions.append(Actions::of(actions(&line(rest))).unwrap()).unwrap(),
             "winner" => {
                 let current = winners.last_mut().unwrap();
@@ -222,7 +257,9 @@ fn run_case(input: &str) -> String {
     };
     let first = pending.version();
     for (at, lines) in winners.iter().filter(|w| !w.is_empty()).enumerate() {
-        if let Err(error) = pending.follow(&parsed(lines, 5 + at as u64), 5 + at as u64) {
+        let winner = parsed(lines, 5 + at as u64);
+        let vectors = vectors(&pending, &winner);
+        if let Err(error) = pending.follow(&winner, &vectors, 5 + at as u64) {
             let kind = match error.kind() {
                 Kind::Conflict(conflict) => conflict.to_string(),
                 Kind::Unsupported { features } => format!("Unsupported {}", features.join(" ")),
@@ -233,8 +270,14 @@ fn run_case(input: &str) -> String {
         }
     }
     let mut said = format!("version {}", pending.version());
+    for marked in pending.marked.iter() {
+        let gone: Vec<String> = marked.united().iter().map(|row| row.to_string()).collect();
+        let stored = if marked.vector.is_some() { "" } else { " anew" };
+        said += &format!(", {} without {}{stored}", marked.add.path, gone.join("."));
+    }
+    pending.marked.retain(|_| false);
     let mut attempt = Attempt::new(&pending, first, 50).unwrap();
-    let (printed, others) = match attempt.print(CommitInfo::default(), &pending.actions) {
+    let (printed, others) = match attempt.print(CommitInfo::default(), &pending, 50) {
         Ok(printed) => printed,
         Err(error) => return format!("{:?}: {}", error.kind(), error.message()),
     };
@@ -277,7 +320,7 @@ fn cases() {
 }
 
 #[test]
-fn the_checks_are_those_of_the_reference_in_its_order() {
+fn the_checks_are_those_of_the_reference_in_its_order_and_one_of_rows() {
     let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
     let expected = [
         "protocol",
@@ -288,6 +331,7 @@ fn the_checks_are_those_of_the_reference_in_its_order() {
         "row ids",
         "row commit versions",
         "type changes",
+        "rows of one file",
         "added files",
         "removed files, read",
         "removed files, removed",
@@ -305,6 +349,7 @@ fn a_commit_says_each_logical_file_once() {
         read_apps: Default::default(),
         isolation: IsolationLevel::Serializable,
         actions: Actions::of(actions).unwrap(),
+        marked: Default::default(),
     };
     let add = |path: &str| Action::Add(Add { path: path.to_owned(), ..Add::default() });
     let remove = |path: &str| Action::Remove(Remove { path: path.to_owned(), ..Remove::default() });
@@ -389,7 +434,8 @@ fn unused_kinds_of_actions_are_judged_too() {
         read_apps: ["mine".to_owned()].into(),
         isolation: IsolationLevel::Serializable,
         actions: Actions::of([Action::Txn(txn), Action::DomainMetadata(domain)]).unwrap(),
+        marked: Default::default(),
     };
-    pending.follow(&parsed(lines, 5), 5).unwrap();
+    pending.follow(&parsed(lines, 5), &Vectors::new(), 5).unwrap();
     assert_eq!(pending.version(), 6);
 }

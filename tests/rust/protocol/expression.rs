@@ -10,7 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::Schema;
 use deltic_protocol::error::Kind;
-use deltic_protocol::expression::{Expression, Name, evaluate, evaluate_at, parse_expression};
+use deltic_protocol::expression::{Context, Expression, Name, evaluate, evaluate_at, parse_expression};
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
@@ -150,7 +150,10 @@ fn the_current_time_is_given() {
         let bound = parsed.bind(&schema).unwrap();
         assert!(!bound.is_deterministic());
         assert_eq!(*evaluate(&bound, &batch).unwrap_err().kind(), Kind::Invalid);
-        assert_eq!(shown(&evaluate_at(&bound, &batch, Some(noon)).unwrap(), 0), expected);
+        assert_eq!(
+            shown(&evaluate_at(&bound, &batch, Context { now: Some(noon), first_row: 7 }).unwrap(), 0),
+            expected
+        );
     }
     let error = parse("a = 1 AND current_date() > DATE '2020-01-01'").unwrap().bind(&schema).unwrap_err();
     assert!(error.message().contains("depends on the current time"), "{error}");

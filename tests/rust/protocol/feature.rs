@@ -9,7 +9,7 @@ use deltic_protocol::property::{self, PROPERTIES, Properties, RowTracking, check
 use deltic_protocol::schema::json;
 
 /// `3,7 r:a,b w:c` and the like; a list that is there but empty is `r:`.
-fn protocol(text: &str) -> Protocol {
+pub(super) fn protocol(text: &str) -> Protocol {
     let mut words = text.split_whitespace();
     let (reader, writer) = words.next().unwrap().split_once(',').unwrap();
     let mut protocol = Protocol {
@@ -26,7 +26,7 @@ fn protocol(text: &str) -> Protocol {
     protocol
 }
 
-fn print(protocol: &Protocol) -> String {
+pub(super) fn print(protocol: &Protocol) -> String {
     let list = |name: &str, features: &Option<Vec<String>>| {
         features.as_ref().map_or(String::new(), |f| format!(" {name}:{}", f.join(",")))
     };
@@ -212,7 +212,7 @@ const WRITABLE: &str = "
 1,7 w: | | delta.enableInCommitTimestamps=true                   = inCommitTimestamp
 1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=yes   = Corrupt true or false
 1,7 w:icebergCompatV1 | | delta.enableIcebergCompatV1=true       = icebergCompatV1
-1,7 w: | | delta.enableIcebergCompatV2=true                      = Invalid `icebergCompatV2` needs `columnMapping`
+1,7 w: | | delta.enableIcebergCompatV2=true                      = icebergCompatV2
 1,7 w:icebergWriterCompatV1 | |                                  = ok
 1,7 w: | | delta.enableIcebergWriterCompatV1=true                = icebergWriterCompatV1
 1,7 w:icebergNativeV4-preview | |                                = icebergNativeV4-preview
@@ -376,7 +376,7 @@ fn upgrades() {
     for (case, expected) in lines(UPGRADES) {
         let (before, properties) = case.split_once('|').unwrap();
         let schema = json::parse(&schema_string("")).unwrap();
-        let actual = match feature::upgraded(&protocol(before.trim()), &schema, &configuration(properties)) {
+        let actual = match feature::upgraded(&protocol(before.trim()), (&schema, &schema), &configuration(properties)) {
             Ok(Some(protocol)) => print(&protocol),
             Ok(None) => "-".to_owned(),
             Err(error) => outcome(Err(error)),
@@ -423,7 +423,7 @@ geometry | = 3,7 r:geospatial w:appendOnly,geospatial,invariants
 delta.identity.start |                                           = 1,7 w:appendOnly,identityColumns,invariants
 | delta.enableVariantShredding=true                              = 3,7 r:variantShredding,variantType w:appendOnly,invariants,variantShredding,variantType
 | delta.enableMaterializePartitionColumnsFeature=true            = 1,7 w:appendOnly,invariants,materializePartitionColumns
-| delta.columnMapping.mode=name                                  = columnMapping
+| delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
 | delta.constraints.x=a > 0                                      = checkConstraints
 | delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest
@@ -806,6 +806,9 @@ mod properties {
                     check_readable(&protocol).unwrap();
                     let mut metadata = metadata(column, "");
                     metadata.configuration = property::stored(&properties);
+                    if feature::check_rules(&protocol, &metadata, &schema).is_err() {
+                        return Ok(());
+                    }
                     check_writable(&protocol, &metadata, &schema).unwrap();
                     // The form the protocol demands: lists exactly at 3 and 7, readers' features in both.
                     prop_assert_eq!(protocol.reader_features.is_some(), protocol.min_reader_version == 3);

@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod action;
+mod alter;
 mod check;
 mod commit_loop;
 mod conflict;
+mod constraint;
 mod corpora;
 mod deletion_vector;
+mod evolve;
 mod expression;
 mod feature;
 mod lines;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::Metadata;
 use deltic_protocol::error::Kind;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
+use deltic_protocol::schema::evolve::replace;
 use deltic_protocol::schema::json;
-use deltic_protocol::validation::{check_change, check_new, with_column_metadata};
+use deltic_protocol::validation::{check_change, check_new};
 use serde_json::{Value, json};
 
 /// Columns as `name type[!] [id physical]`, separated by commas; `!` is not nullable, `{…}` and `[…]` nest.
@@ -207,7 +208,7 @@ fn what_is_said_of_columns_is_kept() {
     before.fields[0].metadata.insert("delta.typeChanges".to_owned(), json!([]));
     let mut after = parse("a long, s struct:x:long+y:long, b long");
     after.fields[0].metadata.insert("comment".to_owned(), json!("new"));
-    let kept = with_column_metadata(&before, &after);
+    let kept = replace(&before, &after);
     assert_eq!(kept.fields[0].metadata.len(), 2);
     assert_eq!(kept.fields[0].metadata["comment"], json!("new"));
     assert_eq!(kept.fields[1..], after.fields[1..]);
@@ -221,12 +222,12 @@ fn what_is_no_text_survives_the_way_through_text() {
     let mut before = parse("a long, b long");
     before.fields[0].metadata = values.as_object().unwrap().clone();
     let through_text = from_arrow_schema(&to_arrow_schema(&before)).unwrap();
-    assert_eq!(with_column_metadata(&before, &through_text), before);
+    assert_eq!(replace(&before, &through_text), before);
     // What is another value is kept as it comes.
     let mut after = through_text;
     let others = [("n", json!("8")), ("text", json!("\"7\"")), ("quoted", json!("7")), ("comment", json!("new"))];
     for (key, value) in others {
         after.fields[0].metadata.insert(key.to_owned(), value.clone());
-        assert_eq!(with_column_metadata(&before, &after).fields[0].metadata[key], value, "{key}");
+        assert_eq!(replace(&before, &after).fields[0].metadata[key], value, "{key}");
     }
 }

@@ -57,6 +57,8 @@ pub(crate) enum Fault {
     UnknownIsRefused,
     /// A writer deletes a commit that it has just made.
     CommitIsTakenBack,
+    /// Deletion vectors are united without a look whether a row is in both.
+    VectorsAreUnited,
 }
 
 impl Fault {
@@ -78,7 +80,8 @@ impl Fault {
             | Self::StoreOverwrites
             | Self::UnknownIsCreated
             | Self::UnknownIsRefused
-            | Self::CommitIsTakenBack => lines,
+            | Self::CommitIsTakenBack
+            | Self::VectorsAreUnited => lines,
         }
     }
 }
@@ -136,7 +139,8 @@ impl Simulation {
         let world = Arc::new(Mutex::new(world));
         let mut processes = Vec::new();
         for (process, (operations, skew)) in scripts.into_iter().zip(skews).enumerate() {
-            let client = Client { process, world: world.clone(), fault, skew, attempts, born: 0 };
+            let client =
+                Client { process, world: world.clone(), fault, skew, attempts, born: 0, own: Default::default() };
             let process: Process = match operations.is_empty() {
                 true => Box::pin(process::read(client, 3)),
                 false => Box::pin(process::write(client, Script { operations, design, isolation })),
@@ -156,7 +160,8 @@ impl Simulation {
         let at = self.processes.len();
         let weather = std::mem::replace(&mut self.world.lock().unwrap().store.weather, Weather::GOOD);
         let world = self.world.clone();
-        let client = Client { process: at, world, fault: Fault::None, skew: 0, attempts: 1, born: 0 };
+        let client =
+            Client { process: at, world, fault: Fault::None, skew: 0, attempts: 1, born: 0, own: Default::default() };
         self.processes.push(Some(Box::pin(process::write(client, script))));
         self.poll(at);
         while self.step() {}
@@ -285,6 +290,7 @@ const EXPECTED: &[&str] = &[
     "commits of which nobody knew",
     "commits that were acknowledged",
     "commits that were given up",
+    "commits that took rows out and took several attempts",
     "commits that took several attempts",
     "conflicts: ConcurrentAppend",
     "conflicts: ConcurrentDeleteDelete",
@@ -309,6 +315,7 @@ const EXPECTED: &[&str] = &[
     "reads that missed what was there",
     "unknown commits that do not",
     "unknown commits that stand",
+    "vectors that were read",
 ];
 
 #[test]
@@ -358,8 +365,16 @@ fn is_noticed(fault: Fault, expected: &[&str], besides: &[&str]) {
 
 #[test]
 fn a_store_that_overwrites_is_noticed() {
-    let besides =
-        ["stands at", "is not there", "it went by", "doing it again leaves", "is not after", "has the row ids"];
+    let besides = [
+        "stands at",
+        "is not there",
+        "it went by",
+        "doing it again leaves",
+        "is not after",
+        "has the row ids",
+        "that is gone",
+        "was said not to be made",
+    ];
     is_noticed(Fault::StoreOverwrites, &["was acknowledged as version", "was read as"], &besides);
 }
 
@@ -369,6 +384,11 @@ fn a_writer_that_judges_badly_is_noticed() {
     is_noticed(Fault::AddsAreIgnored, &["it went by"], &besides);
     is_noticed(Fault::RemovesAreIgnored, &["which is not there"], &besides);
     is_noticed(Fault::MetadataIsIgnored, &["doing it again leaves State"], &besides);
+}
+
+#[test]
+fn vectors_that_are_united_unseen_are_noticed() {
+    is_noticed(Fault::VectorsAreUnited, &["that is gone"], &["it went by", "doing it again leaves"]);
 }
 
 #[test]

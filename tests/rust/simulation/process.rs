@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltic_protocol::action::batch::KeyBatch;
-use deltic_protocol::action::json::{CommitActions, Wanted};
+use deltic_protocol::action::batch::{KeyBatch, Origin};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
-use deltic_protocol::action::{CommitInfo, Metadata, Protocol};
+use deltic_protocol::action::{CommitInfo, DeletionVectorDescriptor, Metadata, Protocol};
 use deltic_protocol::commit::{Actions, Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
+use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::feature;
 use deltic_protocol::log::segment::{LogFile, Segment};
@@ -19,7 +20,7 @@ use deltic_protocol::replay::Replay;
 use deltic_table::committers::Committer;
 use deltic_table::log::parse_file;
 use deltic_table::storage::Put;
-use deltic_table::transaction::{self, Committed, PreparedCommit, RetryPolicy};
+use deltic_table::transaction::{self, Committed, PreparedCommit, RetryPolicy, VectorFiles};
 use futures::future::BoxFuture;
 use serde_json::Map;
 
@@ -27,7 +28,7 @@ use crate::Fault;
 use crate::random::Random;
 use crate::referee::{Referee, Seen, Told};
 use crate::store::{Answer, Request, Store};
-use crate::table::{Author, Design, Operation, State};
+use crate::table::{Author, Design, Known, Operation, State};
 
 /// Looks at the table before a process gives up on it.
 const LOOKS: usize = 12;
@@ -48,6 +49,8 @@ pub(crate) struct World {
     pub(crate) cancelled: BTreeSet<usize>,
     /// Commits by where their bytes are; reading is a function of the bytes.
     parsed: Vec<(u64, Bytes, Arc<Parsed>)>,
+    /// The files of vectors, by the vectors' ids.
+    vectors: BTreeMap<String, String>,
 }
 
 /// A commit as a reader needs it.
@@ -60,7 +63,17 @@ struct Parsed {
 impl World {
     pub(crate) fn new(store: Store, referee: Referee, random: Random) -> Self {
         let (known, tried, waits) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { store, referee, random, known, tried, waits, cancelled: BTreeSet::new(), parsed: Vec::new() }
+        Self {
+            store,
+            referee,
+            random,
+            known,
+            tried,
+            waits,
+            cancelled: BTreeSet::new(),
+            parsed: Vec::new(),
+            vectors: BTreeMap::new(),
+        }
     }
 
     fn parsed(&mut self, file: &LogFile, lines: &Bytes) -> Result<Arc<Parsed>> {
@@ -87,6 +100,8 @@ pub(crate) struct Client {
     pub(crate) attempts: u32,
     /// The transaction that it is at.
     pub(crate) born: usize,
+    /// The rows that it takes out of files that stay.
+    pub(crate) own: BTreeMap<String, DeletionVector>,
 }
 
 impl Client {
@@ -155,7 +170,18 @@ impl Committer for Client {
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        Box::pin(async move { Ok(self.fetch(version).await?.map(|lines| self.fault.distorted(lines))) })
+        Box::pin(async move {
+            let Some(lines) = self.fetch(version).await? else { return Ok(None) };
+            if self.fault == Fault::VectorsAreUnited {
+                let adds = parse_commit(&lines, Origin::Commit(version), Wanted::All)?.adds;
+                for row in 0..adds.len() {
+                    if let Some(vector) = adds.deletion_vector(row)? {
+                        self.world().vectors.insert(vector.unique_id(), adds.path().value(row).to_owned());
+                    }
+                }
+            }
+            Ok(Some(self.fault.distorted(lines)))
+        })
     }
 
     /// What the store shows is there to stay.
@@ -166,6 +192,27 @@ impl Committer for Client {
     /// Nobody cleans the log.
     fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(std::future::ready(Ok(false)))
+    }
+}
+
+/// Vectors stand in the log here.
+impl VectorFiles for Client {
+    fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
+        let vector = inline(&descriptor);
+        self.world().store.count("vectors that were read");
+        Box::pin(std::future::ready(vector.map(|vector| match self.fault {
+            // Whoever unites without a look sees no row that is in both.
+            Fault::VectorsAreUnited => {
+                let world = self.world();
+                let path = world.vectors.get(&descriptor.unique_id());
+                path.and_then(|path| self.own.get(path)).map_or(vector.clone(), |own| vector.minus(own))
+            }
+            _ => vector,
+        })))
+    }
+
+    fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
+        Box::pin(std::future::ready(vectors.iter().map(DeletionVector::to_inline).collect()))
     }
 }
 
@@ -195,6 +242,8 @@ struct View {
     protocol: Protocol,
     metadata: Metadata,
     seen: Seen,
+    /// What the log says of the files.
+    files: Known,
 }
 
 /// What a process remembers of the log, as a handle on a table does.
@@ -249,12 +298,17 @@ impl Memory {
 
 /// The table that these commits, oldest first, leave.
 fn view(commits: &[&Parsed], version: u64, referee: &Referee) -> Result<View> {
-    let (mut protocol, mut metadata, mut live) = (None, None, Vec::new());
+    let (mut protocol, mut metadata, mut files) = (None, None, Known::new());
     let (mut replay, mut state, mut highest) = (Replay::new(), State::default(), None);
     for parsed in commits.iter().rev() {
         let commit = &parsed.commit;
         let newest = replay.remember(&parsed.adds);
-        live.extend(newest.set_indices().map(|row| commit.adds.path().value(row).to_owned()));
+        for row in newest.set_indices() {
+            let add = commit.adds.add(row)?;
+            if files.insert(add.path.clone(), add).is_some() {
+                return Err(Error::corrupt("a file is there twice, with different deletion vectors"));
+            }
+        }
         replay.remember(&commit.removes);
         protocol = protocol.or_else(|| commit.protocol.clone());
         metadata = metadata.or_else(|| commit.metadata.clone());
@@ -272,10 +326,23 @@ fn view(commits: &[&Parsed], version: u64, referee: &Referee) -> Result<View> {
     let (protocol, metadata) = (protocol.ok_or_else(missing)?, metadata.ok_or_else(missing)?);
     state.features = feature::supported(&protocol);
     state.properties = metadata.configuration.clone();
-    state.files = referee.rows_of(live.into_iter()).map_err(Error::internal)?;
+    state.files = referee.rows_of(files.keys().cloned()).map_err(Error::internal)?;
+    for (path, add) in &files {
+        let rows = state.files.get_mut(path).into_iter().flatten();
+        let gone = add.deletion_vector.as_ref().map(inline).transpose()?.unwrap_or_default();
+        (0..).zip(rows).filter(|(at, _)| gone.contains(*at)).for_each(|(_, row)| *row = None);
+    }
     let info = commits.last().and_then(|parsed| parsed.commit.commit_info.as_ref());
     let time = info.and_then(CommitInfo::in_commit_timestamp);
-    Ok(View { version, protocol, metadata, seen: Seen { state, watermark: highest, time } })
+    Ok(View { version, protocol, metadata, seen: Seen { state, watermark: highest, time }, files })
+}
+
+/// The vector of a descriptor that holds it, as all do here.
+fn inline(descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
+    match source(descriptor)? {
+        Source::Inline(bytes) => parse_inline(&bytes, descriptor),
+        Source::File { .. } => Err(Error::internal("there are no files of vectors here")),
+    }
 }
 
 /// What a writer is to do, and how.
@@ -297,28 +364,28 @@ pub(crate) async fn write(mut client: Client, script: Script) {
         };
         // Who has just committed appends without looking.
         if let (Some(append), Some(Committed { state, .. })) = (append, last.take()) {
-            last = commit(&mut client, &script.design, script.isolation, append, State::default(), Some(state)).await;
+            let nothing = (State::default(), Known::new());
+            last = commit(&mut client, (&script.design, script.isolation), append, nothing, Some(state)).await;
             continue;
         }
         let Some(view) = memory.look_until_it_works(&client).await else { continue };
-        let (operation, state, base) = match view {
-            None => (Operation::Create(vec![('a', 1), ('b', 4), ('a', 5)]), State::default(), None),
-            Some(View { version, protocol, metadata, seen }) => {
+        let (operation, on, base) = match view {
+            None => (Operation::Create(vec![('a', 1), ('b', 4), ('a', 5)]), (State::default(), Known::new()), None),
+            Some(View { version, protocol, metadata, seen, files }) => {
                 let (row_id_watermark, timestamp) = (seen.watermark, seen.time);
-                let state = TableState { version, protocol, metadata, row_id_watermark, clustering: vec![], timestamp };
-                (operation, seen.state, Some(state))
+                let base = TableState { version, protocol, metadata, row_id_watermark, clustering: vec![], timestamp };
+                (operation, (seen.state, files), Some(base))
             }
         };
-        last = commit(&mut client, &script.design, script.isolation, operation, state, base).await;
+        last = commit(&mut client, (&script.design, script.isolation), operation, on, base).await;
     }
 }
 
 async fn commit(
     client: &mut Client,
-    design: &Design,
-    isolation: IsolationLevel,
+    (design, isolation): (&Design, IsolationLevel),
     operation: Operation,
-    on: State,
+    (on, files): (State, Known),
     base: Option<TableState>,
 ) -> Option<Committed> {
     let transaction = {
@@ -327,7 +394,9 @@ async fn commit(
         let prepared = operation.prepare(&on, Author { born, design: *design })?;
         let shy = world.random.chance(150);
         let table = base.as_ref().map(|state| (&state.protocol, &state.metadata));
-        let (actions, read) = (prepared.actions(table, *design, shy), prepared.read.clone());
+        let (actions, read) = (prepared.actions(table, &files, *design, shy), prepared.read.clone());
+        let marked = prepared.marked_files(&on, &files);
+        let own = marked.iter().map(|file| (file.add.path.clone(), file.rows.clone())).collect();
         let version = base.as_ref().map(|state| state.version);
         let process = client.process;
         world.store.say(|| format!("process {process} begins transaction {born} on {version:?}: {operation:?}"));
@@ -339,20 +408,23 @@ async fn commit(
             read_apps: BTreeSet::new(),
             isolation,
             actions: Actions::of(actions).unwrap(),
+            marked,
         };
         drop(world);
-        client.born = born;
+        (client.born, client.own) = (born, own);
         PreparedCommit {
             pending,
             operation: "WRITE".to_owned(),
             parameters: Map::new(),
             metrics: Map::new(),
             user_metadata: None,
+            info: Map::new(),
             txn_id: txn_id(born),
         }
     };
     let first = transaction.pending.version();
-    let outcome = transaction::commit(transaction, client, client).await;
+    let marks = !transaction.pending.marked.is_empty();
+    let outcome = transaction::try_commit(transaction, (client, client), client).await.map_err(Error::from);
     let (told, what) = match &outcome {
         Ok(committed) => (Told::Committed(committed.version), "commits that were acknowledged"),
         Err(e) if e.message().contains("outcome of the commit is unknown") => {
@@ -368,6 +440,9 @@ async fn commit(
         && committed.attempts > 1
     {
         world.store.count("commits that took several attempts");
+        if marks {
+            world.store.count("commits that took rows out and took several attempts");
+        }
     }
     if what.is_empty() {
         world.referee.object(format!("transaction {born}: {:?}", outcome.as_ref().err()));

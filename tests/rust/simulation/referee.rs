@@ -165,6 +165,14 @@ impl Referee {
         if let Some(path) = known.prepared.removed.iter().find(|path| !before.files.contains_key(*path)) {
             return Err(format!("it removes {path}, which is not there"));
         }
+        for (path, places) in &known.prepared.marked {
+            let Some(rows) = before.files.get(path) else {
+                return Err(format!("it takes rows out of {path}, which is not there"));
+            };
+            if places.iter().any(|at| rows.get(*at).is_none_or(Option::is_none)) {
+                return Err(format!("it takes a row out of {path} that is gone"));
+            }
+        }
         // Under WriteSerializable blind appends may count as made after it. Whoever changes metadata sees them.
         let first = known.base.map_or(0, |base| base + 1);
         let passable = self.isolation == IsolationLevel::WriteSerializable && !known.prepared.changes_metadata();
@@ -241,15 +249,24 @@ fn derived(lines: &Bytes, version: u64, before: &Seen) -> Result<(Option<i64>, O
     }
     let domain = commit.domains.iter().find(|d: &&DomainMetadata| d.domain == ROW_TRACKING_DOMAIN);
     let said = domain.map(|d| watermark(&d.configuration)).transpose().map_err(|e| e.to_string())?;
+    let mut fresh = 0;
     let mut given = before.watermark.map_or(0, |highest| highest + 1);
     for row in 0..commit.adds.len() {
         let add = commit.adds.add(row).map_err(|e| e.to_string())?;
+        if add.deletion_vector.is_some() {
+            // It was there before, and keeps its ids: whoever adds a new file has taken no row out of it.
+            if !before.state.files.contains_key(&add.path) || add.base_row_id.is_none_or(|id| id >= given) {
+                return Err(format!("{} lost rows, and has the row ids from {:?}", add.path, add.base_row_id));
+            }
+            continue;
+        }
+        fresh += 1;
         if (add.base_row_id, add.default_row_commit_version) != (Some(given), Some(version as i64)) {
             return Err(format!("{} has the row ids from {:?} and not {given}", add.path, add.base_row_id));
         }
         given += add.stats.as_deref().and_then(num_records).unwrap_or_default();
     }
-    let highest = (!commit.adds.is_empty()).then(|| given - 1);
+    let highest = (fresh > 0).then(|| given - 1);
     if said != highest {
         return Err(format!("it says that the highest row id is {said:?} and not {highest:?}"));
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn};
-use deltic_protocol::commit::{PredicatesRead, ReadSet};
+use deltic_protocol::commit::{MarkedFile, MarkedFiles, PredicatesRead, ReadSet};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::property::Properties;
@@ -23,8 +23,11 @@ pub(crate) struct Row {
     pub(crate) born: usize,
 }
 
-/// The rows of each file.
-pub(crate) type Files = BTreeMap<String, Vec<Row>>;
+/// The rows of each file in their places, `None` where one is gone.
+pub(crate) type Files = BTreeMap<String, Vec<Option<Row>>>;
+
+/// Files that stay, and the places of the rows that go.
+type Marked = BTreeMap<String, BTreeSet<usize>>;
 
 /// A predicate's text and what it says of a row.
 type Condition = (&'static str, fn(&Row) -> bool);
@@ -94,15 +97,15 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn rows(&self) -> Vec<(char, i64)> {
-        sorted(self.files.values().flatten())
+        sorted(self.files.values().flatten().flatten())
     }
 
     /// Without the rows that some transactions wrote; what is left of them on the right.
     pub(crate) fn without(&self, born: &BTreeSet<usize>) -> (Self, Vec<(char, i64)>) {
         let mut rest = self.clone();
-        rest.files.values_mut().for_each(|rows| rows.retain(|r| !born.contains(&r.born)));
-        rest.files.retain(|_, rows| !rows.is_empty());
-        let left = sorted(self.files.values().flatten().filter(|r| born.contains(&r.born)));
+        rest.files.values_mut().for_each(|rows| rows.retain(|row| row.is_none_or(|r| !born.contains(&r.born))));
+        rest.files.retain(|_, rows| rows.iter().any(Option::is_some));
+        let left = sorted(self.files.values().flatten().flatten().filter(|r| born.contains(&r.born)));
         (rest, left)
     }
 }
@@ -125,6 +128,10 @@ pub(crate) enum Operation {
     Delete(usize),
     /// `x` of rows that match grows by ten.
     Update(usize),
+    /// Rows that match go, marked in their files.
+    Mark(usize),
+    /// The same, and they come again with `x` grown by ten.
+    Move(usize),
     /// A row with `x` the number of rows that match comes.
     Count(usize, char),
     /// All rows go and others come.
@@ -149,6 +156,7 @@ pub(crate) struct Prepared {
     pub(crate) observed: Vec<(char, i64)>,
     pub(crate) removed: BTreeSet<String>,
     pub(crate) added: Files,
+    pub(crate) marked: Marked,
     pub(crate) rearranges: bool,
     properties: Option<BTreeMap<String, String>>,
     feature: Option<String>,
@@ -168,7 +176,7 @@ impl Author {
     fn add(self, files: &mut Files, name: &str, rows: impl IntoIterator<Item = Row>) {
         for row in rows {
             let name = if self.design.partitioned { format!("{name}-{}", row.p) } else { name.to_owned() };
-            files.entry(name).or_default().push(row);
+            files.entry(name).or_default().push(Some(row));
         }
     }
 
@@ -184,7 +192,9 @@ impl Operation {
             (0..count).map(|_| (random.pick(&['a', 'b']), random.below(6) as i64)).collect()
         };
         let condition = random.below(CONDITIONS.len());
-        match random.below(20) {
+        match random.below(25) {
+            20..23 => Self::Mark(condition),
+            23..25 => Self::Move(condition),
             0..4 => Self::Append(rows(random)),
             4 => Self::AppendOnce(random.pick(&["etl", "cdc"]), rows(random)),
             5..7 => Self::Delete(condition),
@@ -226,11 +236,13 @@ impl Operation {
                 by.add(&mut done.added, &name, by.fresh(rows));
                 done.app = Some(((*app).to_owned(), on.apps.get(*app).map_or(1, |seen| seen + 1)));
             }
+            Self::Mark(at) => mark(&mut done, on, by, *at, &|_| None),
+            Self::Move(at) => mark(&mut done, on, by, *at, &|r| Some(Row { x: r.x + 10, ..r })),
             Self::Delete(at) => rewrite(&mut done, on, by, *at, &|_| None),
             Self::Update(at) => rewrite(&mut done, on, by, *at, &|r| Some(Row { x: r.x + 10, ..r })),
             Self::Count(at, p) => {
                 let found = look(&mut done, on, by, *at);
-                let count = found.iter().flat_map(|f| &on.files[f]).filter(|r| CONDITIONS[*at].1(r)).count();
+                let count = found.iter().flat_map(|f| &on.files[f]).flatten().filter(|r| CONDITIONS[*at].1(r)).count();
                 by.add(&mut done.added, &name, by.fresh(&[(*p, count as i64)]));
             }
             Self::Overwrite(rows) => {
@@ -240,10 +252,11 @@ impl Operation {
                 by.add(&mut done.added, &name, by.fresh(rows));
             }
             Self::Optimize(p) => {
-                let files = on.files.iter().filter(|(_, rows)| rows[0].p == *p);
+                let files =
+                    on.files.iter().filter(|(_, rows)| rows.iter().flatten().next().is_some_and(|row| row.p == *p));
                 done.removed = files.map(|(file, _)| file.clone()).collect();
                 done.read = ReadSet::Files(done.removed.iter().cloned().collect());
-                let rows: Vec<Row> = done.removed.iter().flat_map(|f| on.files[f].clone()).collect();
+                let rows: Vec<Row> = done.removed.iter().flat_map(|f| on.files[f].clone()).flatten().collect();
                 by.add(&mut done.added, &name, rows);
                 done.rearranges = true;
             }
@@ -266,7 +279,7 @@ impl Operation {
             }
         }
         let append_only = on.properties.get("delta.appendOnly").is_some_and(|v| v == "true");
-        let is_allowed = done.removed.is_empty() || done.rearranges || !append_only;
+        let is_allowed = (done.removed.is_empty() && done.marked.is_empty()) || done.rearranges || !append_only;
         (is_allowed && !done.says_nothing()).then_some(done)
     }
 }
@@ -275,18 +288,39 @@ impl Operation {
 fn look(done: &mut Prepared, on: &State, by: Author, condition: usize) -> Vec<String> {
     let holds = CONDITIONS[condition].1;
     let found: Vec<String> =
-        on.files.iter().filter(|(_, rows)| rows.iter().any(holds)).map(|(f, _)| f.clone()).collect();
+        on.files.iter().filter(|(_, rows)| rows.iter().flatten().any(holds)).map(|(f, _)| f.clone()).collect();
     let (shape, bound) = &SHAPES[usize::from(by.design.partitioned)];
     let (predicates, files) = (vec![bound[condition].clone()], found.iter().cloned().collect());
     done.read = ReadSet::Predicates(PredicatesRead { shape: shape.clone(), predicates, files });
-    done.observed = sorted(on.files.values().flatten().filter(|r| holds(r)));
+    done.observed = sorted(on.files.values().flatten().flatten().filter(|r| holds(r)));
     found
+}
+
+/// Marks rows that match, and writes what comes in their place. A file with no other row goes.
+fn mark(done: &mut Prepared, on: &State, by: Author, condition: usize, again: &dyn Fn(Row) -> Option<Row>) {
+    let mut gone = Vec::new();
+    for (n, file) in look(done, on, by, condition).into_iter().enumerate() {
+        let rows = &on.files[&file];
+        let matches = |row: &Option<Row>| row.as_ref().is_some_and(CONDITIONS[condition].1);
+        let places: BTreeSet<usize> = (0..rows.len()).filter(|at| matches(&rows[*at])).collect();
+        by.add(&mut done.added, &format!("t{}.{n}", by.born), places.iter().filter_map(|at| again(rows[*at]?)));
+        if places.len() == rows.iter().flatten().count() {
+            done.removed.insert(file.clone());
+            gone.push(file);
+        } else {
+            done.marked.insert(file, places);
+        }
+    }
+    // Files that stay are read row by row.
+    if let ReadSet::Predicates(read) = &mut done.read {
+        read.files = gone.into_iter().collect();
+    }
 }
 
 fn rewrite(done: &mut Prepared, on: &State, by: Author, condition: usize, change: &dyn Fn(Row) -> Option<Row>) {
     for (n, file) in look(done, on, by, condition).into_iter().enumerate() {
         let anew = |row: &Row| if CONDITIONS[condition].1(row) { change(*row) } else { Some(*row) };
-        let rows: Vec<Row> = on.files[&file].iter().filter_map(anew).collect();
+        let rows: Vec<Row> = on.files[&file].iter().flatten().filter_map(anew).collect();
         by.add(&mut done.added, &format!("t{}.{n}", by.born), rows);
         done.removed.insert(file);
     }
@@ -294,14 +328,14 @@ fn rewrite(done: &mut Prepared, on: &State, by: Author, condition: usize, change
 
 impl Prepared {
     fn says_nothing(&self) -> bool {
-        let Self { removed, added, properties, feature, app, domain, .. } = self;
+        let Self { removed, added, marked, properties, feature, app, domain, .. } = self;
         let nothing_else = properties.is_none() && feature.is_none() && app.is_none() && domain.is_none();
-        removed.is_empty() && added.is_empty() && nothing_else
+        removed.is_empty() && added.is_empty() && marked.is_empty() && nothing_else
     }
 
     /// Whether it read no row and takes none away, so that others may pass it under WriteSerializable.
     pub(crate) fn is_blind(&self) -> bool {
-        self.read.is_nothing() && self.removed.is_empty()
+        self.read.is_nothing() && self.removed.is_empty() && self.marked.is_empty()
     }
 
     pub(crate) fn changes_metadata(&self) -> bool {
@@ -313,6 +347,12 @@ impl Prepared {
         let mut after = on.clone();
         after.files.retain(|file, _| !self.removed.contains(file));
         after.files.extend(self.added.clone());
+        for (file, places) in &self.marked {
+            let Some(rows) = after.files.get_mut(file) else { continue };
+            for at in places {
+                rows.get_mut(*at).and_then(Option::take);
+            }
+        }
         after.properties = self.properties.clone().unwrap_or(after.properties);
         if self.creates {
             after.features = protocol(design).writer_features.unwrap_or_default().into_iter().collect();
@@ -324,7 +364,13 @@ impl Prepared {
     }
 
     /// The actions, on a table that has this protocol and metadata. `shy` leaves bounds out of the statistics.
-    pub(crate) fn actions(&self, on: Option<(&Protocol, &Metadata)>, design: Design, shy: bool) -> Vec<Action> {
+    pub(crate) fn actions(
+        &self,
+        on: Option<(&Protocol, &Metadata)>,
+        files: &Known,
+        design: Design,
+        shy: bool,
+    ) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.creates || self.feature.is_some() {
             let mut protocol = on.map_or_else(|| protocol(design), |(protocol, _)| protocol.clone());
@@ -346,22 +392,48 @@ impl Prepared {
             actions.push(Action::DomainMetadata(DomainMetadata { domain, configuration, removed: false }));
         }
         let data_change = !self.rearranges;
-        actions.extend(
-            self.removed
-                .iter()
-                .map(|path| Action::Remove(Remove { path: path.clone(), data_change, ..Remove::default() })),
-        );
+        actions.extend(self.removed.iter().map(|path| {
+            let known = files.get(path).cloned().unwrap_or_default();
+            let (deletion_vector, base_row_id) = (known.deletion_vector, known.base_row_id);
+            let default_row_commit_version = known.default_row_commit_version;
+            let path = path.clone();
+            Action::Remove(Remove {
+                path,
+                data_change,
+                deletion_vector,
+                base_row_id,
+                default_row_commit_version,
+                ..Remove::default()
+            })
+        }));
         actions.extend(self.added.iter().map(|(path, rows)| {
+            let rows: Vec<Row> = rows.iter().flatten().copied().collect();
             let partition_values = match design.partitioned {
                 true => PartitionValues::from([("p".to_owned(), Some(rows[0].p.to_string()))]),
                 false => PartitionValues::new(),
             };
-            let stats = Some(statistics(rows, design, shy));
+            let stats = Some(statistics(&rows, design, shy));
             Action::Add(Add { path: path.clone(), partition_values, data_change, stats, ..Add::default() })
         }));
         actions
     }
+
+    /// The files that stay and lose rows, on a table that has these rows and says so of its files.
+    pub(crate) fn marked_files(&self, on: &State, files: &Known) -> MarkedFiles {
+        let mut marked = MarkedFiles::default();
+        for (path, places) in &self.marked {
+            let rows = &on.files[path];
+            let before = (0..).zip(rows).filter(|(_, row)| row.is_none()).map(|(at, _)| at).collect();
+            let gone = places.iter().map(|at| *at as u64).collect();
+            let add = Add { size: 1, ..files[path].clone() };
+            marked.mark(MarkedFile { add, stored: rows.len() as u64, before, rows: gone, vector: None });
+        }
+        marked
+    }
 }
+
+/// What the log says of files.
+pub(crate) type Known = BTreeMap<String, Add>;
 
 fn statistics(rows: &[Row], design: Design, shy: bool) -> String {
     let mut stats = json!({"numRecords": rows.len()});

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::alter::MetadataChange;
 use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
@@ -14,13 +15,14 @@ use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{Ended, Ids, Known, MetadataChange, Outcome, Transaction, TransactionOptions};
+use deltic_table::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod overwrite;
 mod remembered;
 mod write;
 
@@ -476,12 +478,9 @@ async fn what_writers_maintain_is_not_taken_away() {
 async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
     let sample = sample();
     let mut transaction = begin(&sample).await;
-    let error = transaction.add_feature("materializePartitionColumns").unwrap_err();
-    assert_eq!(
-        error.kind(),
-        &Kind::Unsupported { features: vec!["materializePartitionColumns".to_owned()] },
-        "{error}"
-    );
+    // The table is partitioned.
+    let error = transaction.add_feature("clustering").unwrap_err();
+    assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["clustering".to_owned()] }, "{error}");
     let error = transaction.add_feature("icebergCompatV1").unwrap_err();
     assert!(error.kind() == &Kind::Invalid && error.message().contains("`columnMapping`"), "{error}");
     transaction.add_feature("vacuumProtocolCheck").unwrap();
@@ -491,7 +490,7 @@ async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
     let names = sample.open().await.unwrap().protocol().writer_features.clone().unwrap();
     let added = ["columnMapping", "icebergCompatV1", "vacuumProtocolCheck"];
     assert!(added.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
-    assert!(!names.iter().any(|name| name == "materializePartitionColumns"), "{names:?}");
+    assert!(!names.iter().any(|name| name == "clustering"), "{names:?}");
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ const IDS: (&str, &str) = ("delta.enableRowTracking", "true");
 const FEED: (&str, &str) = ("delta.enableChangeDataFeed", "true");
 
 #[derive(Default)]
-struct World(AtomicU64);
+struct World;
 
 impl Ids for World {
     fn unique(&self) -> String {
@@ -87,7 +87,7 @@ impl Table {
         let partition_by = self.partitioned.then(|| vec!["p".to_owned()]);
         let options = WriteOptions { partition_by, ..options };
         block_on(async {
-            let (world, rows) = (World::default(), batch(rows));
+            let (world, rows) = (World, batch(rows));
             let known = Known::default();
             let storage = &self.sample.storage;
             let begun = Transaction::write(storage, known, &rows.schema(), &options, (&world, now())).await;
@@ -99,7 +99,7 @@ impl Table {
 
     async fn begin(&self) -> Transaction {
         let options = TransactionOptions::default();
-        Transaction::begin(&self.sample.storage, Known::default(), options, &World::default()).await.unwrap()
+        Transaction::begin(&self.sample.storage, Known::default(), options, &World).await.unwrap()
     }
 
     /// Deletes in a transaction of its own; what came of the commit, none if there was none.
@@ -117,7 +117,7 @@ impl Table {
 
     async fn commit(&self, transaction: Transaction) -> Result<Option<Outcome>> {
         let committer = LogCommitter::new(self.sample.storage.clone());
-        match transaction.commit(&committer, &World::default()).await? {
+        match transaction.commit(&committer, &World).await? {
             Ended::Committed(outcome) => Ok(Some(*outcome)),
             Ended::Replayed(version) => panic!("version {version} has it already"),
             Ended::Nothing => Ok(None),
@@ -252,6 +252,36 @@ fn one_file_has_the_vectors_of_a_commit() {
 }
 
 #[test]
+fn rows_of_one_file_that_two_writers_mark_are_compared() {
+    let table = Table::new(&[VECTORS], false);
+    table.write(&numbers(0..10));
+    table.delete("x = 9").unwrap();
+    let (mut ours, mut theirs) = block_on(async { (table.begin().await, table.begin().await) });
+    block_on(async {
+        assert_eq!(ours.delete(Some("x IN (1, 3)"), now).await.unwrap(), Some(2));
+        assert_eq!(theirs.delete(Some("x IN (2, 4)"), now).await.unwrap(), Some(2));
+        table.commit(theirs).await.unwrap().unwrap();
+    });
+    let theirs = table.last("add").remove(0);
+    let outcome = block_on(table.commit(ours)).unwrap().unwrap();
+    assert_eq!(outcome.committed.attempts, 2);
+    // What leaves is the winner's file, with the winner's vector.
+    assert_eq!(table.last("remove")[0]["deletionVector"], theirs["deletionVector"]);
+    assert_eq!(table.last("add")[0]["deletionVector"]["cardinality"], json!(5));
+    assert_eq!(table.rows(&["x"], None), ["0", "5", "6", "7", "8"]);
+    assert_eq!(table.on_disk().iter().filter(|path| path.ends_with(".bin")).count(), 3, "one is for no version");
+    // The same row twice is a conflict, and the loser's vector is deleted.
+    let before = table.on_disk();
+    let (mut ours, other) = (block_on(table.begin()), "x IN (6, 8)");
+    block_on(ours.delete(Some("x IN (5, 6)"), now)).unwrap();
+    table.delete(other).unwrap();
+    let error = block_on(table.commit(ours)).unwrap_err();
+    assert!(error.to_string().contains("row"), "{error}");
+    assert_eq!(table.on_disk().difference(&before).count(), 1);
+    assert_eq!(table.rows(&["x"], None), ["0", "5", "7"]);
+}
+
+#[test]
 fn copies_keep_order_and_ids() {
     let table = Table::new(&[IDS], false);
     table.write(&numbers(0..6));
@@ -318,6 +348,9 @@ fn a_file_that_lies_about_its_rows_is_corrupt() {
     let error = table.try_delete("x IN (1, 7)").unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("has 5 rows"), "{error}");
     assert!(error.path().is_some() && error.table().is_some(), "{error}");
+    // All five rows that there should be match, and others are there.
+    let error = table.try_delete("x >= 0 AND x < 5 AND p IS NOT NULL").unwrap_err();
+    assert!(error.is_corrupt() && error.to_string().contains("has 5 rows, and it has 10"), "{error}");
 }
 
 #[test]
@@ -437,7 +470,7 @@ fn what_was_written_for_a_commit_that_failed_is_deleted() {
                 transaction.delete(Some("x = 1"), now).await.unwrap();
                 append(&mut transaction, &batch(&[("d", Some(9))])).await;
                 let log = LogCommitter::new(table.sample.storage.clone());
-                let error = transaction.commit(&Refusing { log, is_known }, &World::default()).await.unwrap_err();
+                let error = transaction.commit(&Refusing { log, is_known }, &World).await.unwrap_err();
                 assert!(matches!(error.kind(), Kind::Storage { .. }), "{error}");
             });
             // A commit that may be in the log keeps its files.

@@ -19,7 +19,9 @@ use deltic_protocol::property::IsolationLevel;
 use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log::{LogSource, log_path};
 use deltic_table::storage::{Put, Storage};
-use deltic_table::transaction::{Committed, ENGINE_INFO, Failed, PreparedCommit, RetryPolicy, commit, try_commit};
+use deltic_table::transaction::{
+    Committed, ENGINE_INFO, Failed, NoVectors, PreparedCommit, RetryPolicy, commit, try_commit,
+};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -196,6 +198,7 @@ fn pending(version: u64, actions: Vec<Action>) -> Pending {
         read_apps: BTreeSet::new(),
         isolation: IsolationLevel::Serializable,
         actions: Actions::of(actions).unwrap(),
+        marked: Default::default(),
     }
 }
 
@@ -207,6 +210,7 @@ fn append(txn_id: &str) -> PreparedCommit {
         parameters: Map::new(),
         metrics: Map::new(),
         user_metadata: None,
+        info: Map::new(),
         txn_id: txn_id.to_owned(),
     }
 }
@@ -349,7 +353,7 @@ async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
-    let failed = try_commit(transaction, &committer, &Attempts(9)).await.unwrap_err();
+    let failed = try_commit(transaction, (&committer, &NoVectors), &Attempts(9)).await.unwrap_err();
     let Failed::Perhaps(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
@@ -454,7 +458,7 @@ async fn what_a_failure_proves_is_in_its_type() {
     let check = async |answers: &[Answer], failing_read: usize, attempts: u32, certain: bool| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
-        let failed = try_commit(append("mine"), &store, &Attempts(attempts)).await.unwrap_err();
+        let failed = try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)).await.unwrap_err();
         assert_eq!(matches!(failed, Failed::Certainly(_)), certain, "{answers:?}: {failed:?}");
     };
     check(&[Answer::Fails], 0, 9, true).await;
@@ -662,7 +666,7 @@ proptest! {
         let store = Faulty::new(&answers);
         store.state.lock().unwrap().failing_reads = failing_reads;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let outcome = runtime.block_on(try_commit(append("mine"), &store, &Attempts(attempts)));
+        let outcome = runtime.block_on(try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
         // What is still on its way lands after the writer was told.
         state.settle();

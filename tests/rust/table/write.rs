@@ -1,4 +1,5 @@
 mod char_lengths;
 mod conform;
+mod options;
 mod partition;
 mod writer;

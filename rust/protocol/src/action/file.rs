@@ -49,6 +49,24 @@ pub struct Add {
     pub clustering_provider: Option<String>,
 }
 
+impl Add {
+    /// What takes the file out of the table.
+    pub fn removed(self, now_ms: i64) -> Remove {
+        Remove {
+            path: self.path,
+            deletion_timestamp: Some(now_ms),
+            data_change: true,
+            extended_file_metadata: Some(true),
+            partition_values: Some(self.partition_values),
+            size: Some(self.size),
+            deletion_vector: self.deletion_vector,
+            base_row_id: self.base_row_id,
+            default_row_commit_version: self.default_row_commit_version,
+            ..Remove::default()
+        }
+    }
+}
+
 /// A data file that is no longer part of the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -12,12 +12,14 @@
 
 use bytes::Bytes;
 
+use super::marked::Vectors;
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
 use super::state::{Doubt, Failure, Found, LoopState, NextStep, PutAnswer};
-use crate::action::CommitInfo;
 use crate::action::batch::Origin;
-use crate::action::json::{Wanted, parse_commit};
+use crate::action::json::{CommitActions, Wanted, parse_commit};
 use crate::action::lines::Lines;
+use crate::action::{CommitInfo, DeletionVectorDescriptor};
+use crate::deletion_vector::DeletionVector;
 use crate::error::{Error, Kind, Result};
 use crate::log::name::{LOG_DIR, commit_name};
 
@@ -41,6 +43,16 @@ pub enum Step {
         version: u64,
         /// What it is.
         lines: Lines,
+    },
+    /// Store deletion vectors, in one file. Answer with [`CommitLoop::vectors_stored`].
+    StoreVectors {
+        /// What is to be stored.
+        vectors: Vec<DeletionVector>,
+    },
+    /// Read deletion vectors of a winner. Answer with [`CommitLoop::vectors_read`].
+    ReadVectors {
+        /// Where they are.
+        descriptors: Vec<DeletionVectorDescriptor>,
     },
     /// Wait. Answer with [`CommitLoop::waited`].
     Wait {
@@ -82,6 +94,8 @@ pub struct CommitLoop {
     attempts: u32,
     /// Winners that were judged.
     judged: usize,
+    /// A winner that is judged when the deletion vectors at these places are known.
+    waiting: Option<(CommitActions, Vec<DeletionVectorDescriptor>)>,
     /// What was put last, or was found in the log, and again what of it is not of files.
     written: Option<(Lines, Vec<u8>)>,
 }
@@ -94,11 +108,14 @@ impl CommitLoop {
     pub fn new(prepared: PreparedCommit) -> Result<Self> {
         let first = prepared.first_attempt()?;
         let state = LoopState::new(first.version);
-        Ok(Self { prepared, state, first, attempts: 0, judged: 0, written: None })
+        Ok(Self { prepared, state, first, attempts: 0, judged: 0, waiting: None, written: None })
     }
 
     /// What has to be done next, at this time.
     pub fn next(&mut self, now_ms: i64) -> Step {
+        if let Some((_, descriptors)) = &self.waiting {
+            return Step::ReadVectors { descriptors: descriptors.clone() };
+        }
         loop {
             let old_base = self.prepared.old_base(now_ms);
             match (self.state.step(), old_base) {
@@ -109,10 +126,15 @@ impl CommitLoop {
                 // The log was not cleaned of what is young.
                 (NextStep::CheckBase, None) => self.state.base_checked(Ok(false)),
                 (NextStep::VerifyBase(_), None) => self.state.base_verified(Ok(false)),
-                (NextStep::Put(version), _) => match self.print(now_ms) {
-                    Ok(lines) => return Step::Put { version, lines },
-                    Err(error) => self.state.not_printed(error),
-                },
+                (NextStep::Put(version), _) => {
+                    if let Some(vectors) = self.prepared.pending.marked.unstored() {
+                        return Step::StoreVectors { vectors };
+                    }
+                    match self.print(now_ms) {
+                        Ok(lines) => return Step::Put { version, lines },
+                        Err(error) => self.state.not_printed(error),
+                    }
+                }
                 (NextStep::Wait, _) => return Step::Wait { attempts: self.attempts },
                 (NextStep::ReadFrom(version), _) => {
                     // As many at once as there were already: few are missed as a rule, and many are not read one by one.
@@ -154,11 +176,39 @@ impl CommitLoop {
         let NextStep::ReadFrom(version) = self.state.step() else { return false };
         let found = match commit {
             Ok(Some(lines)) => self.judge(version, &lines),
-            Ok(None) => Found::Nothing,
-            Err(error) => Found::Unreadable(error),
+            Ok(None) => Some(Found::Nothing),
+            Err(error) => Some(Found::Unreadable(error)),
+        };
+        match found {
+            Some(found) => self.state.read(found),
+            // What is read later is judged later.
+            None => return false,
+        }
+        matches!(self.state.step(), NextStep::ReadFrom(_))
+    }
+
+    /// What became of storing vectors; where they are.
+    pub fn vectors_stored(&mut self, stored: Result<Vec<DeletionVectorDescriptor>>) {
+        if let Err(error) = stored.and_then(|places| self.prepared.pending.marked.stored(places)) {
+            self.state.not_printed(error);
+        }
+    }
+
+    /// The vectors that were to be read, in their order.
+    pub fn vectors_read(&mut self, vectors: Result<Vec<DeletionVector>>) {
+        let (NextStep::ReadFrom(version), Some((winner, descriptors))) = (self.state.step(), self.waiting.take())
+        else {
+            return;
+        };
+        let found = match vectors {
+            Ok(vectors) => {
+                let ids = descriptors.iter().map(DeletionVectorDescriptor::unique_id);
+                self.follow(&winner, &ids.zip(vectors).collect(), version)
+            }
+            // The version is another's, whatever its vectors are.
+            Err(error) => Found::Conflict(error.at_version(version)),
         };
         self.state.read(found);
-        matches!(self.state.step(), NextStep::ReadFrom(_))
     }
 
     /// Whether the version that was found stays.
@@ -178,23 +228,35 @@ impl CommitLoop {
         Ok(lines)
     }
 
-    fn judge(&mut self, version: u64, lines: &Bytes) -> Found<Error> {
+    /// What a commit is to this one; none if vectors have to be read to know it.
+    fn judge(&mut self, version: u64, lines: &Bytes) -> Option<Found<Error>> {
         let place = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
             Ok(winner) => winner,
-            Err(error) => return Found::Unreadable(place(error)),
+            Err(error) => return Some(Found::Unreadable(place(error))),
         };
         if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.prepared.txn_id.as_str()) {
             let written = Lines::of(lines).and_then(|lines| Ok((lines.others()?, lines)));
-            return match written {
+            return Some(match written {
                 Ok((others, lines)) => {
                     self.written = Some((lines, others));
                     Found::Own
                 }
                 Err(error) => Found::Unreadable(error),
-            };
+            });
         }
-        match self.prepared.pending.follow(&winner, version) {
+        match self.prepared.pending.vectors_to_judge(&winner) {
+            Ok(wanted) if wanted.is_empty() => Some(self.follow(&winner, &Vectors::new(), version)),
+            Ok(wanted) => {
+                self.waiting = Some((winner, wanted));
+                None
+            }
+            Err(error) => Some(Found::Conflict(place(error))),
+        }
+    }
+
+    fn follow(&mut self, winner: &CommitActions, vectors: &Vectors, version: u64) -> Found<Error> {
+        match self.prepared.pending.follow(winner, vectors, version) {
             Ok(()) => {
                 self.judged += 1;
                 Found::Other

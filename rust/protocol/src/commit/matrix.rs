@@ -1,13 +1,15 @@
 //! The conflict rules as tables for people, the second made by asking the rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::actions::Actions;
 use super::conflict::{CHECKS, COMPATIBLE, MAINTENANCE};
+use super::marked::{MarkedFile, MarkedFiles, Vectors};
 use super::pending::{Pending, PredicatesRead, ReadSet, TableState};
 use crate::action::batch::Origin;
 use crate::action::json::{Wanted, parse_commit, print_commit};
 use crate::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
+use crate::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use crate::error::{Error, Kind, Result};
 use crate::log_bounds::TableShape;
 use crate::predicate::parse;
@@ -46,6 +48,8 @@ struct Operation {
     files: &'static [&'static str],
     removes: &'static [&'static str],
     adds: &'static [&'static str],
+    /// Rows of the file in `a` that go while it stays.
+    marks: &'static [u64],
     data_change: bool,
     property: Option<&'static str>,
     feature: bool,
@@ -58,6 +62,7 @@ const NOTHING: Operation = Operation {
     files: &[],
     removes: &[],
     adds: &[],
+    marks: &[],
     data_change: true,
     property: None,
     feature: false,
@@ -88,6 +93,19 @@ const OPERATIONS: &[Operation] = &[
         adds: &["b"],
         ..NOTHING
     },
+    Operation {
+        name: "mark rows 1, 2 of the file in `a`",
+        predicate: Some("p = 'a' AND x < 3"),
+        marks: &[1, 2],
+        ..NOTHING
+    },
+    Operation { name: "mark row 5 of the file in `a`", predicate: Some("p = 'a' AND x = 5"), marks: &[5], ..NOTHING },
+    Operation {
+        name: "mark rows 2 to 4 of the file in `a`",
+        predicate: Some("p = 'a' AND x > 2"),
+        marks: &[2, 3, 4],
+        ..NOTHING
+    },
     Operation { name: "optimize `a`", files: &["a"], removes: &["a"], adds: &["a"], data_change: false, ..NOTHING },
     Operation { name: "overwrite", whole_table: true, removes: &["a", "b"], adds: &["a"], ..NOTHING },
     Operation { name: "set `delta.appendOnly`", property: Some("delta.appendOnly"), ..NOTHING },
@@ -109,7 +127,14 @@ pub fn docs_matrix() -> Result<String> {
 fn cell(own: &Operation, winner: &Operation) -> Result<String> {
     let verdict = |isolation| -> Result<String> {
         let mut pending = own.pending(isolation)?;
-        match pending.follow(&winner.committed()?, 1) {
+        let winner = winner.committed()?;
+        let mut vectors = Vectors::new();
+        for descriptor in pending.vectors_to_judge(&winner)? {
+            if let Source::Inline(bytes) = source(&descriptor)? {
+                vectors.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor)?);
+            }
+        }
+        match pending.follow(&winner, &vectors, 1) {
             Ok(()) => Ok("✓".to_owned()),
             Err(e) => match e.kind() {
                 Kind::Conflict(conflict) => Ok(conflict.to_string()),
@@ -160,7 +185,20 @@ impl Operation {
             clustering: Vec::new(),
             timestamp: None,
         };
-        Ok(Pending { state: Some(state), read, read_apps: Default::default(), isolation, actions })
+        let (read_apps, marked) = (BTreeSet::new(), self.marked()?);
+        Ok(Pending { state: Some(state), read, read_apps, isolation, actions, marked })
+    }
+
+    fn marked(&self) -> Result<MarkedFiles> {
+        let mut files = MarkedFiles::default();
+        if !self.marks.is_empty() {
+            let partition_values = PartitionValues::from([("p".to_owned(), Some("a".to_owned()))]);
+            let add = Add { path: path("a", "old"), partition_values, data_change: true, ..Add::default() };
+            let rows: DeletionVector = self.marks.iter().copied().collect();
+            let vector = Some(rows.to_inline()?);
+            files.mark(MarkedFile { add, stored: 10, before: DeletionVector::default(), rows, vector });
+        }
+        Ok(files)
     }
 
     fn actions(&self, protocol: &Protocol, metadata: &Metadata) -> Vec<Action> {
@@ -201,6 +239,9 @@ impl Operation {
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;
         lines.extend(print_commit(pending.actions.others())?);
         lines.extend(pending.actions.files().to_bytes()?);
+        for marked in pending.marked.iter() {
+            lines.extend(print_commit(&marked.actions(0)?)?);
+        }
         parse_commit(&lines.into(), Origin::Commit(1), Wanted::All)
     }
 }

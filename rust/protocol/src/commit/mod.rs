@@ -5,6 +5,7 @@
 mod actions;
 mod commit_loop;
 mod conflict;
+mod marked;
 mod matrix;
 mod pending;
 mod prepared;
@@ -15,8 +16,9 @@ pub use crate::error::Conflict;
 pub use actions::{Actions, LogicalFile};
 pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
+pub use marked::{MarkedFile, MarkedFiles, Vectors};
 pub use matrix::{docs_checks, docs_matrix};
 pub use pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,
 };
-pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, in_the_log_but, unknown_outcome};
+pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, in_the_log_but, unknown_outcome};

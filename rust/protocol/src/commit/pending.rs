@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::actions::Actions;
+use super::marked::MarkedFiles;
 use crate::action::{Action, Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::log_bounds::TableShape;
@@ -103,6 +104,8 @@ pub struct Pending {
     pub isolation: IsolationLevel,
     /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`](super::rebase).
     pub actions: Actions,
+    /// Files that stay and lose rows, which are in none of the actions.
+    pub marked: MarkedFiles,
 }
 
 impl Pending {
@@ -113,7 +116,7 @@ impl Pending {
 
     /// Whether it only adds files, and has read none.
     pub fn is_blind_append(&self) -> bool {
-        self.read.is_nothing() && self.actions.only_adds()
+        self.read.is_nothing() && self.actions.only_adds() && self.marked.is_empty()
     }
 
     /// The protocol after it.
@@ -141,7 +144,7 @@ impl Pending {
             Action::CommitInfo(_) => true,
             _ => false,
         };
-        if !self.actions.changes_data() && self.actions.others().iter().all(of_files) {
+        if !self.actions.changes_data() && self.marked.is_empty() && self.actions.others().iter().all(of_files) {
             IsolationLevel::SnapshotIsolation
         } else {
             self.isolation

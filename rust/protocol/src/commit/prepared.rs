@@ -23,6 +23,28 @@ pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
 /// Of a commit: the columns that it is read into count with 32 bits.
 const MOST_BYTES: u64 = i32::MAX as u64;
 
+/// Members of commit info that clients give a meaning and a type.
+const TAKEN_INFO: [&str; 15] = [
+    "version",
+    "timestamp",
+    "inCommitTimestamp",
+    "operation",
+    "operationParameters",
+    "operationMetrics",
+    "readVersion",
+    "isolationLevel",
+    "isBlindAppend",
+    "engineInfo",
+    "userMetadata",
+    "txnId",
+    "tags",
+    "job",
+    "notebook",
+];
+
+/// Members that clients take for strings.
+const STRING_INFO: [&str; 3] = ["userId", "userName", "clusterId"];
+
 /// How old a version may be, however long the log is kept, without being looked for: the retention may have been cut since.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -39,6 +61,8 @@ pub struct PreparedCommit {
     pub metrics: Map<String, Value>,
     /// Free text of the user.
     pub user_metadata: Option<String>,
+    /// What the user has to say besides: see [`check_info`].
+    pub info: Map<String, Value>,
     /// Unique id, by which the commit is recognised after a lost answer.
     pub txn_id: String,
 }
@@ -125,7 +149,7 @@ impl PreparedCommit {
             return Err(Error::corrupt(message));
         }
         let mut attempt = Attempt::new(&self.pending, first.version, now_ms)?;
-        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending.actions)?;
+        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending, now_ms)?;
         if lines.len() > MOST_BYTES {
             return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
         }
@@ -133,7 +157,7 @@ impl PreparedCommit {
     }
 
     fn commit_info(&self, first: FirstAttempt, now_ms: i64) -> Result<CommitInfo> {
-        let mut info = Map::new();
+        let mut info = self.info.clone();
         info.insert("timestamp".to_owned(), json!(now_ms));
         info.insert("operation".to_owned(), json!(self.operation));
         info.insert("operationParameters".to_owned(), Value::Object(self.parameters.clone()));
@@ -185,7 +209,12 @@ impl PreparedCommit {
             clustering,
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };
-        let sizes = self.pending.actions.take_sizes();
+        let mut sizes = self.pending.actions.take_sizes();
+        for marked in self.pending.marked.iter() {
+            let [remove, add] = marked.actions(0)?;
+            sizes.push(&remove);
+            sizes.push(&add);
+        }
         Ok(Committed {
             version,
             attempts,
@@ -199,6 +228,24 @@ impl PreparedCommit {
             follows_base: version == first,
         })
     }
+}
+
+/// Refuses what a user may not say in commit info: a client that expects another type there could not read the log.
+///
+/// # Errors
+/// `Invalid`, naming the member.
+pub fn check_info(info: &Map<String, Value>) -> Result<()> {
+    for (name, value) in info {
+        let is_one_of = |names: &[&str]| names.iter().any(|taken| taken.eq_ignore_ascii_case(name));
+        if is_one_of(&TAKEN_INFO) {
+            let message = format!("commit_info cannot have `{name}`, which Delta's clients write; use another name");
+            return Err(Error::invalid(message));
+        }
+        if is_one_of(&STRING_INFO) && !value.is_string() {
+            return Err(Error::invalid(format!("`{name}` in commit_info is a string to Delta's clients")));
+        }
+    }
+    Ok(())
 }
 
 /// That a commit may be in the log, or still get there, for the reason that is given.

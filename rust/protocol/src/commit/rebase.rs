@@ -11,7 +11,6 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::actions::Actions;
 use super::pending::{Pending, ROW_TRACKING_DOMAIN};
 use crate::action::json::print_action;
 use crate::action::lines::{Lines, file_action_of};
@@ -76,7 +75,8 @@ impl Attempt {
     ///
     /// # Errors
     /// As [`Attempt::action`].
-    pub fn print(&mut self, info: CommitInfo, actions: &Actions) -> Result<(Lines, Vec<u8>)> {
+    pub fn print(&mut self, info: CommitInfo, pending: &Pending, now_ms: i64) -> Result<(Lines, Vec<u8>)> {
+        let actions = &pending.actions;
         let mut others = Vec::new();
         print_action(&Action::CommitInfo(self.commit_info(info)), &mut others)?;
         for action in actions.others() {
@@ -90,6 +90,11 @@ impl Attempt {
             })?;
         } else {
             lines.append(actions.files().clone())?;
+        }
+        for marked in pending.marked.iter() {
+            let [remove, add] = marked.actions(now_ms)?;
+            lines.push(&remove)?;
+            lines.push(&*self.action(&add)?)?;
         }
         if let Some(action) = self.closing() {
             print_action(&action, &mut others)?;

@@ -7,6 +7,7 @@ use arrow_buffer::NullBuffer;
 
 use super::print::fmt_path;
 use crate::error::{Error, Result};
+use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
 
@@ -65,5 +66,26 @@ impl Values {
             }
         }
         Ok(Self { array: array.clone(), nulls })
+    }
+}
+
+/// Most characters of a value in a message.
+const MAX_CHARACTERS: usize = 60;
+
+/// The value of a column in a row, for a message.
+pub(crate) fn value_at(batch: &RecordBatch, column: &Column, row: usize) -> String {
+    let Ok(Values { array, nulls }) = Values::find(batch, column) else { return "unknown".to_owned() };
+    if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+        return "NULL".to_owned();
+    }
+    let cut = |text: String| match text.char_indices().nth(MAX_CHARACTERS) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text,
+    };
+    match Scalar::from_array(&array, row) {
+        Ok(Scalar::Null) => "NULL".to_owned(),
+        Ok(Scalar::String(text)) => format!("'{}'", cut(text)),
+        Ok(value) => cut(value.to_string()),
+        Err(_) => format!("a value of type {}", column.data_type),
     }
 }

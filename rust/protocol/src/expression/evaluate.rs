@@ -24,6 +24,15 @@ use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
 
+/// What values depend on beside the rows of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The current time in microseconds since the epoch, if expressions may ask for it.
+    pub now: Option<i64>,
+    /// How many rows came before the batch, by which errors count.
+    pub first_row: u64,
+}
+
 /// The expression's value for every row, in the Arrow type of its type.
 ///
 /// Columns are found by name, in any order, in the Arrow types of their types.
@@ -33,15 +42,16 @@ use crate::schema::{DataType, PrimitiveType};
 /// from 0 in the batch, and the expression; also if it needs the current time. `Internal` if the batch lacks a column or
 /// has it in another type.
 pub fn evaluate(expression: &BoundExpression, batch: &RecordBatch) -> Result<ArrayRef> {
-    evaluate_at(expression, batch, None)
+    evaluate_at(expression, batch, Context::default())
 }
 
-/// As [`evaluate`], with the current time in microseconds since the epoch.
+/// As [`evaluate`], at a time and after other rows.
 ///
 /// # Errors
 /// As for [`evaluate`].
-pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, now: Option<i64>) -> Result<ArrayRef> {
-    evaluate_rows(expression, batch, now).map_err(Trouble::into_error)
+pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
+    let values = evaluate_rows(expression, batch, context.now);
+    values.map_err(|trouble| trouble.into_error(context.first_row))
 }
 
 /// As [`evaluate_at`], with the row apart from the message.
@@ -160,9 +170,11 @@ fn now(data_type: &DataType, rows: &Rows<'_>) -> Evaluated {
 
 fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows: &Rows<'_>) -> Evaluated {
     let divides = matches!(op, ArithmeticOp::Divide | ArithmeticOp::Div | ArithmeticOp::Remainder);
+    if divides && left.as_literal() == Some(&Scalar::Null) {
+        return Ok(literal(&Scalar::Null, &whole.data_type, rows.len())?);
+    }
     let (left, right) = if divides {
-        // As in Spark: a divisor is computed before what it divides.
-        let right = part(right, rows)?;
+        let right = divisor(right, rows)?;
         (on(left, rows, &present(&right))?, right)
     } else {
         let left = part(left, rows)?;
@@ -170,6 +182,15 @@ fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows
         (left, right)
     };
     kernel::compute(&left, op, &right, &whole.data_type)
+}
+
+/// As in Spark, a divisor is computed before what it divides, and may not be zero even where that is null in a row.
+fn divisor(part_of: &Typed, rows: &Rows<'_>) -> Evaluated {
+    let values = part(part_of, rows)?;
+    match kernel::first_zero(&values) {
+        Some(row) => Err(Trouble::Row(row, "division by zero".to_owned())),
+        None => Ok(values),
+    }
 }
 
 fn coalesce(parts: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
@@ -191,7 +212,7 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
     // After a null the arguments are not computed, unless nulls do not decide.
     let mut arrays = Vec::with_capacity(arguments.len());
     let mut needed = BooleanBuffer::new_set(rows.len());
-    let mut compute = |argument: &Typed| {
+    let compute = |argument: &Typed| {
         let array = on(argument, rows, &needed)?;
         if !function.repeats {
             needed = &needed & &present(&array);
@@ -199,11 +220,12 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
         arrays.push(array);
         Ok::<(), Trouble>(())
     };
-    if function.divides() {
-        arguments.iter().rev().try_for_each(&mut compute)?;
-        arrays.reverse();
-    } else {
-        arguments.iter().try_for_each(&mut compute)?;
+    match arguments {
+        [dividend, by] if function.divides() && dividend.as_literal() != Some(&Scalar::Null) => {
+            let by = divisor(by, rows)?;
+            arrays = vec![on(dividend, rows, &present(&by))?, by];
+        }
+        _ => arguments.iter().try_for_each(compute)?,
     }
     let Some(gives) = whole.data_type.as_primitive() else {
         return Err(Error::internal("a function gives a nested type").into());

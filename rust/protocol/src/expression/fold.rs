@@ -29,6 +29,9 @@ impl BoundExpression {
     }
 }
 
+/// Longer values are made again for each batch, and not kept: a short text may ask for many of them.
+const LONGEST_FOLDED: usize = 4096;
+
 impl Typed {
     /// With values instead of what is made of values alone and is no error.
     pub(crate) fn folded(mut self) -> Self {
@@ -42,6 +45,8 @@ impl Typed {
         }
         let whole = BoundExpression { root: self, text: String::new() };
         match whole.constant() {
+            Ok(Some(Scalar::String(long))) if long.len() > LONGEST_FOLDED => whole.root,
+            Ok(Some(Scalar::Binary(long))) if long.len() > LONGEST_FOLDED => whole.root,
             Ok(Some(value)) => Self::new(Node::Literal(value), whole.root.data_type),
             Ok(None) | Err(_) => whole.root,
         }

@@ -5,6 +5,7 @@
 //! [`BoundPredicate`](crate::predicate::BoundPredicate). Semantics are those of Spark 4 in ANSI mode in UTC, held
 //! against Spark by `tests/spark/test_expressions.py`; differences are listed in `docs/expressions.md`.
 
+mod assign;
 mod ast;
 mod bind;
 mod bound;
@@ -23,17 +24,18 @@ pub(crate) mod resolve;
 mod set;
 mod types;
 
+pub use assign::Assignment;
 pub use ast::{ArithmeticOp, Expression, Match, Name, Op};
 pub use bound::BoundExpression;
 pub(crate) use bound::{Node, Typed};
 pub(crate) use civil::first_day_of_year;
 pub use column::Column;
-pub(crate) use column::Values;
+pub(crate) use column::{Values, value_at};
 pub(crate) use compare::{compare_columns, compare_value};
-pub use evaluate::{evaluate, evaluate_at};
+pub use evaluate::{Context, evaluate, evaluate_at};
 pub(crate) use evaluate::{evaluate_rows, on_rows};
 pub use functions::names as function_names;
-pub(crate) use kernel::{Evaluated, Trouble};
+pub(crate) use kernel::Evaluated;
 pub use like::Pattern;
 pub use parse::{MAX_DEPTH, MAX_LENGTH, parse_expression};
 pub(crate) use parse::{hint, parse_condition};

@@ -66,18 +66,27 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("columnMappingUsageTracking", &["columnMapping"]),
 ];
 
-/// Features that come with properties that are true.
-const ENABLED_BY: &[(&str, &str)] = &[
-    ("delta.enableInCommitTimestamps", "inCommitTimestamp"),
-    ("delta.enableRowTracking", "rowTracking"),
-    ("delta.enableTypeWidening", "typeWidening"),
-    ("delta.enableVariantShredding", "variantShredding"),
-    ("delta.enableMaterializePartitionColumnsFeature", "materializePartitionColumns"),
-    ("delta.enableIcebergCompatV1", "icebergCompatV1"),
-    ("delta.enableIcebergCompatV2", "icebergCompatV2"),
-    ("delta.enableIcebergCompatV3", "icebergCompatV3"),
-    ("delta.enableIcebergWriterCompatV1", "icebergWriterCompatV1"),
-    ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
+/// What needs a feature of the protocol.
+const USED_BY: &[(Use, &str)] = &[
+    (Use::Invariants, "invariants"),
+    (Use::Constraints, "checkConstraints"),
+    (Use::Property("delta.enableChangeDataFeed"), "changeDataFeed"),
+    (Use::Property("delta.enableChangeDataCapture"), "changeDataFeed"),
+    (Use::GeneratedColumns, "generatedColumns"),
+    (Use::ColumnMapping, "columnMapping"),
+    (Use::IdentityColumns, "identityColumns"),
+    (Use::Property("delta.enableDeletionVectors"), "deletionVectors"),
+    (Use::Property("delta.enableTypeWidening"), "typeWidening"),
+    (Use::Property("delta.enableRowTracking"), "rowTracking"),
+    (Use::ColumnDefaults, "allowColumnDefaults"),
+    (Use::Property("delta.enableInCommitTimestamps"), "inCommitTimestamp"),
+    (Use::Property("delta.enableIcebergCompatV1"), "icebergCompatV1"),
+    (Use::Property("delta.enableIcebergCompatV2"), "icebergCompatV2"),
+    (Use::Property("delta.enableIcebergCompatV3"), "icebergCompatV3"),
+    (Use::Property("delta.enableIcebergWriterCompatV1"), "icebergWriterCompatV1"),
+    (Use::Property("delta.enableIcebergWriterCompatV3"), "icebergWriterCompatV3"),
+    (Use::Property("delta.enableVariantShredding"), "variantShredding"),
+    (Use::Property("delta.enableMaterializePartitionColumnsFeature"), "materializePartitionColumns"),
 ];
 
 /// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
@@ -208,6 +217,19 @@ pub fn supported(protocol: &Protocol) -> BTreeSet<String> {
     supported
 }
 
+/// Refuses to create a table that breaks a rule of one of its features, as those of Iceberg have.
+///
+/// # Errors
+/// `Unsupported`, naming features and rules.
+pub fn check_rules(protocol: &Protocol, metadata: &Metadata, schema: &StructType) -> Result<()> {
+    let mut refusal = Refusal::default();
+    let table = Table { properties: Properties::of(metadata), metadata: Some(metadata), schema };
+    for (feature, reason) in iceberg::broken(&in_force(protocol), table)? {
+        refusal.add(feature, reason);
+    }
+    refusal.verdict("create")
+}
+
 /// Whether the partition columns of the table stand in its new data files too, after the others.
 ///
 /// # Errors
@@ -275,16 +297,11 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     if table.properties.contradicts_row_tracking()? {
         refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
     }
+    // Of a whole table only: what is set or added says little alone.
     if table.metadata.is_some() {
-        refuse_broken(listed, table, refusal)?;
-    }
-    Ok(())
-}
-
-/// Adds the features of which the whole table breaks a rule.
-fn refuse_broken(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut Refusal) -> Result<()> {
-    for (feature, reason) in iceberg::broken(listed, table)? {
-        refusal.add(feature, reason);
+        for (feature, reason) in iceberg::broken(listed, table)? {
+            refusal.add(feature, reason);
+        }
     }
     Ok(())
 }
@@ -319,38 +336,33 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
 /// constraints, generated columns and more of every other writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
-    let protocol = lowest("create", schema, properties)?;
+    let protocol = lowest("create", (&StructType::default(), schema), properties)?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
-    let mut refusal = Refusal::default();
-    let table = Table { properties: Properties::new(properties), metadata: None, schema };
-    refuse_broken(&in_force(&protocol), table, &mut refusal)?;
-    refusal.verdict("create")?;
     Ok(protocol)
 }
 
-/// As [`protocol_for`], of a table that may have more already; `what` is done to it, for the message.
-fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
+/// As [`protocol_for`], of a table that may have more already; `what` is done to it, for the message. What its columns use
+/// counts where they did not before.
+fn lowest(
+    what: &str,
+    (before, schema): (&StructType, &StructType),
+    properties: &BTreeMap<String, String>,
+) -> Result<Protocol> {
     property::check_settable(properties)?;
     let view = Properties::new(properties);
     let mut refusal = Refusal::default();
     let mut names: BTreeSet<&'static str> = usage::type_features(schema).into_iter().map(|(name, _)| name).collect();
-    if view.change_data_feed()? || view.is_true("delta.enableChangeDataCapture")? {
-        names.insert("changeDataFeed");
-    }
-    if view.deletion_vectors()? {
-        names.insert("deletionVectors");
-    }
-    if view.checkpoint_policy()? == property::CheckpointPolicy::TwoLevel {
-        names.insert("v2Checkpoint");
-    }
-    for (key, feature) in ENABLED_BY {
-        if view.is_true(key)? {
+    let none = BTreeMap::new();
+    let old = Table { properties: Properties::new(&none), metadata: None, schema: before };
+    let new = Table { properties: view, metadata: None, schema };
+    for (rule, feature) in USED_BY {
+        if rule.find(new)?.is_some() && rule.find(old)?.is_none() {
             names.insert(feature);
         }
     }
-    if Use::IdentityColumns.find(Table { properties: view, metadata: None, schema })?.is_some() {
-        names.insert("identityColumns");
+    if view.checkpoint_policy()? == property::CheckpointPolicy::TwoLevel {
+        names.insert("v2Checkpoint");
     }
     for (key, value) in properties {
         let Some(name) = key.strip_prefix(FEATURE_PREFIX) else { continue };
@@ -377,7 +389,7 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
         }
     }
     let listed = names.clone();
-    refuse_uses(&listed, Table { properties: view, metadata: None, schema }, &mut refusal)?;
+    refuse_uses(&listed, new, &mut refusal)?;
     refuse_properties(view, REFUSED_FOR_NEW_TABLES, &mut refusal)?;
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
         refusal.add("universalFormat", "`delta.universalFormat.enabledFormats` is set");
@@ -388,32 +400,38 @@ fn lowest(what: &str, schema: &StructType, properties: &BTreeMap<String, String>
     Ok(protocol_with(names, reader, writer))
 }
 
-/// The protocol of a table that is given properties (`delta.feature.…` among them) and perhaps a new schema; `None` if
-/// it has all that they need.
+/// The protocol of a table that is given properties (`delta.feature.…` among them) and goes from one schema to another;
+/// `None` if it has all that they need.
 ///
 /// # Errors
 /// As [`protocol_for`].
 pub fn upgraded(
     protocol: &Protocol,
-    schema: &StructType,
+    schemas: (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&lowest("change", schema, properties)?);
+    let needed = supported(&lowest("change", schemas, properties)?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
     let only_appends = Properties::new(properties).append_only()?;
+    let invariants_in =
+        |schema| Use::Invariants.find(Table { properties: Properties::new(properties), metadata: None, schema });
+    let has_invariants = invariants_in(schemas.1)?.is_some() && invariants_in(schemas.0)?.is_none();
     // What new tables have anyway was not asked for, unless it was.
     let is_asked = |name: &str| {
         !plain.contains(name)
             || (name == "appendOnly" && only_appends)
+            || (name == "invariants" && has_invariants)
             || properties.contains_key(&format!("{FEATURE_PREFIX}{name}"))
     };
-    let missing: Vec<&String> = needed.iter().filter(|name| !before.contains(*name) && is_asked(name)).collect();
+    let has = |name: &str| before.contains(name) || before.contains(&format!("{name}-preview"));
+    let missing: Vec<&String> = needed.iter().filter(|name| !has(name) && is_asked(name)).collect();
     if missing.is_empty() {
         return Ok(None);
     }
     if protocol.min_writer_version < PLAIN_WRITER_VERSION && missing.iter().all(|name| plain.contains(*name)) {
         return Ok(Some(Protocol { min_writer_version: PLAIN_WRITER_VERSION, ..protocol.clone() }));
     }
+    let needed: BTreeSet<String> = needed.into_iter().filter(|name| before.contains(name) || !has(name)).collect();
     check_needs(&needed, &before.union(&needed).cloned().collect())?;
     let known = before.union(&needed).map(|name| find(name).map(|f| f.name).ok_or(name));
     let names = known.collect::<std::result::Result<BTreeSet<_>, _>>();

@@ -6,7 +6,7 @@
 //! PROTOCOL.md: "Version Checksum File".
 
 use super::crc::{VersionChecksum, deleted_records_bin};
-use crate::action::{Add, DeletionVectorDescriptor, DomainMetadata, Metadata, Protocol, Remove, Txn};
+use crate::action::{Action, Add, DeletionVectorDescriptor, DomainMetadata, Metadata, Protocol, Remove, Txn};
 use crate::property::Properties;
 
 /// One commit, as far as the checksum depends on it.
@@ -56,6 +56,15 @@ impl FileSizes {
     /// A file leaves it.
     pub fn remove(&mut self, remove: &Remove) {
         self.removed.push(remove.size, remove.deletion_vector.as_ref());
+    }
+
+    /// A file joins the table or leaves it, if that is what the action says.
+    pub fn push(&mut self, action: &Action) {
+        match action {
+            Action::Add(add) => self.add(add),
+            Action::Remove(remove) => self.remove(remove),
+            _ => {}
+        }
     }
 
     /// Those of another after these.

@@ -11,7 +11,7 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use super::bound::BoundPredicate;
 use crate::error::{Error, Result};
-use crate::expression::{Evaluated, Op, Trouble, Values, compare_columns, compare_value, evaluate_rows, on_rows};
+use crate::expression::{Evaluated, Op, Values, compare_columns, compare_value, evaluate_rows, on_rows};
 
 /// Which rows a filter keeps: those where the condition is TRUE, not those where it is NULL.
 pub fn keep(condition: &BooleanArray) -> BooleanArray {
@@ -30,7 +30,7 @@ impl BoundPredicate {
     /// `Internal` if the batch lacks a column of the predicate or has it in another type; `Invalid` where an expression has an
     /// error in SQL, naming the row.
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanArray> {
-        self.values(batch).map_err(Trouble::into_error)
+        self.values(batch).map_err(|trouble| trouble.into_error(0))
     }
 
     /// Whether its value may be an error for some row.

@@ -1,6 +1,5 @@
 //! Properties of tables: what each means, and which values it takes.
 
-mod column_list;
 mod interval;
 mod properties;
 mod table;

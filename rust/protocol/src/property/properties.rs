@@ -14,12 +14,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::column_list;
 use super::interval::parse_interval;
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
-use crate::schema::StructType;
 use crate::schema::mapping::ColumnMapping;
+use crate::schema::{StructType, path};
 
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -168,7 +167,7 @@ impl<'a> Properties<'a> {
 
     /// `delta.dataSkippingStatsColumns`: paths of the columns that get statistics, instead of a number of them.
     pub fn data_skipping_stats_columns(self) -> Result<Option<Vec<Vec<String>>>> {
-        self.read("delta.dataSkippingStatsColumns", column_list::parse)
+        self.read("delta.dataSkippingStatsColumns", path::parse_list)
     }
 
     /// `delta.dataSkippingStringPrefixLength`: characters of a string kept in statistics (32).

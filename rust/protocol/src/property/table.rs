@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::column_list;
 use super::interval::parse_interval;
 use super::properties::{
     Properties, byte_size, checkpoint_policy, column_mapping, compression, excerpt, flag, indexed_columns,
     isolation_level, page_version, positive, prefix_length,
 };
 use crate::error::{Error, Result};
+use crate::schema::path;
 
 /// Which values a property takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +175,7 @@ fn check_one(key: &str, value: &str) -> Result<()> {
         Takes::IndexedColumns => indexed_columns(value).map(drop),
         Takes::Interval => parse_interval(value).map(drop),
         Takes::Bytes => byte_size(value).map(drop),
-        Takes::ColumnList => column_list::parse(value).map(drop),
+        Takes::ColumnList => path::parse_list(value).map(drop),
         Takes::CheckpointPolicy => checkpoint_policy(value).map(drop),
         Takes::IsolationLevel => isolation_level(value).map(drop),
         Takes::ColumnMapping => column_mapping(value).map(drop),

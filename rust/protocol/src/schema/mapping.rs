@@ -15,8 +15,27 @@ pub const FIELD_ID: &str = "delta.columnMapping.id";
 /// Column metadata key of the physical name.
 pub const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 
-/// Column metadata key of the ids of what is inside the column's arrays and maps.
+/// Column metadata key of the ids of elements, keys and values inside a column.
 pub const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
+
+/// By what a column is known again in another version of a schema, among those of the same struct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// Its name, which files have.
+    Name,
+    /// Its id, whatever it is called.
+    Id,
+}
+
+impl Identity {
+    /// Whether two fields are one column.
+    pub fn is_same(self, a: &StructField, b: &StructField) -> bool {
+        match self {
+            Self::Name => a.name == b.name,
+            Self::Id => field_id(a).is_some_and(|id| field_id(b) == Some(id)),
+        }
+    }
+}
 
 /// Value of `delta.columnMapping.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +95,11 @@ impl ColumnMapping {
         }
     }
 
+    /// By what columns are known again.
+    pub fn identity(self) -> Identity {
+        if self == Self::None { Identity::Name } else { Identity::Id }
+    }
+
     /// The property's value.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -109,6 +133,22 @@ impl ColumnMapping {
                 })
             }
         }
+    }
+
+    /// The names of the column that files have at this path of structs, if there is one.
+    pub fn logical_path(self, schema: &StructType, physical: &[String]) -> Option<Vec<String>> {
+        let mut inside = schema;
+        let mut names = Vec::with_capacity(physical.len());
+        for (at, part) in physical.iter().enumerate() {
+            let field = inside.fields.iter().find(|field| self.physical_name(field).is_ok_and(|name| name == part))?;
+            names.push(field.name.clone());
+            match &field.data_type {
+                DataType::Struct(fields) => inside = fields,
+                _ if at + 1 == physical.len() => {}
+                _ => return None,
+            }
+        }
+        Some(names)
     }
 
     /// `schema` with every name, at any depth, replaced by its physical one. Metadata stays.

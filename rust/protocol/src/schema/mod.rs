@@ -1,13 +1,17 @@
-//! Table schemas: the types, their JSON form, their Arrow form and their physical names.
+//! Table schemas: the types, their JSON form, their Arrow form, their physical names, and how they evolve.
 
 pub mod arrow;
+pub mod assign;
 pub mod char_length;
 pub mod collation;
+pub mod evolve;
 pub mod identity;
 pub mod json;
 pub mod mapping;
+pub mod path;
 mod table;
 mod types;
+pub mod widen;
 
 pub use table::TableSchema;
 pub use types::{ArrayType, DataType, ForeignType, MapType, PrimitiveType, StructField, StructType};

@@ -40,7 +40,7 @@ impl Transaction {
         let replaced = Box::pin(sorted.replace(self, &snapshot, clock)).await?;
         let deleted = sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows));
         let (copied, (bytes, vectors)) = (sorted.copied_rows(), sorted.gone());
-        self.has_read(found.read);
+        self.has_read(found.into_read_set()?);
         sorted.apply(self, replaced, begun_ms)?;
         let ended_ms = clock();
         self.count_rows(|counts| {

@@ -33,7 +33,6 @@ use crate::scan::vectors::read_vector;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::builder::Transaction;
-use crate::transaction::builder::remove::remove_of;
 
 /// What a condition holds for.
 #[derive(Debug)]
@@ -48,8 +47,12 @@ pub(super) struct Found {
     pub(super) touched: Vec<Touched>,
     /// Files that were read.
     pub(super) candidates: u64,
-    /// What this read of the table.
-    pub(super) read: ReadSet,
+    /// Bytes that were read of them.
+    pub(super) bytes_read: u64,
+    /// Files that hold matching rows only. Whoever changes other rows of a file that stays is in nobody's way.
+    pub(super) read: PathSet,
+    /// The plan of the base's files.
+    pub(super) plan: ScanPlan,
 }
 
 /// Files of the base that go as a whole.
@@ -98,7 +101,7 @@ impl Covered {
         self.rows = self.rows.zip(rows).map(|(all, more)| all.saturating_add(more));
         self.bytes = self.bytes.saturating_add(u64::try_from(add.size).unwrap_or_default());
         self.vectors += u64::from(add.deletion_vector.is_some());
-        self.removes.push(Action::Remove(remove_of(add, now_ms)))
+        self.removes.push(Action::Remove(add.removed(now_ms)))
     }
 }
 
@@ -118,23 +121,26 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
         own_covered: HashSet::new(),
         own_covered_rows: 0,
         touched: Vec::new(),
-        read: ReadSet::WholeTable,
+        read: PathSet::default(),
         candidates: 0,
+        bytes_read: 0,
+        plan: plan.clone(),
     };
-    let (mut candidates, mut paths) = (Vec::new(), PathSet::default());
+    let mut candidates = Vec::new();
     for (adds, covered) in plan.judged_adds().await? {
         for row in covered.set_indices() {
-            paths.insert(adds.path().value(row));
+            found.read.insert(adds.path().value(row));
         }
         judge(tx, (&adds, &covered), now_ms, (&mut found, &mut candidates))?;
     }
     judge_own(tx, &plan, (&mut found, &mut candidates))?;
     found.candidates = candidates.len() as u64;
+    let before = snapshot.storage().counts();
     found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
+    found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
     let mut of_base = HashSet::new();
     for Touched { task, .. } in &found.touched {
         if tx.own(&task.path).is_none() {
-            paths.insert(&task.path);
             of_base.insert(task.path.clone());
         }
     }
@@ -143,11 +149,17 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
     for touched in &mut found.touched {
         touched.add = adds.remove(&touched.task.path);
     }
-    if let Some(filter) = &plan.spec().filter {
-        let predicates = vec![Arc::unwrap_or_clone(filter.bound(&snapshot.shape().schema)?)];
-        found.read = ReadSet::Predicates(PredicatesRead { shape: snapshot.shape().clone(), predicates, files: paths });
-    }
     Ok(found)
+}
+
+impl Found {
+    /// What was read: the condition, and the files with matching rows that do not stay.
+    pub(super) fn into_read_set(self) -> Result<ReadSet> {
+        let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::WholeTable) };
+        let shape = self.plan.snapshot().shape().clone();
+        let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
+        Ok(ReadSet::Predicates(PredicatesRead { shape, predicates, files: self.read }))
+    }
 }
 
 /// Sorts files of the base into those that hold matching rows only, and those that have to be read.
@@ -232,8 +244,18 @@ async fn touch(
     }
     let Some(last) = rows.last() else { return Ok(None) };
     let stored = match stored {
-        Some(stored) => stored,
-        None => stored_rows(&storage, &spec, &task).await?,
+        Some(stored) if rows.cardinality() < stored.saturating_sub(before.cardinality()) => stored,
+        // Whether all rows match is the file's to say.
+        logged => stored_rows(&storage, &spec, &task).await.and_then(|stored| match logged {
+            Some(logged) if logged != stored => {
+                let message = format!(
+                    "the statistics in the log say that the file has {logged} rows, and it has {stored}; rewrite the file, or \
+                     restore it"
+                );
+                Err(place(Error::corrupt(message), &task))
+            }
+            _ => Ok(stored),
+        })?,
     };
     if last >= stored {
         let message = format!(

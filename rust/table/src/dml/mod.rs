@@ -11,5 +11,8 @@
 
 mod delete;
 mod find;
+mod preview;
 mod rewrite;
 mod sort;
+
+pub use preview::Preview;

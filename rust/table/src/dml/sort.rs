@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use deltic_protocol::action::Action;
+use deltic_protocol::commit::MarkedFile;
 use deltic_protocol::deletion_vector::DeletionVector;
 
 use super::find::{Covered, Found, Touched};
@@ -15,8 +16,6 @@ use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::transaction::builder::change_files::{Change, changes_spec, write_changes};
-use crate::transaction::builder::remove::remove_of;
-use crate::transaction::builder::rows::Marked;
 use crate::transaction::builder::{Own, Transaction};
 use crate::write::plan::FileKind;
 use crate::write::unclaimed::Unclaimed;
@@ -30,9 +29,9 @@ pub(super) struct Sorted {
     /// Files of the transaction's own that go, as a whole or for others that take their place, by path.
     own_gone: HashSet<String>,
     /// Files of the base of which rows are marked.
-    marked: Vec<Touched>,
+    pub(super) marked: Vec<Touched>,
     /// Files with rows of the base that are written again.
-    copied: Vec<Touched>,
+    pub(super) copied: Vec<Touched>,
     /// Files with new rows that are written again.
     copied_new: Vec<Touched>,
     /// Rows that go, where they are known to be found.
@@ -62,11 +61,16 @@ pub(super) fn sort(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<S
                 if own == Own::New { &mut sorted.copied_new } else { &mut sorted.copied }.push(touched);
             }
             (None, true) => {
+                found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 sorted.covered.push(add, Some(rows), now_ms)?;
                 continue;
             }
-            (None, false) => if marks { &mut sorted.marked } else { &mut sorted.copied }.push(touched),
+            (None, false) if marks => sorted.marked.push(touched),
+            (None, false) => {
+                found.read.insert(&path);
+                sorted.copied.push(touched);
+            }
         }
         sorted.rows += rows;
     }
@@ -167,12 +171,12 @@ impl Sorted {
         let mut spoken_of = Vec::new();
         for add in self.copied.into_iter().filter_map(|touched| touched.add) {
             spoken_of.push((add.path.clone(), None));
-            removes.push(Action::Remove(remove_of(add, now_ms)))?;
+            removes.push(Action::Remove(add.removed(now_ms)))?;
         }
         tx.remove_files(removes)?;
         tx.discard(|file| self.own_gone.contains(&file.add.path));
         for Touched { add, rows, before, stored, .. } in self.marked {
-            tx.mark(Marked { add: add.ok_or_else(unknown)?, stored, before, rows });
+            tx.mark(MarkedFile { add: add.ok_or_else(unknown)?, stored, before, rows, vector: None });
         }
         let Replaced { rewritten, new, changes, unclaimed } = replaced;
         unclaimed.claim();

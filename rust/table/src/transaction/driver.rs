@@ -18,7 +18,7 @@ use deltic_protocol::commit::{Committed, Failed, PreparedCommit};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
@@ -27,8 +27,13 @@ use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
 use crate::storage::Put;
 
+use super::vectors::{NoVectors, VectorFiles};
+
 /// How long a cancellation may go unnoticed while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
+
+/// Deletion vectors of a winner that are read at once.
+const CONCURRENT_VECTORS: usize = 16;
 
 /// Time, as the loop sees it.
 pub trait RetryPolicy: Send + Sync {
@@ -53,16 +58,16 @@ pub trait RetryPolicy: Send + Sync {
 /// `Conflict` if a winner does not allow it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
 /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
 pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
-    Ok(try_commit(prepared, committer, retry).await?)
+    Ok(try_commit(prepared, (committer, &NoVectors), retry).await?)
 }
 
-/// As [`commit`], for who has to know whether a failure is certain.
+/// As [`commit`], for who deletes rows of files that stay, and has to know whether a failure is certain.
 ///
 /// # Errors
 /// As [`commit`].
 pub async fn try_commit(
     prepared: PreparedCommit,
-    committer: &dyn Committer,
+    (committer, vectors): (&dyn Committer, &dyn VectorFiles),
     retry: &dyn RetryPolicy,
 ) -> Result<Committed, Failed> {
     let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::Certainly)?;
@@ -80,6 +85,11 @@ pub async fn try_commit(
                 log_another(tried.replace(version), version, attempts);
                 attempts = attempts.saturating_add(1);
                 commit_loop.put_answered(answer(committer.commit(version, lines).await));
+            }
+            Step::StoreVectors { vectors: unstored } => commit_loop.vectors_stored(vectors.store(unstored).await),
+            Step::ReadVectors { descriptors } => {
+                let reads = descriptors.into_iter().map(|descriptor| vectors.read(descriptor));
+                commit_loop.vectors_read(stream::iter(reads).buffered(CONCURRENT_VECTORS).try_collect().await);
             }
             Step::Wait { attempts } => {
                 let wait = retry.back_off(attempts);

@@ -18,22 +18,29 @@ use bytes::Bytes;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
-use parquet::basic::{self, BrotliLevel, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::SchemaDescriptor;
 
 use super::annotations::annotated;
-use super::plan::{Compression, WriteSpec};
+use super::columns::{leaf_names, with_column_options};
+use super::pieces::memory;
+use super::plan::{WriteSpec, not_hidden, physical_indexed};
+use super::sort::SortOrder;
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
 const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;
 
 /// Bytes of rows that are worth another thread.
 const WORTH_A_THREAD: usize = 512 * 1024;
+
+/// Bytes of sorted rows that are put together at a time.
+const SORTED_AT_ONCE: usize = 4 * 1024 * 1024;
 
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
 const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
@@ -43,38 +50,79 @@ const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 pub(super) struct FileFormat {
     /// Arrow schema of the file: physical names, field ids, no partition columns.
     pub(super) arrow: SchemaRef,
+    /// The same as Parquet has it.
+    parquet: SchemaDescriptor,
     /// The same as table types, for the statistics.
     schema: StructType,
     indexed: IndexedColumns,
     prefix_length: usize,
     properties: WriterPropertiesPtr,
     rows_of_group: usize,
+    sort: Option<SortOrder>,
 }
 
 impl FileFormat {
-    /// `indexed` has physical names, unlike the specification.
-    pub(super) fn new(arrow: SchemaRef, schema: StructType, indexed: IndexedColumns, spec: &WriteSpec) -> Self {
-        let compression = match spec.compression {
-            Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
-            Compression::Snappy => basic::Compression::SNAPPY,
-            Compression::Gzip => basic::Compression::GZIP(GzipLevel::default()),
-            Compression::Lz4 => basic::Compression::LZ4_RAW,
-            Compression::Brotli => basic::Compression::BROTLI(BrotliLevel::default()),
-            Compression::Uncompressed => basic::Compression::UNCOMPRESSED,
+    /// For files of the columns `logical`, which `arrow` has under physical names.
+    ///
+    /// # Errors
+    /// `Invalid` for options that the columns do not allow.
+    pub(super) fn new(arrow: SchemaRef, logical: &StructType, spec: &WriteSpec) -> Result<Self> {
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let schema = mapping.physical_schema(logical)?;
+        let parquet = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&arrow).map_err(failed)?;
+        let parquet = match annotated(parquet.root_schema(), &schema).map_err(failed)? {
+            Some(root) => SchemaDescriptor::new(root),
+            None => parquet,
         };
         let version = match spec.page_version {
             PageVersion::One => WriterVersion::PARQUET_1_0,
             PageVersion::Two => WriterVersion::PARQUET_2_0,
         };
+        let leaves = leaf_names(&parquet, logical, mapping)?;
+        let sort = SortOrder::new(&arrow, sort_positions(logical, spec)?)?;
+        let leaf_of = |column: usize| {
+            let name = &logical.fields.get(column)?.name;
+            leaves.iter().position(|leaf| leaf.first() == Some(name))
+        };
+        let declared = sort.as_ref().map(|sort| sort.declared(&arrow, leaf_of)).filter(|columns| !columns.is_empty());
         let properties = WriterProperties::builder()
             .set_created_by(CREATED_BY.to_owned())
             .set_writer_version(version)
-            .set_compression(compression)
+            .set_compression(spec.compression.at_level(spec.compression_level)?)
             .set_statistics_enabled(EnabledStatistics::Page)
-            .build();
-        let (prefix_length, rows_of_group) = (spec.string_prefix_length, spec.max_rows_per_group.max(1));
-        Self { arrow, schema, indexed, prefix_length, properties: properties.into(), rows_of_group }
+            .set_sorting_columns(declared);
+        let properties = with_column_options(properties, (&parquet, &leaves), &spec.column_options, spec.compression)?;
+        let hidden = spec.hidden_columns.len();
+        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, logical, mapping)?, &schema, hidden)
+            .and(&spec.clustering);
+        Ok(Self {
+            arrow,
+            parquet,
+            schema,
+            indexed,
+            prefix_length: spec.string_prefix_length,
+            properties: properties.build().into(),
+            rows_of_group: spec.max_rows_per_group.max(1),
+            sort,
+        })
     }
+
+    /// Whether rows are sorted, for which they are gathered.
+    pub(super) fn sorts(&self) -> bool {
+        self.sort.is_some()
+    }
+}
+
+/// Positions of the columns to sort by. Rows of a file are all the same in the columns that it does not have.
+fn sort_positions(logical: &StructType, spec: &WriteSpec) -> Result<Vec<usize>> {
+    let mut positions = Vec::with_capacity(spec.sort_by.len());
+    for name in &spec.sort_by {
+        let Some(field) = spec.schema.field(name) else {
+            return Err(Error::invalid(format!("sort_by names `{name}`, and the table has no such column")));
+        };
+        positions.extend(logical.fields.iter().position(|stored| stored.name == field.name));
+    }
+    Ok(positions)
 }
 
 /// Turns batches into the bytes of a file.
@@ -101,18 +149,25 @@ pub(super) struct Encoded {
 
 impl Encoder {
     pub(super) fn new(format: &FileFormat) -> Result<Self> {
-        let schema = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&format.arrow).map_err(failed)?;
-        let root = annotated(schema.root_schema(), &format.schema).map_err(failed)?;
-        let root = root.unwrap_or_else(|| schema.root_schema_ptr());
-        let file = SerializedFileWriter::new(Vec::new(), root, format.properties.clone());
+        let file = SerializedFileWriter::new(Vec::new(), format.parquet.root_schema_ptr(), format.properties.clone());
         let file = file.map_err(failed)?;
         let columns = ArrowRowGroupWriterFactory::new(&file, format.arrow.clone());
         let stats = StatsCollector::new(&format.schema, &format.indexed).with_prefix_length(format.prefix_length);
         Ok(Self { file, columns, group: Vec::new(), rows: 0, most_rows: format.rows_of_group, stats })
     }
 
-    /// Encodes rows, on so many threads at most.
-    pub(super) fn write(&mut self, batch: &RecordBatch, threads: usize) -> Result<()> {
+    /// Encodes rows, on so many threads at most; where they are to be sorted, in row groups of their own.
+    pub(super) fn write_all(&mut self, format: &FileFormat, batches: &[RecordBatch], threads: usize) -> Result<()> {
+        let Some(order) = format.sort.as_ref().filter(|_| !batches.is_empty()) else {
+            return batches.iter().try_for_each(|batch| self.write(batch, threads));
+        };
+        let (bytes, rows) = batches.iter().fold((0, 0), |(b, r), batch| (b + memory(batch), r + batch.num_rows()));
+        let rows_at_once = rows.div_ceil(bytes.div_ceil(SORTED_AT_ONCE).max(1));
+        order.sort(batches, rows_at_once, |sorted| self.write(&sorted, threads))?;
+        self.end_group()
+    }
+
+    fn write(&mut self, batch: &RecordBatch, threads: usize) -> Result<()> {
         self.stats.update(batch)?;
         let mut rest = batch.clone();
         while rest.num_rows() > 0 {

@@ -3,7 +3,6 @@
 //! Proved by `write::plans_travel`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
@@ -14,68 +13,8 @@ use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
 use super::input::identity::Numbering;
+use super::options::{ColumnOptions, Compression};
 use crate::envelope::{pack, unpack};
-
-/// How the pages of a data file are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Zstandard, at its fastest regular level.
-    #[default]
-    Zstd,
-    /// Snappy.
-    Snappy,
-    /// Gzip.
-    Gzip,
-    /// LZ4 blocks without a frame.
-    Lz4,
-    /// Brotli, at its fastest level.
-    Brotli,
-    /// None.
-    Uncompressed,
-}
-
-impl Compression {
-    /// Reads a codec's name as Spark and the table property spell them, in any case.
-    pub fn parse(text: &str) -> Result<Self> {
-        match text.to_ascii_lowercase().as_str() {
-            "zstd" => Ok(Self::Zstd),
-            "snappy" => Ok(Self::Snappy),
-            "gzip" => Ok(Self::Gzip),
-            "lz4" | "lz4_raw" | "lz4raw" => Ok(Self::Lz4),
-            "brotli" => Ok(Self::Brotli),
-            "uncompressed" | "none" => Ok(Self::Uncompressed),
-            _ => Err(Error::invalid(format!(
-                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4, brotli or uncompressed"
-            ))),
-        }
-    }
-
-    /// What file names say of it.
-    pub(super) fn extension(self) -> &'static str {
-        match self {
-            Self::Zstd => "zstd",
-            Self::Snappy => "snappy",
-            Self::Gzip => "gz",
-            Self::Lz4 => "lz4raw",
-            Self::Brotli => "br",
-            Self::Uncompressed => "",
-        }
-    }
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Zstd => "zstd",
-            Self::Snappy => "snappy",
-            Self::Gzip => "gzip",
-            Self::Lz4 => "lz4",
-            Self::Brotli => "brotli",
-            Self::Uncompressed => "uncompressed",
-        })
-    }
-}
 
 /// A column of files that the table's schema does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,12 +101,22 @@ pub struct WriteSpec {
     pub identities: Vec<Numbering>,
     /// How pages are compressed.
     pub compression: Compression,
+    /// At which level, instead of the codec's default.
+    pub compression_level: Option<i64>,
+    /// What differs for single columns, by logical names.
+    pub column_options: BTreeMap<String, ColumnOptions>,
     /// Which data pages and encodings files have.
     pub page_version: PageVersion,
     /// Bytes after which a file ends and another begins.
     pub target_file_size: u64,
+    /// Rows after which a file ends and another begins.
+    pub max_rows_per_file: Option<u64>,
     /// Rows after which a row group ends and another begins.
     pub max_rows_per_group: usize,
+    /// Logical names of the columns by which the rows of each row group are sorted.
+    pub sort_by: Vec<String>,
+    /// Whether the rows are those that the table has, in other files.
+    pub rearrange_only: bool,
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
@@ -193,9 +142,14 @@ impl WriteSpec {
             identities: Vec::new(),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
+            compression_level: None,
+            column_options: BTreeMap::new(),
             page_version: PageVersion::default(),
             target_file_size: 128 * 1024 * 1024,
+            max_rows_per_file: None,
             max_rows_per_group: 1024 * 1024,
+            sort_by: Vec::new(),
+            rearrange_only: false,
             random_prefix_length: None,
             hidden_columns: Vec::new(),
             kind: FileKind::Data,

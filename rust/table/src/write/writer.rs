@@ -20,27 +20,22 @@ use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::schema::StructType;
-use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use futures::{Stream, StreamExt, stream};
 use tokio::task::{JoinHandle, spawn_blocking};
 use uuid::Uuid;
 
-use super::encoder::{Encoded, Encoder, FileFormat};
-use super::input::char_lengths::CharLengths;
-use super::input::conform::{Conformer, stored_schema};
+use super::encoder::{Encoded, Encoder};
 use super::input::identity::Identities;
 use super::layout::{DataPath, file_name, random_prefix};
-use super::partition::{PartitionKey, PartitionSplitter};
+pub use super::options::Compression;
+use super::partition::PartitionKey;
 use super::pieces::{memory, pieces};
-pub use super::plan::{Compression, DataFile, WriteSpec};
-use super::plan::{FileKind, not_hidden, physical_indexed};
+pub use super::plan::{DataFile, WriteSpec};
+use super::setup::Setup;
+pub use super::setup::{Clock, check};
 use super::unclaimed::Unclaimed;
 use crate::parallel::worker_count;
 use crate::storage::{FileWriter, Storage, Syncing};
-
-/// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
-pub type Clock = fn() -> i64;
 
 /// What a writer may hold at a time, however many partitions there are.
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +53,6 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a partition that make encoding worth it.
-const WORTH_ENCODING: usize = 4 * 1024 * 1024;
-
 /// Batches of a partition that are put together rather than kept apart.
 const MAX_PENDING_BATCHES: usize = 64;
 
@@ -73,13 +65,10 @@ const FINISHING: usize = 32;
 /// Files that may still be on their way to the disk after the writer finished. Each is open until then.
 const MAX_SYNCING: usize = 16;
 
-/// Length of the random prefix where a table says that it wants one but not how long.
-const RANDOM_PREFIX_LENGTH: u8 = 2;
-
 /// Writes the data files of one table.
 pub struct DataWriter {
     storage: Storage,
-    shared: Arc<Shared>,
+    setup: Arc<Setup>,
     partitions: HashMap<PartitionKey, Partition>,
     finished: Vec<DataFile>,
     stored: Unclaimed,
@@ -94,24 +83,13 @@ pub struct DataWriter {
     broken: bool,
 }
 
-/// What does not change while writing.
-struct Shared {
-    conformer: Conformer,
-    lengths: CharLengths,
-    splitter: PartitionSplitter,
-    format: FileFormat,
-    compression: Compression,
-    kind: FileKind,
-    target_file_size: u64,
-    random_prefix_length: Option<u8>,
-    clock: Clock,
-}
-
 /// Rows of one partition on their way.
 #[derive(Default)]
 struct Partition {
     pending: Vec<RecordBatch>,
     pending_bytes: usize,
+    /// Rows of its file, those among them that are pending.
+    rows: u64,
     file: Option<OpenFile>,
     last_used: u64,
 }
@@ -130,56 +108,12 @@ impl DataWriter {
     /// A writer into the table at `storage`.
     ///
     /// # Errors
-    /// `Corrupt` or `Unsupported` if the specification's schema is not one that data files could be written for.
+    /// As [`check`].
     pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
-        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        check_mapped(&spec.schema, mapping)?;
-        let schema = &*spec.columns()?;
-        let conformer = Conformer::new(schema, mapping)?.with_partition_columns(&spec.partition_columns);
-        let logical = stored_schema(schema);
-        let lengths = CharLengths::of(&logical)?;
-        let physical = mapping.physical_schema(&logical)?;
-        let is_partition = partition_positions(&logical, &spec.partition_columns)?;
-        let partition_columns: Vec<String> =
-            is_partition.iter().filter_map(|&i| physical.fields.get(i)).map(|f| f.name.clone()).collect();
-        let splitter = PartitionSplitter::new(&physical, &partition_columns)?;
-        let kept: Vec<usize> = (0..physical.fields.len()).filter(|i| !is_partition.contains(i)).collect();
-        if kept.is_empty() {
-            return Err(Error::unsupported(
-                "tables of partition columns only",
-                "every column is a partition column, so data files would have none; add a column to the table",
-            ));
-        }
-        let (splitter, stored) = match spec.materializes_partition_columns {
-            true => (splitter.with_partition_columns(), [kept.as_slice(), &is_partition].concat()),
-            false => (splitter, kept.clone()),
-        };
-        let arrow = Arc::new(conformer.schema().project(&stored)?);
-        let data =
-            |schema: &StructType| StructType::new(kept.iter().filter_map(|&i| schema.fields.get(i)).cloned().collect());
-        let (data, hidden) = (data(&physical), spec.hidden_columns.len());
-        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, &logical, mapping)?, &data, hidden)
-            .and(&spec.clustering);
-        let format = FileFormat::new(arrow, data, indexed, spec);
-        let random_prefix_length = match (spec.random_prefix_length, mapping) {
-            (None, ColumnMapping::Name | ColumnMapping::Id | ColumnMapping::Unlisted) => Some(RANDOM_PREFIX_LENGTH),
-            (length, _) => length,
-        };
-        let shared = Shared {
-            conformer,
-            lengths,
-            splitter,
-            format,
-            compression: spec.compression,
-            kind: spec.kind,
-            target_file_size: spec.target_file_size.max(1),
-            random_prefix_length,
-            clock,
-        };
         Ok(Self {
             stored: Unclaimed::new(storage.clone()),
             storage,
-            shared: Arc::new(shared),
+            setup: Arc::new(Setup::new(spec, clock)?),
             partitions: HashMap::new(),
             finished: Vec::new(),
             files_named: 0,
@@ -207,7 +141,7 @@ impl DataWriter {
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.check_intact()?;
         self.broken = true;
-        for piece in pieces(batch, self.shared.target_file_size) {
+        for piece in pieces(batch, self.setup.target_file_size) {
             self.write_piece(piece).await?;
         }
         self.broken = false;
@@ -266,9 +200,9 @@ impl DataWriter {
             let path = partition
                 .file
                 .as_ref()
-                .map_or_else(|| name_file(&self.shared, &mut self.files_named, &key), |file| file.path.clone());
+                .map_or_else(|| name_file(&self.setup, &mut self.files_named, &key), |file| file.path.clone());
             self.stored.push(path.key.clone());
-            let ended = end(self.storage.clone(), Arc::clone(&self.shared), key, path, partition, alone);
+            let ended = end(self.storage.clone(), Arc::clone(&self.setup), key, path, partition, alone);
             ending.push(async move {
                 match ended.await? {
                     (file, syncing) if waits => syncing.wait().await.map(|()| (file, Syncing::default())),
@@ -315,29 +249,46 @@ impl DataWriter {
     }
 
     async fn write_piece(&mut self, piece: RecordBatch) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
+        let setup = Arc::clone(&self.setup);
         let is_small = memory(&piece) < WORTH_A_THREAD;
         let first = self.rows;
         self.rows += piece.num_rows() as u64;
         let piece = self.identities.fill(piece)?;
         let split = move || {
-            let rows = shared.conformer.conform_from(&piece, first)?;
-            shared.lengths.check(&rows, first)?;
-            shared.splitter.split(&rows)
+            let rows = setup.conformer.conform_from(&piece, first)?;
+            setup.lengths.check(&rows, first)?;
+            setup.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
         self.now += 1;
-        let worth_encoding = usize::try_from(self.shared.target_file_size).unwrap_or(usize::MAX).min(WORTH_ENCODING);
         let mut due = Vec::new();
         for (key, rows) in parts {
-            let partition = self.partitions.entry(key.clone()).or_default();
-            partition.last_used = self.now;
-            if partition.push(rows, worth_encoding)? {
+            if self.take_in(&key, rows).await? {
                 due.push(key);
             }
         }
         self.encode(due, false).await?;
         self.make_room().await
+    }
+
+    /// Takes in rows of a partition, ending files that have all the rows they may have; whether encoding the rest is worth it
+    /// now.
+    async fn take_in(&mut self, key: &PartitionKey, mut rows: RecordBatch) -> Result<bool> {
+        loop {
+            let partition = self.partitions.entry(key.clone()).or_default();
+            partition.last_used = self.now;
+            let room = usize::try_from(self.setup.max_rows - partition.rows).unwrap_or(usize::MAX);
+            let now = rows.num_rows().min(room);
+            let is_due = partition.push(rows.slice(0, now), self.setup.worth_encoding)?;
+            let is_full = now == room;
+            rows = rows.slice(now, rows.num_rows() - now);
+            if is_full {
+                self.end_file(key).await?;
+            }
+            if rows.num_rows() == 0 {
+                return Ok(is_due && !is_full);
+            }
+        }
     }
 
     /// Encodes what is pending in these partitions, all at once, and ends files that have their size.
@@ -347,17 +298,17 @@ impl DataWriter {
         for key in keys {
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
             let file = partition.file.get_or_insert_with(|| {
-                let path = name_file(&self.shared, &mut self.files_named, &key);
+                let path = name_file(&self.setup, &mut self.files_named, &key);
                 OpenFile { path, encoder: None, upload: None }
             });
             let rows = std::mem::take(&mut partition.pending);
-            let job = start_encoding(&self.shared, file.encoder.take(), rows, (end_groups, threads));
+            let job = start_encoding(&self.setup, file.encoder.take(), rows, (end_groups, threads));
             partition.pending_bytes = 0;
             jobs.push((key, job));
         }
         for (key, job) in jobs {
             let (encoder, bytes) = joined(job).await?;
-            let is_full = encoder.size() >= self.shared.target_file_size;
+            let is_full = encoder.size() >= self.setup.target_file_size;
             let Some(file) = self.partitions.get_mut(&key).and_then(|p| p.file.as_mut()) else { continue };
             file.encoder = Some(encoder);
             if !bytes.is_empty() {
@@ -417,9 +368,9 @@ impl DataWriter {
         let path = partition
             .file
             .as_ref()
-            .map_or_else(|| name_file(&self.shared, &mut self.files_named, key), |file| file.path.clone());
+            .map_or_else(|| name_file(&self.setup, &mut self.files_named, key), |file| file.path.clone());
         self.stored.push(path.key.clone());
-        let ended = end(self.storage.clone(), Arc::clone(&self.shared), key.clone(), path, partition, true).await?;
+        let ended = end(self.storage.clone(), Arc::clone(&self.setup), key.clone(), path, partition, true).await?;
         let (file, syncing) = ended;
         syncing.wait().await?;
         self.finished.push(file);
@@ -450,11 +401,11 @@ impl Ended {
     }
 }
 
-fn name_file(shared: &Shared, files_named: &mut usize, key: &PartitionKey) -> DataPath {
-    let prefix = shared.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
-    let name = file_name((shared.kind.name(), *files_named), Uuid::new_v4(), shared.compression.extension());
+fn name_file(setup: &Setup, files_named: &mut usize, key: &PartitionKey) -> DataPath {
+    let prefix = setup.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
+    let name = file_name((setup.kind.name(), *files_named), Uuid::new_v4(), setup.compression.extension());
     *files_named += 1;
-    DataPath::new(key, prefix.as_deref(), &name).below(shared.kind.folder())
+    DataPath::new(key, prefix.as_deref(), &name).below(setup.kind.folder())
 }
 
 impl Partition {
@@ -462,16 +413,33 @@ impl Partition {
     fn push(&mut self, rows: RecordBatch, worth_encoding: usize) -> Result<bool> {
         let bytes = memory(&rows);
         self.pending_bytes += bytes;
+        self.rows += rows.num_rows() as u64;
         let is_due = self.pending_bytes >= worth_encoding;
         // A slice that waits would keep the whole batch it is from in memory.
         let pins = !is_due && rows.get_array_memory_size() > bytes.saturating_mul(2);
         let all = || UInt64Array::from_iter_values(0..rows.num_rows() as u64);
         self.pending.push(if pins { take_record_batch(&rows, &all())? } else { rows });
         if !is_due && self.pending.len() >= MAX_PENDING_BATCHES {
-            let schema = self.pending[0].schema();
-            self.pending = vec![concat_batches(&schema, &self.pending)?];
+            self.put_together()?;
         }
         Ok(is_due)
+    }
+
+    /// Makes one batch of the last ones, as long as those after one have at least half of its rows: each row is copied a few
+    /// times only, however many batches come.
+    fn put_together(&mut self) -> Result<()> {
+        let mut rows = 0;
+        let is_small = |batch: &&RecordBatch| {
+            let is_small = rows == 0 || batch.num_rows() / 2 <= rows;
+            rows += batch.num_rows();
+            is_small
+        };
+        let count = self.pending.iter().rev().take_while(is_small).count();
+        let last = self.pending.split_off(self.pending.len() - count);
+        if let Some(schema) = last.first().map(RecordBatch::schema) {
+            self.pending.push(concat_batches(&schema, &last)?);
+        }
+        Ok(())
     }
 
     fn memory(&self) -> usize {
@@ -481,17 +449,15 @@ impl Partition {
 }
 
 fn start_encoding(
-    shared: &Arc<Shared>,
+    setup: &Arc<Setup>,
     encoder: Option<Encoder>,
     batches: Vec<RecordBatch>,
     (end_group, threads): (bool, usize),
 ) -> Encoding {
-    let shared = Arc::clone(shared);
+    let setup = Arc::clone(setup);
     spawn_blocking(move || {
-        let mut encoder = encoder.map_or_else(|| Encoder::new(&shared.format), Ok)?;
-        for batch in &batches {
-            encoder.write(batch, threads)?;
-        }
+        let mut encoder = encoder.map_or_else(|| Encoder::new(&setup.format), Ok)?;
+        encoder.write_all(&setup.format, &batches, threads)?;
         if end_group {
             encoder.end_group()?;
         }
@@ -510,7 +476,7 @@ async fn upload(storage: &Storage, file: &mut OpenFile, bytes: Bytes) -> Result<
 /// Encodes the rest of a partition and ends its file. `alone`: no other is ended meanwhile.
 async fn end(
     storage: Storage,
-    shared: Arc<Shared>,
+    setup: Arc<Setup>,
     key: PartitionKey,
     path: DataPath,
     partition: Partition,
@@ -518,7 +484,7 @@ async fn end(
 ) -> Result<(DataFile, Syncing)> {
     let (encoder, opened) = partition.file.map_or((None, None), |file| (file.encoder, file.upload));
     let mut file = OpenFile { path, encoder: None, upload: opened };
-    let result = end_upload(&storage, &shared, &mut file, (encoder, partition.pending), alone).await;
+    let result = end_upload(&storage, &setup, &mut file, (encoder, partition.pending), alone).await;
     let (size, syncing, encoded) = match result {
         Ok(ended) => ended,
         Err(error) => {
@@ -534,8 +500,8 @@ async fn end(
         path: file.path.log,
         partition_values: key.to_partition_values(),
         size,
-        modification_time: (shared.clock)(),
-        data_change: true,
+        modification_time: (setup.clock)(),
+        data_change: !setup.rearrange_only,
         stats: Some(encoded.stats),
         ..Add::default()
     };
@@ -545,17 +511,17 @@ async fn end(
 /// Size of the file, what to wait for until it is durable, and its end.
 async fn end_upload(
     storage: &Storage,
-    shared: &Arc<Shared>,
+    setup: &Arc<Setup>,
     file: &mut OpenFile,
     (encoder, pending): (Option<Encoder>, Vec<RecordBatch>),
     alone: bool,
 ) -> Result<(u64, Syncing, Encoded)> {
     let is_small = encoder.is_none() && pending.iter().map(memory).sum::<usize>() < WORTH_A_THREAD;
-    let (format, begun) = (Arc::clone(shared), encoder);
+    let (format, begun) = (Arc::clone(setup), encoder);
     let encode = move || {
         let mut encoder = begun.map_or_else(|| Encoder::new(&format.format), Ok)?;
         let threads = if alone { worker_count() } else { 1 };
-        pending.iter().try_for_each(|batch| encoder.write(batch, threads))?;
+        encoder.write_all(&format.format, &pending, threads)?;
         let bytes = encoder.take();
         Ok((bytes, encoder.finish()?))
     };
@@ -572,13 +538,4 @@ async fn end_upload(
 /// The result of work on the blocking pool.
 async fn joined<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
     handle.await.unwrap_or_else(|e| Err(Error::internal("a worker thread failed while writing").caused_by(e)))
-}
-
-fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usize>> {
-    let position = |name: &String| {
-        schema.index_of(name).ok_or_else(|| {
-            Error::corrupt(format!("the partition column `{name}` is not among the columns that hold values"))
-        })
-    };
-    names.iter().map(position).collect()
 }

@@ -7,19 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
-use deltic_protocol::action::{Action, Add, CommitInfo, PartitionValues, Remove};
-use deltic_protocol::commit::{Actions, Pending, ReadSet};
+use deltic_protocol::action::{Action, Add, CommitInfo, DeletionVectorDescriptor, PartitionValues, Remove};
+use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, Vectors};
+use deltic_protocol::deletion_vector::DeletionVector;
+use deltic_protocol::error::Result;
 use deltic_protocol::property::IsolationLevel;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{predicates, state};
+use super::{predicates, state, vectors};
 
 /// `p` and `x`.
 type Row = (char, i64);
 
-/// The rows of each file; a file has one `p`.
-type Files = BTreeMap<String, Vec<Row>>;
+/// The rows of each file in their places, `None` where one is gone; a file has one `p`.
+type Files = BTreeMap<String, Vec<Option<Row>>>;
 
 /// Conditions in SQL and in Rust.
 /// A predicate's text and what it says of a row.
@@ -43,6 +45,10 @@ enum Operation {
     Delete(usize),
     /// `x` of rows that match grows by ten.
     Update(usize),
+    /// Rows that match are marked; their files stay.
+    Mark(usize),
+    /// The same, and they come again with `x` grown by ten.
+    Move(usize),
     /// A row with `x` the number of rows that match comes.
     Count(usize, char),
     /// All rows go and others come.
@@ -59,36 +65,66 @@ struct Prepared {
     removed: BTreeSet<String>,
     added: Files,
     data_change: bool,
+    /// Files that stay, as they are, and the places of the rows that go.
+    marked: BTreeMap<String, (Vec<Option<Row>>, BTreeSet<usize>)>,
 }
 
 impl Operation {
     /// What the operation does to these files. `tag` makes new names.
     fn prepare(&self, files: &Files, tag: &str) -> Prepared {
-        let mut done =
-            Prepared { read: ReadSet::Nothing, removed: BTreeSet::new(), added: Files::new(), data_change: true };
+        let mut done = Prepared {
+            read: ReadSet::Nothing,
+            removed: BTreeSet::new(),
+            added: Files::new(),
+            data_change: true,
+            marked: BTreeMap::new(),
+        };
         let rewrite = |done: &mut Prepared, condition: usize, change: &dyn Fn(Row) -> Option<Row>| {
             let (text, holds) = CONDITIONS[condition];
             let found: Vec<&String> =
-                files.iter().filter(|(_, rows)| rows.iter().any(|r| holds(*r))).map(|(f, _)| f).collect();
+                files.iter().filter(|(_, rows)| rows.iter().flatten().any(|r| holds(*r))).map(|(f, _)| f).collect();
             let names: Vec<&str> = found.iter().map(|f| f.as_str()).collect();
             done.read = predicates(&[text], &names);
             for file in found {
-                let rows: Vec<Row> =
-                    files[file].iter().filter_map(|row| if holds(*row) { change(*row) } else { Some(*row) }).collect();
+                let rows = files[file].iter().flatten();
+                let rows = rows.filter_map(|row| if holds(*row) { change(*row) } else { Some(*row) }).collect();
                 done.removed.insert(file.clone());
                 add(&mut done.added, &format!("{tag}-{file}"), rows);
             }
         };
+        let mark = |done: &mut Prepared, condition: usize, again: &dyn Fn(Row) -> Option<Row>| {
+            let (text, holds) = CONDITIONS[condition];
+            let mut gone = Vec::new();
+            for (file, rows) in files {
+                let found = |(at, row): (usize, &Option<Row>)| row.filter(|row| holds(*row)).map(|_| at);
+                let places: BTreeSet<usize> = rows.iter().enumerate().filter_map(found).collect();
+                add(
+                    &mut done.added,
+                    &format!("{tag}-{file}"),
+                    places.iter().filter_map(|at| again(rows[*at]?)).collect(),
+                );
+                if places.len() == rows.iter().flatten().count() {
+                    // Whoever takes all rows takes the file, and has read it.
+                    done.removed.insert(file.clone());
+                    gone.push(file.as_str());
+                } else if !places.is_empty() {
+                    done.marked.insert(file.clone(), (rows.clone(), places));
+                }
+            }
+            done.read = predicates(&[text], &gone);
+        };
         match self {
+            Self::Mark(condition) => mark(&mut done, *condition, &|_| None),
+            Self::Move(condition) => mark(&mut done, *condition, &|(p, x)| Some((p, x + 10))),
             Self::Append(rows) => add(&mut done.added, tag, rows.clone()),
             Self::Delete(condition) => rewrite(&mut done, *condition, &|_| None),
             Self::Update(condition) => rewrite(&mut done, *condition, &|(p, x)| Some((p, x + 10))),
             Self::Count(condition, p) => {
                 let (text, holds) = CONDITIONS[*condition];
-                let found = files.iter().filter(|(_, rows)| rows.iter().any(|r| holds(*r)));
+                let found = files.iter().filter(|(_, rows)| rows.iter().flatten().any(|r| holds(*r)));
                 let names: Vec<&str> = found.map(|(f, _)| f.as_str()).collect();
                 done.read = predicates(&[text], &names);
-                let count = files.values().flatten().filter(|r| holds(**r)).count();
+                let count = files.values().flatten().flatten().filter(|r| holds(**r)).count();
                 add(&mut done.added, tag, vec![(*p, i64::try_from(count).unwrap())]);
             }
             Self::Overwrite(rows) => {
@@ -97,8 +133,9 @@ impl Operation {
                 add(&mut done.added, tag, rows.clone());
             }
             Self::Optimize(p) => {
-                let inside: Vec<&String> = files.iter().filter(|(_, rows)| rows[0].0 == *p).map(|(f, _)| f).collect();
-                let rows = inside.iter().flat_map(|f| files[*f].clone()).collect();
+                let inside: Vec<&String> =
+                    files.iter().filter(|(_, rows)| partition(rows) == *p).map(|(f, _)| f).collect();
+                let rows = inside.iter().flat_map(|f| files[*f].clone()).flatten().collect();
                 done.read = ReadSet::Files(inside.iter().map(|f| f.as_str()).collect());
                 done.removed = inside.into_iter().cloned().collect();
                 add(&mut done.added, tag, rows);
@@ -117,41 +154,84 @@ impl Operation {
 /// One file for each partition of the rows.
 fn add(files: &mut Files, name: &str, rows: Vec<Row>) {
     for row in rows {
-        files.entry(format!("{name}-{}", row.0)).or_default().push(row);
+        files.entry(format!("{name}-{}", row.0)).or_default().push(Some(row));
+    }
+}
+
+fn partition(rows: &[Option<Row>]) -> char {
+    rows.iter().flatten().next().unwrap().0
+}
+
+/// What a log says of the rows of a file that are gone.
+fn vector(rows: &[Option<Row>]) -> DeletionVector {
+    (0..).zip(rows).filter(|(_, row)| row.is_none()).map(|(at, _)| at).collect()
+}
+
+fn descriptor(vector: &DeletionVector) -> Option<DeletionVectorDescriptor> {
+    (!vector.is_empty()).then(|| vector.to_inline().unwrap())
+}
+
+/// A file as the log has it.
+fn action(path: &str, rows: &[Option<Row>], data_change: bool) -> Add {
+    let (least, most) = (rows.iter().flatten().map(|r| r.1).min(), rows.iter().flatten().map(|r| r.1).max());
+    let stats = json!({"numRecords": rows.len(), "minValues": {"x": least}, "maxValues": {"x": most},
+        "nullCount": {"x": 0}});
+    Add {
+        path: path.to_owned(),
+        partition_values: PartitionValues::from([("p".to_owned(), Some(partition(rows).to_string()))]),
+        data_change,
+        stats: Some(stats.to_string()),
+        deletion_vector: descriptor(&vector(rows)),
+        ..Add::default()
     }
 }
 
 impl Prepared {
-    fn actions(&self) -> Vec<Action> {
-        let values = |p: char| PartitionValues::from([("p".to_owned(), Some(p.to_string()))]);
+    /// The actions, on a table that has these files.
+    fn actions(&self, files: &Files) -> Vec<Action> {
         let removes = self.removed.iter().map(|path| {
-            Action::Remove(Remove { path: path.clone(), data_change: self.data_change, ..Remove::default() })
-        });
-        let adds = self.added.iter().map(|(path, rows)| {
-            let (least, most) = (rows.iter().map(|r| r.1).min(), rows.iter().map(|r| r.1).max());
-            let stats = json!({"numRecords": rows.len(), "minValues": {"x": least}, "maxValues": {"x": most},
-                "nullCount": {"x": 0}});
-            Action::Add(Add {
+            let deletion_vector = files.get(path).and_then(|rows| descriptor(&vector(rows)));
+            Action::Remove(Remove {
                 path: path.clone(),
-                partition_values: values(rows[0].0),
                 data_change: self.data_change,
-                stats: Some(stats.to_string()),
-                ..Add::default()
+                deletion_vector,
+                ..Remove::default()
             })
         });
-        removes.chain(adds).collect()
+        removes.chain(self.added.iter().map(|(path, rows)| Action::Add(action(path, rows, self.data_change)))).collect()
     }
 
-    fn pending(self, isolation: IsolationLevel) -> Pending {
-        let actions = Actions::of(self.actions()).unwrap();
-        Pending { state: Some(state("1,2")), read: self.read, read_apps: Default::default(), isolation, actions }
+    fn marked(&self) -> MarkedFiles {
+        let mut files = MarkedFiles::default();
+        for (path, (rows, places)) in &self.marked {
+            let (before, gone) = (vector(rows), places.iter().map(|at| *at as u64).collect());
+            let add = action(path, rows, true);
+            files.mark(MarkedFile { add, stored: rows.len() as u64, vector: None, before, rows: gone });
+        }
+        files
     }
 
-    fn committed(&self, version: u64) -> CommitActions {
+    fn pending(self, files: &Files, isolation: IsolationLevel) -> Pending {
+        let (actions, marked) = (Actions::of(self.actions(files)).unwrap(), self.marked());
+        Pending {
+            state: Some(state("1,2")),
+            read: self.read,
+            read_apps: Default::default(),
+            isolation,
+            actions,
+            marked,
+        }
+    }
+
+    fn committed(&self, files: &Files, version: u64) -> CommitActions {
         let blind = self.read.is_nothing() && self.removed.is_empty();
         let info = json!({"isBlindAppend": blind}).as_object().unwrap().clone();
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
-        lines.extend(print_commit(&self.actions()).unwrap());
+        lines.extend(print_commit(&self.actions(files)).unwrap());
+        for marked in self.marked().iter() {
+            let marked = MarkedFile { vector: descriptor(&marked.united()), ..marked.clone() };
+            lines.extend(print_commit(&marked.actions(0).unwrap()).unwrap());
+        }
         parse_commit(&lines.into(), Origin::Commit(version), Wanted::All).unwrap()
     }
 
@@ -160,12 +240,19 @@ impl Prepared {
         let mut files = files.clone();
         files.retain(|path, _| !self.removed.contains(path));
         files.extend(self.added.clone());
+        for (path, (_, places)) in &self.marked {
+            places.iter().for_each(|at| files.get_mut(path).unwrap()[*at] = None);
+        }
         files
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.removed.is_empty() && self.added.is_empty() && self.marked.is_empty()
     }
 }
 
 fn rows(files: &Files) -> Vec<Row> {
-    let mut rows: Vec<Row> = files.values().flatten().copied().collect();
+    let mut rows: Vec<Row> = files.values().flatten().flatten().copied().collect();
     rows.sort_unstable();
     rows
 }
@@ -181,6 +268,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         some().prop_map(Operation::Append),
         condition.clone().prop_map(Operation::Delete),
         condition.clone().prop_map(Operation::Update),
+        condition.clone().prop_map(Operation::Mark),
+        condition.clone().prop_map(Operation::Move),
         (condition, prop::sample::select(vec!['a', 'b'])).prop_map(|(c, p)| Operation::Count(c, p)),
         some().prop_map(Operation::Overwrite),
         prop::sample::select(vec!['a', 'b']).prop_map(Operation::Optimize),
@@ -191,10 +280,15 @@ fn operation() -> impl Strategy<Value = Operation> {
 fn table() -> impl Strategy<Value = Files> {
     prop::collection::vec((prop::sample::select(vec!['a', 'b']), prop::collection::vec(0..6_i64, 1..4)), 0..5).prop_map(
         |files| {
-            let rows = |p: char, xs: Vec<i64>| xs.into_iter().map(|x| (p, x)).collect();
+            let rows = |p: char, xs: Vec<i64>| xs.into_iter().map(|x| Some((p, x))).collect();
             files.into_iter().enumerate().map(|(n, (p, xs))| (format!("f{n}"), rows(p, xs))).collect()
         },
     )
+}
+
+fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {
+    let known = vectors(&pending, winner);
+    pending.follow(winner, &known, 5)
 }
 
 proptest! {
@@ -209,21 +303,30 @@ proptest! {
         let prepared = own.prepare(&base, "own");
         let mine = own.prepare(&base, "own");
         // Who changes nothing stands where it has read.
-        if mine.removed.is_empty() && mine.added.is_empty() {
+        if mine.is_nothing() {
             return Ok(());
         }
-        let mut pending = prepared.pending(IsolationLevel::Serializable);
+        let mut pending = prepared.pending(&base, IsolationLevel::Serializable);
         let mut now = base;
         for (n, winner) in winners.iter().enumerate() {
             let winner = winner.prepare(&now, &format!("w{n}"));
-            now = winner.apply(&now);
             let version = 5 + n as u64;
-            if pending.follow(&winner.committed(version), version).is_err() {
+            let committed = winner.committed(&now, version);
+            now = winner.apply(&now);
+            let known = vectors(&pending, &committed);
+            if pending.follow(&committed, &known, version).is_err() {
                 return Ok(());
             }
         }
-        for path in &mine.removed {
+        for path in mine.removed.iter().chain(mine.marked.keys()) {
             prop_assert!(now.contains_key(path), "{path} is gone already");
+        }
+        for marked in pending.marked.iter() {
+            // What is said of the file is what is so, and what has to go on being so.
+            let (rows, places) = (&now[&marked.add.path], &mine.marked[&marked.add.path].1);
+            prop_assert_eq!(&vector(rows), &marked.before);
+            prop_assert!(places.iter().all(|at| rows[*at].is_some()), "a row goes twice");
+            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.before));
         }
         let left = mine.apply(&now);
         let Operation::Drop(_) = own else {
@@ -232,10 +335,40 @@ proptest! {
         };
     }
 
+    /// Whoever marks rows of one file, and others of it, is in nobody's way.
+    #[test]
+    fn rows_of_one_file_are_marked_by_many(xs in prop::collection::vec(0..6_i64, 2..8), own in 0..6_i64, others in prop::collection::vec(0..6_i64, 1..4)) {
+        let rows: Vec<Option<Row>> = xs.iter().map(|x| Some(('a', *x))).collect();
+        let places = |x: i64| -> BTreeSet<usize> { (0..xs.len()).filter(|at| xs[*at] == x).collect() };
+        let base = Files::from([("f".to_owned(), rows)]);
+        let mark = |files: &Files, x: i64| Prepared {
+            read: predicates(&[&format!("x = {x}")], &[]),
+            removed: BTreeSet::new(),
+            added: Files::new(),
+            data_change: true,
+            marked: BTreeMap::from([("f".to_owned(), (files["f"].clone(), places(x)))]),
+        };
+        if others.contains(&own) || places(own).is_empty() {
+            return Ok(());
+        }
+        let (mut pending, mut now) = (mark(&base, own).pending(&base, IsolationLevel::Serializable), base.clone());
+        for (version, x) in (5..).zip(others) {
+            let winner = mark(&now, x);
+            if winner.marked["f"].1.is_empty() || winner.marked["f"].1.iter().any(|at| now["f"][*at].is_none()) {
+                continue;
+            }
+            let committed = winner.committed(&now, version);
+            let known = vectors(&pending, &committed);
+            prop_assert!(pending.follow(&committed, &known, version).is_ok());
+            now = winner.apply(&now);
+        }
+        prop_assert_eq!(&pending.marked.get("f").unwrap().before, &vector(&now["f"]));
+    }
+
     #[test]
     fn a_blind_append_always_follows_rows(base in table(), added in prop::collection::vec(row(), 1..3), winner in operation()) {
-        let mut pending = Operation::Append(added).prepare(&base, "own").pending(IsolationLevel::Serializable);
-        prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(5), 5).is_ok());
+        let mut pending = Operation::Append(added).prepare(&base, "own").pending(&base, IsolationLevel::Serializable);
+        prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(&base, 5), &Vectors::new(), 5).is_ok());
     }
 
     #[test]
@@ -244,15 +377,15 @@ proptest! {
         if a.removed.is_disjoint(&b.removed) {
             return Ok(());
         }
-        let (after_b, after_a) = (b.committed(5), a.committed(5));
-        prop_assert!(a.pending(IsolationLevel::WriteSerializable).follow(&after_b, 5).is_err());
-        prop_assert!(b.pending(IsolationLevel::WriteSerializable).follow(&after_a, 5).is_err());
+        let (after_b, after_a) = (b.committed(&base, 5), a.committed(&base, 5));
+        prop_assert!(followed(a.pending(&base, IsolationLevel::WriteSerializable), &after_b).is_err());
+        prop_assert!(followed(b.pending(&base, IsolationLevel::WriteSerializable), &after_a).is_err());
     }
 
     #[test]
     fn a_looser_level_never_refuses_more(base in table(), own in operation(), winner in operation()) {
-        let winner = winner.prepare(&base, "w").committed(5);
-        let verdict = |level| own.prepare(&base, "own").pending(level).follow(&winner, 5).is_ok();
+        let winner = winner.prepare(&base, "w").committed(&base, 5);
+        let verdict = |level| followed(own.prepare(&base, "own").pending(&base, level), &winner).is_ok();
         let levels = [IsolationLevel::Serializable, IsolationLevel::WriteSerializable, IsolationLevel::SnapshotIsolation];
         prop_assert!(levels.map(verdict).is_sorted());
     }

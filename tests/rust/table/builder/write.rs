@@ -16,7 +16,7 @@ use deltic_table::history::history;
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
-    Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
+    CreateMode, Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
 };
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
@@ -464,6 +464,19 @@ async fn files_of_others_go_when_the_commit_is_refused() {
     }
 }
 
+/// The header was committed, its commit's base was cleaned up, and somebody commits it once more.
+#[tokio::test]
+async fn what_travelled_stays_when_its_base_cannot_be_read() {
+    let sample = Sample::new();
+    let base = write(&sample, Mode::Append, &["a"]).await.unwrap();
+    let planned = plan(&sample, Mode::Overwrite).await.unwrap();
+    std::fs::write(sample.log("../b"), "data").unwrap();
+    commit(&planned, &sample, &["b"]).await.unwrap();
+    std::fs::rename(sample.log(&format!("{base:020}.json")), sample.log("cleaned")).unwrap();
+    let again = commit(&planned, &sample, &["b"]).await;
+    assert!(again.is_err() && sample.log("../b").exists(), "a commit names the file");
+}
+
 #[tokio::test]
 async fn headers_are_of_one_release_and_of_one_table() {
     for bytes in [&b""[..], b"{}", b"x", br#"{"form":2}"#] {
@@ -512,12 +525,13 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
         partition_by: names(by),
         properties: properties.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         name: Some("name".to_owned()),
-        description: None,
+        ..TableDefinition::default()
     };
     let world = World::default();
     let now_ms = world.now_ms();
-    let created = Transaction::create(&sample.storage, Known::default(), definition, (&world, now_ms)).await?;
-    Ok(finish(created, sample, &[]).await?.version)
+    let table = (definition, CreateMode::Error);
+    let created = Transaction::create(&sample.storage, Known::default(), table, (&world, now_ms)).await?;
+    Ok(finish(created.unwrap(), sample, &[]).await?.version)
 }
 
 #[tokio::test]
@@ -537,7 +551,7 @@ async fn a_new_table_is_empty_and_is_what_was_asked_for() {
     let entry = &history(&sample.storage, None).await.unwrap()[0];
     assert_eq!(
         (&entry["operation"], &entry["operationParameters"]["partitionBy"]),
-        (&json!("CREATE TABLE"), &json!("[\"P\"]"))
+        (&json!("CREATE TABLE"), &json!("[\"p\"]"))
     );
     exists(&create(&sample, two(), &[], &[]).await.unwrap_err());
 }

@@ -28,23 +28,23 @@ use tokio::runtime::Runtime;
 
 const NOW: i64 = 1_700_000_000_000;
 
-fn field(name: &str, data_type: &str) -> String {
+pub(crate) fn field(name: &str, data_type: &str) -> String {
     format!(r#"{{"name":"{name}","type":"{data_type}","nullable":true,"metadata":{{}}}}"#)
 }
 
-fn spec(fields: &[String], partition_columns: &[&str]) -> WriteSpec {
+pub(crate) fn spec(fields: &[String], partition_columns: &[&str]) -> WriteSpec {
     let schema = format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
     WriteSpec::new(TableSchema::parse(schema).unwrap(), partition_columns.iter().map(|p| (*p).to_owned()).collect())
 }
 
-struct Table {
+pub(crate) struct Table {
     dir: TempDir,
     storage: Storage,
     runtime: Runtime,
 }
 
 impl Table {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
         let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
@@ -55,7 +55,7 @@ impl Table {
         DataWriter::new(self.storage.clone(), spec, || NOW).unwrap()
     }
 
-    fn write(&self, spec: &WriteSpec, batches: &[RecordBatch]) -> Vec<DataFile> {
+    pub(crate) fn write(&self, spec: &WriteSpec, batches: &[RecordBatch]) -> Vec<DataFile> {
         self.runtime.block_on(async {
             let mut writer = self.writer(spec);
             for batch in batches {
@@ -69,12 +69,12 @@ impl Table {
         self.runtime.block_on(self.storage.get(&decode_path(&file.add.path).unwrap())).unwrap()
     }
 
-    fn rows(&self, file: &DataFile) -> Vec<RecordBatch> {
+    pub(crate) fn rows(&self, file: &DataFile) -> Vec<RecordBatch> {
         let reader = ParquetRecordBatchReaderBuilder::try_new(self.bytes(file)).unwrap().build().unwrap();
         reader.collect::<Result<_, _>>().unwrap()
     }
 
-    fn metadata(&self, file: &DataFile) -> Arc<ParquetMetaData> {
+    pub(crate) fn metadata(&self, file: &DataFile) -> Arc<ParquetMetaData> {
         ArrowReaderMetadata::load(&self.bytes(file), Default::default()).unwrap().metadata().clone()
     }
 
@@ -87,12 +87,12 @@ impl Table {
     }
 }
 
-fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+pub(crate) fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     let fields: Vec<Field> = columns.iter().map(|(n, a)| Field::new(*n, a.data_type().clone(), true)).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.into_iter().map(|(_, a)| a).collect()).unwrap()
 }
 
-fn longs(values: impl IntoIterator<Item = i64>) -> ArrayRef {
+pub(crate) fn longs(values: impl IntoIterator<Item = i64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values))
 }
 

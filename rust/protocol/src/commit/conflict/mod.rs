@@ -27,9 +27,11 @@ use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
 
 mod metadata;
+mod rows;
 
 pub use metadata::{COMPATIBLE, MAINTENANCE};
 
+use super::marked::Vectors;
 use super::pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, clustering_columns, watermark,
 };
@@ -122,6 +124,17 @@ pub const CHECKS: &[Check] = &[
         run: |case| case.derived(),
     },
     Check {
+        name: "rows of one file",
+        refuses: "both delete rows of one file by its deletion vector, and a row twice; the winner brought rows of it back, \
+                  or took the whole file out",
+        conflict: "ConcurrentDeleteDelete, ConcurrentAppend",
+        rebases: "this commit's rows are united with the winner's deletion vector",
+        argument: "Rows keep their places in a file, and a larger vector only takes some out: what this commit found in the \
+                   file is what it would have found after the winner, since no row of it is gone and none came. So such \
+                   a file does not count as added, either. delta-spark compares files, not rows.",
+        run: |case| case.rows_of_files(),
+    },
+    Check {
         name: "added files",
         refuses: "the winner added a file that may hold rows which this commit was to read; under WriteSerializable a \
                   winner that was a blind append is passed over, unless this commit changes metadata; under \
@@ -171,14 +184,15 @@ pub const CHECKS: &[Check] = &[
 ];
 
 impl Pending {
-    /// Whether it may stand after `winner`, which is version `version`; if so, builds on it from now on.
+    /// Whether it may stand after `winner`, which is version `version`; if so, builds on it from now on. `vectors`: those
+    /// of [`Pending::vectors_to_judge`].
     ///
     /// # Errors
     /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`
     /// if the winner's actions are.
-    pub fn follow(&mut self, winner: &CommitActions, version: u64) -> Result<()> {
+    pub fn follow(&mut self, winner: &CommitActions, vectors: &Vectors, version: u64) -> Result<()> {
         let isolation = self.effective_isolation();
-        let mut case = Case { pending: self, winner, isolation };
+        let mut case = Case { pending: self, winner, vectors, isolation, only_lost_rows: PathSet::default() };
         CHECKS.iter().try_for_each(|check| (check.run)(&mut case)).map_err(|e| e.at_version(version))?;
         if let Some(state) = &mut self.state {
             state.version = version;
@@ -191,7 +205,10 @@ impl Pending {
 struct Case<'a> {
     pending: &'a mut Pending,
     winner: &'a CommitActions,
+    vectors: &'a Vectors,
     isolation: IsolationLevel,
+    /// Files that the winner removed and added again, of which rows are gone and none came.
+    only_lost_rows: PathSet,
 }
 
 fn refuse(conflict: Conflict, detail: &str) -> Error {
@@ -305,11 +322,19 @@ impl Case<'_> {
         let adds = &self.winner.adds;
         let own = &mut self.pending.actions;
         let rows = (0..adds.len()).map(|row| (canonical_path(adds.path().value(row)), row));
-        let rows: HashMap<_, _> = rows.filter(|(path, _)| own.removes(path) || own.adds(path)).collect();
+        let marked = &self.pending.marked;
+        let is_own = |path: &str| own.removes(path) || own.adds(path) || marked.get(path).is_some();
+        let rows: HashMap<_, _> = rows.filter(|(path, _)| is_own(path)).collect();
         if rows.is_empty() {
             return Ok(());
         }
         let number = |name: &str, row: usize| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
+        for (path, row) in &rows {
+            if let Some(marked) = self.pending.marked.get_mut(path) {
+                marked.add.base_row_id = number("baseRowId", *row);
+                marked.add.default_row_commit_version = number("defaultRowCommitVersion", *row);
+            }
+        }
         own.change_files(|action| {
             let (path, base_row_id, commit_version) = match action {
                 Action::Add(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
@@ -358,7 +383,12 @@ impl Case<'_> {
         if (only_not_blind && is_blind) || self.is_backfill() || self.winner.adds.is_empty() {
             return Ok(());
         }
-        let changing = data_changing(self.winner.adds.rows(), self.winner.adds.len());
+        let mut changing = data_changing(self.winner.adds.rows(), self.winner.adds.len());
+        if !self.only_lost_rows.is_empty() {
+            let paths = self.winner.adds.path();
+            let came = BooleanBuffer::collect_bool(paths.len(), |row| !self.only_lost_rows.contains(paths.value(row)));
+            changing = &changing & &came;
+        }
         let candidates = match &self.pending.read {
             ReadSet::Nothing | ReadSet::Files(_) => return Ok(()),
             ReadSet::WholeTable => self.winner.adds.filter(changing)?,

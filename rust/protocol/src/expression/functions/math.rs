@@ -197,7 +197,8 @@ fn round_type(types: &[P], places: Second<'_>) -> Result<P, String> {
                 adjusted(u32::try_from(whole.max(-places + 1)).unwrap_or(38), 0)
             } else {
                 let scale = scale.min(places);
-                adjusted(u32::try_from(whole + scale).unwrap_or(38), u32::try_from(scale).unwrap_or(0))
+                let digits = |count: i64, most: u8| u8::try_from(count).unwrap_or(most).min(most);
+                P::Decimal { precision: digits(whole + scale, 38), scale: digits(scale, 38) }
             }
         }
         Some(other) => other.clone(),

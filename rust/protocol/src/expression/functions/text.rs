@@ -1,6 +1,6 @@
 //! Functions of strings. Positions count characters, from 1.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -116,6 +116,9 @@ fn initcap(text: &str) -> String {
     made
 }
 
+/// Bytes of a set of characters that is searched from its beginning.
+const FEW: usize = 16;
+
 fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end: bool) -> Evaluated {
     let both = arguments.arrays.len() > 1;
     let texts = arguments.text(if both { text } else { 0 })?;
@@ -123,7 +126,8 @@ fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end
     let trimmed = arguments.strings(|row| {
         let mut text = texts.value(row);
         let set = sets.map_or(" ", |sets| sets.value(row));
-        let within = |c: char| set.contains(c);
+        let many: Option<HashSet<char>> = (set.len() > FEW).then(|| set.chars().collect());
+        let within = |c: char| many.as_ref().map_or_else(|| set.contains(c), |many| many.contains(&c));
         if start {
             text = text.trim_start_matches(within);
         }
@@ -277,8 +281,16 @@ fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
     let (texts, parts) = (arguments.text(text)?, arguments.text(part)?);
     let from = if arguments.arrays.len() > 2 { Some(arguments.int(2)?) } else { None };
     let find = |row: usize| {
+        // Spark looks at the position first, and finds nothing from nowhere.
+        let from = match from {
+            Some(from) if from.is_null(row) => return Some(0),
+            Some(from) => from.value(row),
+            None => 1,
+        };
+        if texts.is_null(row) || parts.is_null(row) {
+            return None;
+        }
         let (text, part) = (texts.value(row), parts.value(row));
-        let from = from.map_or(1, |from| from.value(row));
         let skipped = match from {
             ..=0 => return Some(0),
             _ if part.is_empty() => return Some(1),
@@ -294,8 +306,7 @@ fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
             None => Some(0),
         }
     };
-    let made: Int32Array = arguments.each(|row| Ok(find(row)))?;
-    Ok(Arc::new(made))
+    Ok(Arc::new((0..arguments.rows).map(find).collect::<Int32Array>()))
 }
 
 /// Part number `n` between separators, from the end if negative; empty if there is none.
@@ -303,14 +314,18 @@ fn split_part(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, separators, numbers) = (arguments.text(0)?, arguments.text(1)?, arguments.int(2)?);
     let made = arguments.strings(|row| {
         let (text, separator, number) = (texts.value(row), separators.value(row), numbers.value(row));
-        let parts: Vec<&str> = if separator.is_empty() { vec![text] } else { text.split(separator).collect() };
         let wanted = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
-        let at = match number {
-            0 => return Err("split_part counts from 1".to_owned()),
-            1.. => wanted.checked_sub(1),
-            _ => parts.len().checked_sub(wanted),
+        let Some(at) = wanted.checked_sub(1) else { return Err("split_part counts from 1".to_owned()) };
+        let part = match separator.is_empty() {
+            true => Some(text).filter(|_| at == 0),
+            false if number > 0 => text.split(separator).nth(at),
+            // From the end, of the parts that there are from the beginning.
+            false => {
+                let parts = text.split(separator).count();
+                parts.checked_sub(wanted).and_then(|at| text.split(separator).nth(at))
+            }
         };
-        Ok(at.and_then(|at| parts.get(at)).copied().unwrap_or_default().to_owned())
+        Ok(part.unwrap_or_default().to_owned())
     })?;
     Ok(Arc::new(made))
 }

@@ -13,4 +13,4 @@ pub(crate) use self::arithmetic::compute;
 pub(crate) use self::cast::cast;
 pub(crate) use self::decimal::{positive_remainder, rescale};
 pub(crate) use self::rows::{Evaluated, Trouble};
-pub(crate) use self::rows::{bounded, compare, each, unexpected};
+pub(crate) use self::rows::{bounded, compare, each, first_zero, unexpected};

@@ -1,8 +1,10 @@
 //! What a computation on rows gives: values, or the row that SQL has no value for.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Decimal128Type;
-use arrow_array::{Array, ArrayRef, BooleanArray};
+use arrow_array::types::{
+    ArrowPrimitiveType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+};
+use arrow_array::{Array, ArrayRef, ArrowNativeTypeOp, BooleanArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::DataType as ArrowType;
 
@@ -35,9 +37,12 @@ impl From<arrow_schema::ArrowError> for Trouble {
 }
 
 impl Trouble {
-    pub(crate) fn into_error(self) -> Error {
+    /// The error, after so many other rows.
+    pub(crate) fn into_error(self, first_row: u64) -> Error {
         match self {
-            Self::Row(row, message) => Error::invalid(format!("row {row}: {message}")),
+            Self::Row(row, message) => {
+                Error::invalid(format!("row {}: {message}", first_row.saturating_add(row as u64)))
+            }
             Self::Other(error) => error,
         }
     }
@@ -81,6 +86,24 @@ pub(crate) fn each<T, A: FromIterator<Option<T>>>(
             false => Ok(None),
         })
         .collect()
+}
+
+/// The first row whose number is zero.
+pub(crate) fn first_zero(array: &ArrayRef) -> Option<usize> {
+    fn of<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<usize> {
+        let numbers = array.as_primitive_opt::<T>()?;
+        (0..numbers.len()).find(|row| numbers.is_valid(*row) && numbers.value(*row).is_zero())
+    }
+    match array.data_type() {
+        ArrowType::Int8 => of::<Int8Type>(array),
+        ArrowType::Int16 => of::<Int16Type>(array),
+        ArrowType::Int32 => of::<Int32Type>(array),
+        ArrowType::Int64 => of::<Int64Type>(array),
+        ArrowType::Float32 => of::<Float32Type>(array),
+        ArrowType::Float64 => of::<Float64Type>(array),
+        ArrowType::Decimal128(..) => of::<Decimal128Type>(array),
+        _ => None,
+    }
 }
 
 /// Most bytes that the strings of one array have.

@@ -29,7 +29,10 @@ fn parse_float(text: &str) -> Option<&str> {
     let text = text.trim_matches(|c: char| c <= ' ');
     let stripped =
         text.strip_suffix(['d', 'D', 'f', 'F']).filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit() || c == '.'));
-    Some(stripped.unwrap_or(text))
+    let number = stripped.unwrap_or(text);
+    // What is no number has a sign only as Java spells it.
+    let signed = number.strip_prefix(['+', '-']).filter(|rest| rest.eq_ignore_ascii_case("nan"));
+    (signed.is_none_or(|rest| rest == "NaN")).then_some(number)
 }
 
 /// A decimal, rounded half up to the scale; `None` if it is none or has too many digits.

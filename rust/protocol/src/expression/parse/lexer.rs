@@ -142,8 +142,15 @@ impl<'a> Lexer<'a> {
             let digits = rest.get(from..to).filter(|digits| digits.chars().all(|c| c.is_digit(radix)))?;
             char::from_u32(u32::from_str_radix(digits, radix).ok()?).map(|c| (c, to))
         };
+        let unit = |from: usize| rest.get(from..from + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        // Two halves of a character, as Java has it.
+        let halves = || {
+            let second = rest.get(5..7).filter(|next| *next == "\\u").and_then(|_| unit(7))?;
+            let c = char::decode_utf16([unit(1)?, second]).next()?.ok()?;
+            (c.len_utf16() == 2).then_some((c, 11))
+        };
         let numbered = match c {
-            'u' => code(1, 5, 16),
+            'u' => code(1, 5, 16).or_else(halves),
             'U' => code(1, 9, 16),
             '0' | '1' => code(0, 3, 8),
             _ => None,

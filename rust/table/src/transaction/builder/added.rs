@@ -147,7 +147,7 @@ impl Added {
     /// Where the files are.
     pub(super) fn names(&self) -> Names {
         let own = self.own().map(|file| file.add.path.clone()).collect();
-        Names { own, others: self.others.files().clone(), vector_file: None }
+        Names { own, others: self.others.files().clone() }
     }
 
     /// Calls with each file with new rows.
@@ -181,24 +181,23 @@ pub(super) fn task_of(add: &Add) -> FileTask {
 pub(super) struct Names {
     own: Vec<String>,
     others: Lines,
-    /// As the store knows it.
-    vector_file: Option<String>,
 }
 
 impl Names {
     /// These as well.
-    pub(super) fn and(mut self, own: impl Iterator<Item = String>, vector_file: Option<&str>) -> Self {
+    pub(super) fn and(mut self, own: impl Iterator<Item = String>) -> Self {
         self.own.extend(own);
-        self.vector_file = vector_file.map(str::to_owned);
         self
+    }
+
+    /// Without those of other processes.
+    pub(super) fn of_this_process(self) -> Self {
+        Self { own: self.own, others: Lines::default() }
     }
 
     /// Deletes the files, as far as the store lets it.
     pub(super) async fn delete(self, storage: &Storage) {
         delete_files(storage, self.own).await;
-        if let Some(key) = self.vector_file {
-            let _deleted = storage.delete(&key).await;
-        }
         let mut paths = Vec::new();
         let listed = self.others.each(|line| {
             if let Some(Action::Add(add)) = file_action_of(line)? {

@@ -104,7 +104,7 @@ impl Transaction {
             }
             Ok(())
         })?;
-        for marked in self.rows.marked() {
+        for marked in self.rows.marked.iter() {
             let only_rows = Some(marked.rows.to_inline()?);
             let task = FileTask { only_rows, ..task_of(&marked.add) };
             tasks.extend(self.left_of(task)?.map(|task| Change::Delete.of(task)));

@@ -5,78 +5,100 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
-use deltic_protocol::property::{Properties, check_settable, check_unset, is_instruction, stored};
+use deltic_protocol::alter::{self, constraint_key};
+use deltic_protocol::property::{Properties, stored};
+use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructType, json};
+use deltic_protocol::validation::MAX_COLUMN_ID;
 use deltic_protocol::{feature, validation};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::write::find;
-use super::{Ids, Known, TableDefinition, Transaction, TransactionOptions, check_writable};
+use super::{CreateMode, HandleState, Ids, Known, TableDefinition, Transaction, TransactionOptions, check_writable};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
-/// New names for a table's metadata; what is `None` stays.
-#[derive(Debug, Clone, Default)]
-pub struct MetadataChange {
-    /// Name for people.
-    pub name: Option<String>,
-    /// Description for people.
-    pub description: Option<String>,
-    /// The schema, whole.
-    pub schema: Option<StructType>,
-    /// Properties to set.
-    pub properties: BTreeMap<String, String>,
-    /// Properties to take away.
-    pub unset: Vec<String>,
-}
-
 impl Transaction {
-    /// Begins a transaction that creates an empty table.
+    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one; none if the mode
+    /// leaves that one alone.
     ///
     /// # Errors
-    /// `Invalid` if the schema cannot be a table's; `TableExists` if there is a table already.
+    /// `Invalid` if the schema cannot be a table's, or the table that is there is append-only; `TableExists` if there is a
+    /// table already and `NotFound` if there is none, as the mode says; `Unsupported` if deltic cannot write it.
     pub async fn create(
         storage: &Storage,
         known: Known,
-        table: TableDefinition,
+        (table, mode): (TableDefinition, CreateMode),
         (ids, now_ms): (&dyn Ids, i64),
-    ) -> Result<Self> {
-        let options = TransactionOptions { operation: "CREATE TABLE".to_owned(), ..TransactionOptions::default() };
+    ) -> Result<Option<Self>> {
+        let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
         let mut begun = Self::new(storage, options)?;
-        if find(storage, known.latest.as_ref()).await?.is_some() {
-            return Err(begun.placed(Error::table_exists()));
+        match (find(storage, known.latest.as_ref()).await?, mode) {
+            (Some(_), CreateMode::Error) => return Err(begun.placed(Error::table_exists())),
+            (Some(_), CreateMode::Ignore) => return Ok(None),
+            (None, CreateMode::Replace) => {
+                let message = "there is no table to replace; create one, or write `create_or_replace`";
+                return Err(begun.placed(Error::not_found(message)));
+            }
+            (None, _) => {}
+            (Some(snapshot), CreateMode::Replace | CreateMode::CreateOrReplace) => {
+                begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
+                begun.check_writable().map_err(|e| begun.placed(e))?;
+                begun.overwrite()?;
+            }
         }
-        let parameters = [
-            ("isManaged", json!("false")),
-            ("description", json!(table.description)),
-            ("partitionBy", json!(json!(table.partition_by).to_string())),
-            ("properties", json!(json!(table.properties).to_string())),
-        ];
-        begun.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
+        begun.tell_of_definition();
         begun.txn_id = ids.unique();
-        Ok(begun)
+        Ok(Some(begun))
     }
 
-    /// Gives a new table its protocol and metadata.
+    /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
     pub(super) fn define(&mut self, mut table: TableDefinition, (ids, now_ms): (&dyn Ids, i64)) -> Result<()> {
-        let protocol = feature::protocol_for(&table.schema, &table.properties)?;
-        let mut configuration = stored(&table.properties);
-        validation::check_new(&table.schema, &mut table.partition_by, &configuration)?;
-        name_row_tracking_columns(&mut configuration, ids)?;
-        self.metadata = Some(Metadata {
+        for (name, expression) in &table.constraints {
+            table.properties.insert(constraint_key(name), expression.clone());
+        }
+        let replaced = self.base.as_ref().map(|base| &base.state);
+        let protocol = match replaced {
+            None => Some(feature::protocol_for(&table.schema, &table.properties)?),
+            Some(old) => {
+                let (nothing, schema) = (StructType::default(), &table.schema);
+                feature::upgraded(&old.protocol, (&nothing, schema), &table.properties)?
+            }
+        };
+        let mut metadata = Metadata {
             id: ids.unique(),
             name: table.name,
             description: table.description,
             format: Default::default(),
-            schema_string: json::print(&table.schema),
-            partition_columns: table.partition_by,
+            schema_string: String::new(),
+            partition_columns: Vec::new(),
             created_time: Some(now_ms),
-            configuration,
-        });
-        self.protocol = Some(protocol);
-        self.shape = None;
-        Ok(())
+            configuration: stored(&table.properties),
+        };
+        if let Some(old) = replaced {
+            keep_history(&old.metadata, &mut metadata)?;
+        }
+        let schema = alter::name_new_columns(&table.schema, &mut metadata, &mut || ids.unique())?;
+        validation::check_new(&schema, &mut table.partition_by, &metadata.configuration)?;
+        metadata.schema_string = json::print(&schema);
+        metadata.partition_columns = table.partition_by;
+        (self.metadata, self.protocol) = (Some(metadata), protocol);
+        (self.shape, self.planned) = (None, None);
+        let (protocol, metadata) = self.after()?;
+        feature::check_rules(protocol, metadata, &schema)
+    }
+
+    /// Tells history what a table is defined as.
+    fn tell_of_definition(&mut self) {
+        let Some(metadata) = &self.metadata else { return };
+        let parameters = [
+            ("isManaged", json!("false")),
+            ("description", json!(metadata.description)),
+            ("partitionBy", json!(json!(metadata.partition_columns).to_string())),
+            ("properties", json!(json!(metadata.configuration).to_string())),
+        ];
+        self.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     }
 
     /// Says that every live file of the version that is read has row ids, and that those to come will.
@@ -95,64 +117,6 @@ impl Transaction {
         }
     }
 
-    /// Changes the table's metadata, adding to the protocol what new properties need.
-    ///
-    /// # Errors
-    /// `Invalid` if no table may have such metadata or go to it from what it has, if the metadata was changed in this
-    /// transaction already, or if rows were written under the old one.
-    pub fn set_metadata(&mut self, change: MetadataChange, ids: &dyn Ids) -> Result<()> {
-        if self.replayed.is_some() {
-            return Ok(());
-        }
-        if self.metadata.is_some() {
-            let message = "the metadata was changed in this transaction already; change it once";
-            return Err(self.placed(Error::invalid(message)));
-        }
-        if !self.added.is_empty() || !self.rows.is_empty() {
-            let message =
-                "rows were written under the old metadata in this transaction; change the metadata before that";
-            return Err(self.placed(Error::invalid(message)));
-        }
-        let (after, protocol) = self.changed(change, ids).map_err(|e| self.placed(e))?;
-        self.protocol = protocol.or(self.protocol.take());
-        self.metadata = Some(after);
-        (self.shape, self.planned) = (None, None);
-        Ok(())
-    }
-
-    /// The metadata after a change, and the protocol if that has to change for it.
-    fn changed(&self, change: MetadataChange, ids: &dyn Ids) -> Result<(Metadata, Option<Protocol>)> {
-        let (protocol, before) = self.after()?;
-        check_settable(&change.properties)?;
-        let mut after = before.clone();
-        after.name = change.name.or(after.name);
-        after.description = change.description.or(after.description);
-        if let Some(schema) = &change.schema {
-            let known = before.schema()?;
-            after.schema_string = json::print(&validation::with_column_metadata(&known, schema));
-        }
-        for key in &change.unset {
-            check_unset(key)?;
-            if is_instruction(key) || after.configuration.remove(key).is_none() {
-                return Err(Error::invalid(format!("the property `{key}` is not set, so it cannot be unset")));
-            }
-        }
-        after.configuration.extend(stored(&change.properties));
-        name_row_tracking_columns(&mut after.configuration, ids)?;
-        validation::check_change(before, &after)?;
-        let enables = Properties::of(&after).is_true("delta.enableRowTracking")?
-            && !Properties::of(before).is_true("delta.enableRowTracking")?;
-        if enables && !self.has_ids {
-            let message = "row tracking is enabled on a table by giving ids to the files that it has, which takes several \
-                           commits: call `Table.enable_row_tracking`";
-            return Err(Error::invalid(message));
-        }
-        let schema = after.schema()?;
-        let upgraded = feature::upgraded(protocol, &schema, &change.properties)?;
-        feature::check_writable(upgraded.as_ref().unwrap_or(protocol), &after, &schema)?;
-        Ok((after, upgraded))
-    }
-
     /// Adds a feature to the table's protocol.
     ///
     /// # Errors
@@ -167,6 +131,8 @@ impl Transaction {
             self.protocol = upgraded;
             (self.shape, self.planned) = (None, None);
         }
+        let told = json!(json!(self.after()?.0).to_string());
+        self.told.push(("UPGRADE PROTOCOL", Map::from_iter([("newProtocol".to_owned(), told)])));
         Ok(())
     }
 
@@ -174,7 +140,8 @@ impl Transaction {
         let properties = BTreeMap::from([(format!("delta.feature.{name}"), "supported".to_owned())]);
         let shape = self.shape_after()?;
         let (protocol, metadata) = self.after()?;
-        let upgraded = feature::upgraded(protocol, &shape.schema, &properties)?;
+        let schema = &*shape.schema;
+        let upgraded = feature::upgraded(protocol, (schema, schema), &properties)?;
         if let Some(upgraded) = &upgraded {
             check_writable((upgraded, metadata), &shape)?;
         }
@@ -205,15 +172,22 @@ impl Transaction {
     }
 }
 
-/// Where row tracking is enabled, rewritten files keep ids in columns whose names no other column has.
-fn name_row_tracking_columns(configuration: &mut BTreeMap<String, String>, ids: &dyn Ids) -> Result<()> {
-    if Properties::new(configuration).is_true("delta.enableRowTracking")? {
-        for (key, prefix) in [
-            ("delta.rowTracking.materializedRowIdColumnName", "_row-id-col-"),
-            ("delta.rowTracking.materializedRowCommitVersionColumnName", "_row-commit-version-col-"),
-        ] {
-            configuration.entry(key.to_owned()).or_insert_with(|| format!("{prefix}{}", ids.unique()));
+/// What the versions before still ask for when another table takes the place of theirs.
+fn keep_history(old: &Metadata, new: &mut Metadata) -> Result<()> {
+    let keep = |new: &mut Metadata, key: &str| {
+        if let Some(value) = old.configuration.get(key) {
+            new.configuration.insert(key.to_owned(), value.clone());
         }
+    };
+    keep(new, "delta.requireCheckpointProtectionBeforeVersion");
+    // Ids that were given out are not given out again.
+    if Properties::of(new).column_mapping_mode()? != ColumnMapping::None {
+        keep(new, MAX_COLUMN_ID);
+    }
+    let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
+    if carries_time(old)? && carries_time(new)? {
+        keep(new, "delta.inCommitTimestampEnablementVersion");
+        keep(new, "delta.inCommitTimestampEnablementTimestamp");
     }
     Ok(())
 }

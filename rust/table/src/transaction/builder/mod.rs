@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
-use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet};
+use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet, check_info};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
@@ -24,16 +24,21 @@ use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
-use crate::transaction::{Committed, Failed, PreparedCommit, RetryPolicy, log_committed, log_conflict, try_commit};
+use crate::transaction::{
+    Committed, Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit,
+};
+use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
 mod added;
+mod alter;
 pub(crate) mod change_files;
 mod header;
 mod metadata;
 mod options;
 mod remembered;
-pub(crate) mod remove;
+mod remove;
+mod resume;
 mod row_steps;
 pub(crate) mod rows;
 mod whole_files;
@@ -43,11 +48,11 @@ pub(crate) use added::Own;
 pub use added::delete_written;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
-pub use metadata::MetadataChange;
-pub use options::{Ids, Known, Mode, TableDefinition, TransactionOptions, WriteOptions};
-use remembered::is_outdated;
+pub use options::{
+    CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
+};
+use options::{Overwrites, Planned};
 use rows::RowChanges;
-use write::{FileOptions, Planned};
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -60,13 +65,18 @@ pub struct Transaction {
     snapshot: Option<Snapshot>,
     /// A version that was open already, to be refreshed rather than opened anew.
     latest: Option<Snapshot>,
-    /// A version that has the application's transaction already: no step does anything then.
+    /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
+    /// no step does anything then.
     replayed: Option<u64>,
+    /// Whether nothing is to be done where there is a table.
+    ignores_a_table: bool,
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
-    /// Whether all files of the base go.
-    overwrites: bool,
+    /// Which files of the base go besides those that are removed.
+    overwrites: Overwrites,
+    /// Whether the rows that it adds are those that it removes, in other files.
+    rearrange_only: bool,
     removed: Actions,
     /// Files of the base that are added again, and nothing else.
     re_added: Option<Actions>,
@@ -85,6 +95,8 @@ pub struct Transaction {
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
     parameters: Map<String, Value>,
+    /// Operations and parameters of the steps that have some of their own.
+    told: Vec<(&'static str, Map<String, Value>)>,
     files: FileOptions,
     /// How rows of a schema are written, once somebody asked for it.
     planned: Option<Planned>,
@@ -100,7 +112,8 @@ pub struct Transaction {
 pub enum Ended {
     /// It was committed.
     Committed(Box<Outcome>),
-    /// The application's transaction, or a later one, was in the table already, as of this version.
+    /// It was needless, as of this version: the application's transaction, or a later one, was in the table already, or there
+    /// was a table and only a new one was to be filled.
     Replayed(u64),
     /// There was nothing to commit.
     Nothing,
@@ -147,6 +160,7 @@ impl Transaction {
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
+        check_info(&options.commit_info).map_err(in_table)?;
         Ok(Self::empty(storage.clone(), options, isolation))
     }
 
@@ -160,9 +174,11 @@ impl Transaction {
             snapshot: None,
             latest: None,
             replayed: None,
+            ignores_a_table: false,
             travelled: false,
             read: ReadSet::Nothing,
-            overwrites: false,
+            overwrites: Overwrites::default(),
+            rearrange_only: false,
             removed: Actions::new(),
             re_added: None,
             added: Added::default(),
@@ -174,6 +190,7 @@ impl Transaction {
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
+            told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
             writes: false,
@@ -201,9 +218,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// The version that has the application's transaction, or a later one, already: then no step does anything.
+    /// The version that makes this needless, if one does: then no step does anything.
     pub fn replayed(&self) -> Option<u64> {
         self.replayed
+    }
+
+    /// Whether there is no table before it.
+    pub fn creates(&self) -> bool {
+        self.base.is_none()
     }
 
     /// Whether it builds on what a handle remembers, and nobody has looked at the table.
@@ -266,7 +288,7 @@ impl Transaction {
 
     /// Whether a file of the base goes.
     fn is_removed(&self, path: &str) -> bool {
-        self.overwrites || self.removed.removes(path)
+        self.overwrites == Overwrites::Table || self.removed.removes(path)
     }
 
     /// Adds files that were written as [`Transaction::plan_write`] says.
@@ -362,27 +384,43 @@ impl Transaction {
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         delete_files(&storage, discarded).await;
-        let again = self.again();
+        let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
         let mut this = self;
-        if let Err(error) = this.complete(retry.now_ms()).await {
-            this.abandon().await;
-            return Err(error.in_table(storage.location()));
-        }
+        let completed = async {
+            this.complete(retry.now_ms()).await?;
+            this.vectors()
+        };
+        let vectors = match completed.await {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                // What travelled may have been committed before, and the error does not say.
+                let names = if this.travelled { this.names().of_this_process() } else { this.names() };
+                names.delete(&storage).await;
+                return Err(error.in_table(storage.location()));
+            }
+        };
         let (own, travelled) = (this.names(), this.travelled);
-        let mut ended = this.commit_once(committer, retry).await;
-        let is_outdated = ended.as_ref().is_err_and(is_outdated);
-        if let Some(again) = again.filter(|_| is_outdated) {
-            ended = match again.on_newest().await {
-                Ok(Some(again)) => again.commit_once(committer, retry).await,
+        let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
+        if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
+            ended = match Box::pin(again.on_newest()).await {
+                Ok(Some(again)) => Box::pin(again.commit_once((committer, &vectors), retry)).await,
                 Ok(None) => ended,
                 Err(error) => Err(Failed::Certainly(error)),
             };
+        }
+        match &ended {
+            Ok(_) => vectors.delete_unnamed(true).await,
+            Err(failed) if is_refused(failed, travelled) => vectors.delete_unnamed(false).await,
+            Err(_) => {}
         }
         match ended {
             Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
             Err(failed) => {
                 if is_refused(&failed, travelled) {
                     own.delete(&storage).await;
+                }
+                if ignores_a_table && is_outdated(&failed) {
+                    return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
                 }
                 Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
             }
@@ -392,7 +430,7 @@ impl Transaction {
     /// The commit, and what follows it.
     async fn commit_once(
         mut self,
-        committer: &dyn Committer,
+        (committer, vectors): (&dyn Committer, &TableVectors),
         retry: &dyn RetryPolicy,
     ) -> Result<Option<Outcome>, Failed> {
         let (storage, base, travelled) = (self.storage.clone(), self.base.clone(), self.travelled);
@@ -406,7 +444,7 @@ impl Transaction {
             check_base(committer, (&base.state, base.commit_file())).await?;
         }
         let metrics = prepared.metrics.clone();
-        let committed = try_commit(prepared, committer, retry).await?;
+        let committed = try_commit(prepared, (committer, vectors), retry).await?;
         log_committed(&committed, storage.location());
         let verified = async {
             match &base {
@@ -424,9 +462,8 @@ impl Transaction {
     async fn complete(&mut self, now_ms: i64) -> Result<()> {
         if !self.is_complete {
             // Few transactions need it, and none is to be as large for it as a writer is.
-            Box::pin(self.remove_rest(now_ms)).await?;
+            Box::pin(self.remove_overwritten(now_ms)).await?;
             Box::pin(self.complete_changes()).await?;
-            Box::pin(self.store_vectors(now_ms)).await?;
             self.is_complete = true;
         }
         Ok(())
@@ -434,8 +471,7 @@ impl Transaction {
 
     /// The files that were written.
     fn names(&self) -> Names {
-        let (change_files, vector_file) = self.rows.written();
-        self.added.names().and(change_files, vector_file)
+        self.added.names().and(self.rows.written())
     }
 
     /// The commit, if there is anything to say. Metadata may have moved on since the transaction began only where the
@@ -455,6 +491,7 @@ impl Transaction {
         };
         let metrics = self.metrics(now_ms);
         let numbered = self.numbered().map_err(|e| self.placed(e))?;
+        let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
         others.extend(numbered.or(self.metadata).map(Action::Metadata));
@@ -465,15 +502,17 @@ impl Transaction {
         others.extend(self.domains.into_values().map(Action::DomainMetadata));
         let mut actions = self.re_added.unwrap_or(self.removed);
         others.into_iter().try_for_each(|action| actions.push(action))?;
+        let marked = std::mem::take(&mut self.rows.marked);
         self.rows.add_to(&mut actions)?;
         self.added.add_to(&mut actions)?;
         let state = self.base.map(|base| base.state);
         Ok(Some(PreparedCommit {
-            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions },
-            operation: self.options.operation,
-            parameters: self.parameters,
+            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
+            operation,
+            parameters,
             metrics,
             user_metadata: self.options.user_metadata,
+            info: self.options.commit_info,
             txn_id: self.txn_id,
         }))
     }
@@ -483,7 +522,7 @@ impl Transaction {
             && self.removed.is_empty()
             && self.rows.is_empty()
             && self.re_added.is_none()
-            && !self.overwrites
+            && self.overwrites == Overwrites::Nothing
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()
@@ -505,7 +544,7 @@ impl Transaction {
             count("numOutputRows", totals.rows);
             count("numOutputBytes", totals.bytes);
         }
-        if self.overwrites || removed > 0 {
+        if self.overwrites != Overwrites::Nothing || removed > 0 {
             count("numRemovedFiles", removed);
         }
         metrics
@@ -537,5 +576,15 @@ async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot
     match latest {
         Some(known) => known.refresh().await,
         None => Snapshot::open(storage, None).await,
+    }
+}
+
+/// Whether a commit failed for what the table has become.
+fn is_outdated(failed: &Failed) -> bool {
+    match failed {
+        Failed::Certainly(error) => {
+            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
+        }
+        Failed::Perhaps(_) => false,
     }
 }

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use arrow_schema::Schema;
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::after_commit::HandleState;
 use crate::snapshot::Snapshot;
+use crate::write::options::FileOptions;
+use crate::write::plan::WritePlan;
 
 /// What a handle knows of its table.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +33,8 @@ pub struct TransactionOptions {
     pub isolation: Option<String>,
     /// Free text for the commit info.
     pub user_metadata: Option<String>,
+    /// Free members for the commit info, none of those that it has anyway.
+    pub commit_info: Map<String, Value>,
     /// The application's id, for transactions that must happen once.
     pub app_id: Option<String>,
     /// The application's own version of this transaction.
@@ -49,6 +54,70 @@ pub enum Mode {
     Overwrite,
     /// There must be no table yet.
     Error,
+    /// If there is a table already, nothing is done.
+    Ignore,
+}
+
+impl Mode {
+    /// Its name in the parameters of a commit.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Append => "Append",
+            Self::Overwrite => "Overwrite",
+            Self::Error => "ErrorIfExists",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+/// Which files of the base go when the transaction is complete, besides those that steps have removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Overwrites {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of the partitions that the new rows are in.
+    Partitions,
+    /// All.
+    Table,
+}
+
+/// Which rows an overwrite replaces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionOverwrite {
+    /// All.
+    #[default]
+    Static,
+    /// Those in the partitions that the new rows are in.
+    Dynamic,
+}
+
+/// What happens where a table is to be created and there is one, or one is to be replaced and there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreateMode {
+    /// There must be no table yet.
+    #[default]
+    Error,
+    /// A table that is there stays as it is.
+    Ignore,
+    /// An empty table takes the place of the one that is there, and its history goes on.
+    Replace,
+    /// The same, if there is one.
+    CreateOrReplace,
+}
+
+impl CreateMode {
+    /// The name of the operation.
+    pub(super) fn operation(self) -> &'static str {
+        match self {
+            Self::Error | Self::Ignore => "CREATE TABLE",
+            Self::Replace => "REPLACE TABLE",
+            Self::CreateOrReplace => "CREATE OR REPLACE TABLE",
+        }
+    }
 }
 
 /// Options of a write of rows; the rest follows from the table.
@@ -59,18 +128,22 @@ pub struct WriteOptions {
     pub mode: Mode,
     /// Partition columns of a new table; those of one that is there must be the same.
     pub partition_by: Option<Vec<String>>,
+    /// Which rows an overwrite replaces.
+    pub partition_overwrite: PartitionOverwrite,
     /// Properties of a new table.
     pub properties: BTreeMap<String, String>,
     /// Name of a new table.
     pub name: Option<String>,
     /// Description of a new table.
     pub description: Option<String>,
-    /// Bytes at which a data file is closed and another begun.
-    pub target_file_size: Option<u64>,
-    /// Parquet codec.
-    pub compression: Option<String>,
+    /// Whether the rows are those that the table has, in other files: `dataChange` is false.
+    pub rearrange_only: bool,
+    /// How its files are written.
+    pub files: FileOptions,
     /// Free text for the commit info.
     pub user_metadata: Option<String>,
+    /// Free members for the commit info, none of those that it has anyway.
+    pub commit_info: Map<String, Value>,
     /// The application's id, for writes that must happen once.
     pub app_id: Option<String>,
     /// The application's own version of this write.
@@ -78,7 +151,7 @@ pub struct WriteOptions {
 }
 
 /// A table to be.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TableDefinition {
     /// Its schema.
     pub schema: StructType,
@@ -86,6 +159,8 @@ pub struct TableDefinition {
     pub partition_by: Vec<String>,
     /// Table properties.
     pub properties: BTreeMap<String, String>,
+    /// What all rows must fulfil: expressions by name.
+    pub constraints: BTreeMap<String, String>,
     /// Name for people.
     pub name: Option<String>,
     /// Description for people.
@@ -96,4 +171,11 @@ pub struct TableDefinition {
 pub trait Ids: Send + Sync {
     /// A new unique id.
     fn unique(&self) -> String;
+}
+
+/// How rows of a schema are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) rows: Schema,
+    pub(super) plan: WritePlan,
 }

@@ -9,13 +9,12 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Metadata;
-use deltic_protocol::commit::{Conflict, MAINTENANCE, ReadSet};
+use deltic_protocol::commit::{MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::{HandleState, Transaction, check_writable};
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::snapshot::Snapshot;
-use crate::transaction::Failed;
 
 /// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
@@ -51,6 +50,7 @@ impl Transaction {
             added: self.added.clone(),
             parameters: self.parameters.clone(),
             files: self.files.clone(),
+            rearrange_only: self.rearrange_only,
             writes: self.writes,
             txn_id: self.txn_id.clone(),
             has_ids: self.has_ids,
@@ -75,16 +75,6 @@ impl Transaction {
         }
         self.build_on(state, &snapshot);
         Ok(Some(self))
-    }
-}
-
-/// Whether a commit failed for what the table has become.
-pub(super) fn is_outdated(failed: &Failed) -> bool {
-    match failed {
-        Failed::Certainly(error) => {
-            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
-        }
-        Failed::Perhaps(_) => false,
     }
 }
 

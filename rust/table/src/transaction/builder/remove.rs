@@ -4,8 +4,8 @@
 
 use std::collections::HashSet;
 
+use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::{Action, Add, Remove};
 use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::predicate::parse;
 use deltic_protocol::property::Properties;
@@ -40,7 +40,7 @@ impl Transaction {
                 for (row, path) in adds.path().iter().enumerate() {
                     let path = path.unwrap_or_default();
                     if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
-                        found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                        found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                         files.insert(path);
                     }
                 }
@@ -79,7 +79,7 @@ impl Transaction {
             for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
-                    found.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
+                    found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                 }
                 files.insert(path);
             }
@@ -95,42 +95,6 @@ impl Transaction {
         self.read.extend(ReadSet::Predicates(read));
         self.remove_files(found)?;
         Ok(removed)
-    }
-
-    /// Removes all files of the table.
-    ///
-    /// # Errors
-    /// `Invalid` if the table is append-only.
-    pub fn overwrite(&mut self) -> Result<()> {
-        if Properties::of(self.after()?.1).append_only()? {
-            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
-            return Err(self.placed(Error::invalid(message)));
-        }
-        self.refuse_after_files_of_others("remove files")?;
-        self.refuse_after_records()?;
-        self.read.extend(ReadSet::WholeTable);
-        self.discard(|_| true);
-        self.rows.forget(|_| true);
-        self.overwrites = true;
-        Ok(())
-    }
-
-    /// Where all files go, says so of each that is left.
-    pub(super) async fn remove_rest(&mut self, now_ms: i64) -> Result<()> {
-        let Some(base) = self.base.as_ref().filter(|_| self.overwrites) else { return Ok(()) };
-        let snapshot = match &self.snapshot {
-            Some(snapshot) => snapshot.clone(),
-            None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
-        };
-        let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
-        while let Some(adds) = live.try_next().await? {
-            for (row, path) in adds.path().iter().enumerate() {
-                if !self.removed.removes(path.unwrap_or_default()) {
-                    self.removed.push(Action::Remove(remove_of(adds.add(row)?, now_ms)))?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Takes own files out again.
@@ -158,7 +122,7 @@ impl Transaction {
     }
 
     /// Rows whose change is recorded may stand in files that would go.
-    fn refuse_after_records(&self) -> Result<()> {
+    pub(super) fn refuse_after_records(&self) -> Result<()> {
         match self.rows.recorded.is_empty() {
             true => Ok(()),
             false => {
@@ -178,21 +142,5 @@ impl Transaction {
                 Err(self.placed(Error::invalid(message)))
             }
         }
-    }
-}
-
-/// Takes a file out of the table.
-pub(crate) fn remove_of(add: Add, now_ms: i64) -> Remove {
-    Remove {
-        path: add.path,
-        deletion_timestamp: Some(now_ms),
-        data_change: true,
-        extended_file_metadata: Some(true),
-        partition_values: Some(add.partition_values),
-        size: Some(add.size),
-        deletion_vector: add.deletion_vector,
-        base_row_id: add.base_row_id,
-        default_row_commit_version: add.default_row_commit_version,
-        ..Remove::default()
     }
 }

@@ -1,29 +1,25 @@
 //! Steps on rows: taking some out of files of the base that stay, and recording what changed.
 //!
 //! Nothing here decides which rows change; what does stands above (`dml`). Rows that are marked are gone for every later
-//! step. When the transaction is complete, one file holds the deletion vectors of all files, each united with what the
-//! file's own vector deletes.
+//! step. With the commit one file holds the deletion vectors of all files, each united with what the file's own vector
+//! deletes.
 //!
 //! Proved by `tests/rust/table/dml.rs`, above all `vectors_are_united`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirement for Deletion Vectors".
 
-use bytes::Bytes;
-use deltic_protocol::action::{Action, Add, Cdc, DeletionVectorDescriptor};
-use deltic_protocol::commit::{Actions, ReadSet};
-use deltic_protocol::deletion_vector::{DeletionVector, encode_path, relative_path, to_file_bytes};
+use deltic_protocol::action::Cdc;
+use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
+use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, RowTracking};
-use deltic_protocol::stats::text::wide;
-use uuid::Uuid;
 
-use super::remove::remove_of;
-use super::rows::{Marked, RowCounts, StoredVectors};
+use super::rows::RowCounts;
 use super::{Own, Transaction};
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::storage::Syncing;
-use crate::write::layout::random_prefix;
+use crate::transaction::TableVectors;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
 
 impl Transaction {
@@ -35,7 +31,7 @@ impl Transaction {
         if self.is_removed(&task.path) {
             return Ok(None);
         }
-        if let Some(marked) = self.rows.marked_at(&task.path) {
+        if let Some(marked) = self.rows.marked.get(&task.path) {
             task.deletion_vector = Some(marked.united().to_inline()?);
         }
         Ok(Some(task))
@@ -47,8 +43,8 @@ impl Transaction {
     }
 
     /// Takes rows out of a file of the base, which stays.
-    pub(crate) fn mark(&mut self, marked: Marked) {
-        self.rows.mark(marked);
+    pub(crate) fn mark(&mut self, marked: MarkedFile) {
+        self.rows.marked.mark(marked);
     }
 
     /// Takes whole files of the base out of the table.
@@ -58,7 +54,7 @@ impl Transaction {
     pub(crate) fn remove_files(&mut self, removes: Actions) -> Result<()> {
         self.removed.append(removes)?;
         let removed = &self.removed;
-        self.rows.forget(|path| removed.removes(path));
+        self.rows.marked.retain(|path| !removed.removes(path));
         Ok(())
     }
 
@@ -143,44 +139,12 @@ impl Transaction {
         Ok(spec)
     }
 
-    /// Stores the vectors of the files of which rows are gone, in one file.
-    pub(super) async fn store_vectors(&mut self, now_ms: i64) -> Result<()> {
-        let marked = self.rows.take_marked();
-        if marked.is_empty() {
-            return Ok(());
-        }
-        let vectors: Vec<DeletionVector> = marked.iter().map(Marked::united).collect();
-        let (bytes, places) = to_file_bytes(&vectors)?;
-        let (encoded, key) = self.vector_file()?;
-        let mut stored = StoredVectors { key: key.clone(), actions: Actions::new(), added: 0, updated: 0 };
-        for ((marked, vector), place) in marked.into_iter().zip(&vectors).zip(places) {
-            let is_first = marked.add.deletion_vector.is_none();
-            *(if is_first { &mut stored.added } else { &mut stored.updated }) += 1;
-            let vector = DeletionVectorDescriptor {
-                storage_type: "u".to_owned(),
-                path_or_inline_dv: encoded.clone(),
-                offset: Some(place.offset),
-                size_in_bytes: place.size_in_bytes,
-                cardinality: vector.cardinality().cast_signed(),
-            };
-            let stats = Some(wide(marked.add.stats.as_deref(), marked.stored)?);
-            let add = Add { deletion_vector: Some(vector), data_change: true, stats, ..marked.add.clone() };
-            stored.actions.push(Action::Remove(remove_of(marked.add, now_ms)))?;
-            stored.actions.push(Action::Add(add))?;
-        }
-        // Known before it is written: whatever comes of that, it is deleted with the transaction.
-        self.rows.stored = Some(stored);
-        self.storage.put(&key, Bytes::from(bytes)).await
-    }
-
-    /// A new file of vectors, as descriptors and as the store know it.
-    fn vector_file(&mut self) -> Result<(String, String)> {
-        let prefix = match self.rewrite_spec(FileKind::Data)?.random_prefix_length {
-            Some(length) => random_prefix(std::iter::repeat_with(Uuid::new_v4), length),
-            None => String::new(),
+    /// Where the commit's deletion vectors go.
+    pub(super) fn vectors(&mut self) -> Result<TableVectors> {
+        let prefix_length = match self.rows.marked.is_empty() {
+            true => None,
+            false => self.rewrite_spec(FileKind::Data)?.random_prefix_length,
         };
-        let encoded = encode_path(&prefix, Uuid::new_v4().as_bytes());
-        let key = relative_path(&encoded)?;
-        Ok((encoded, key))
+        Ok(TableVectors::new(self.storage.clone(), prefix_length))
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Add CDC File".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use deltic_protocol::action::{Action, Add, Cdc};
-use deltic_protocol::commit::Actions;
+use deltic_protocol::action::{Action, Cdc};
+use deltic_protocol::commit::{Actions, MarkedFiles};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::replay::canonical_path;
 use serde_json::{Map, Value, json};
@@ -14,52 +14,17 @@ use serde_json::{Map, Value, json};
 use super::added::Totals;
 use crate::error::Result;
 
-/// A file of the base of which some rows are gone.
-#[derive(Debug, Clone)]
-pub(crate) struct Marked {
-    /// As the base has it.
-    pub(crate) add: Add,
-    /// Rows in the file, whether they count or not.
-    pub(crate) stored: u64,
-    /// The rows that its own vector deletes.
-    pub(crate) before: DeletionVector,
-    /// The rows that the transaction deletes.
-    pub(crate) rows: DeletionVector,
-}
-
-impl Marked {
-    /// All rows that do not count any more.
-    pub(super) fn united(&self) -> DeletionVector {
-        self.before.union(&self.rows)
-    }
-}
-
 /// What a transaction does to rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowChanges {
-    /// By path, as `canonical_path` spells it.
-    marked: BTreeMap<String, Marked>,
-    /// Their vectors, once they are stored.
-    pub(super) stored: Option<StoredVectors>,
+    /// Files of the base of which rows are gone.
+    pub(super) marked: MarkedFiles,
     /// Change files.
     pub(super) recorded: Vec<Cdc>,
     /// The files of the base that the change files speak of, by path: for each the rows of which no more is to be said, or
     /// none if that is all of them.
     pub(super) spoken_of: HashMap<String, Option<DeletionVector>>,
     counts: Option<RowCounts>,
-}
-
-/// Deletion vectors in a file.
-#[derive(Debug, Clone)]
-pub(super) struct StoredVectors {
-    /// The file, as a store knows it.
-    pub(super) key: String,
-    /// What says so of the data files.
-    pub(super) actions: Actions,
-    /// Data files that had no vector.
-    pub(super) added: u64,
-    /// Data files that had one.
-    pub(super) updated: u64,
 }
 
 /// Counts of what was done to rows, by what delta-spark counts.
@@ -84,7 +49,7 @@ pub(crate) struct RowCounts {
 impl RowChanges {
     /// Whether no row is marked, and none is recorded.
     pub(super) fn is_empty(&self) -> bool {
-        self.marked.is_empty() && self.stored.is_none() && self.recorded.is_empty()
+        self.marked.is_empty() && self.recorded.is_empty()
     }
 
     /// Whether it is a transaction that changes rows, even if there were none.
@@ -92,37 +57,9 @@ impl RowChanges {
         self.counts.is_some()
     }
 
-    /// The change files, as the log spells them, and the file of vectors, as a store knows it.
-    pub(super) fn written(&self) -> (impl Iterator<Item = String>, Option<&str>) {
-        (self.recorded.iter().map(|cdc| cdc.path.clone()), self.stored.as_ref().map(|stored| stored.key.as_str()))
-    }
-
-    /// Forgets about files that go as a whole.
-    pub(super) fn forget(&mut self, goes: impl Fn(&str) -> bool) {
-        self.marked.retain(|path, _| !goes(path));
-    }
-
-    /// The files of which rows are gone.
-    pub(super) fn marked(&self) -> impl Iterator<Item = &Marked> {
-        self.marked.values()
-    }
-
-    /// What is gone of a file.
-    pub(super) fn marked_at(&self, path: &str) -> Option<&Marked> {
-        self.marked.get(canonical_path(path).as_ref())
-    }
-
-    /// Takes more rows out of a file, which stays.
-    pub(super) fn mark(&mut self, marked: Marked) {
-        match self.marked.get_mut(canonical_path(&marked.add.path).as_ref()) {
-            Some(known) => known.rows = known.rows.union(&marked.rows),
-            None => drop(self.marked.insert(canonical_path(&marked.add.path).into_owned(), marked)),
-        }
-    }
-
-    /// All that are marked, which are not from then on.
-    pub(super) fn take_marked(&mut self) -> Vec<Marked> {
-        std::mem::take(&mut self.marked).into_values().collect()
+    /// The change files, as the log spells them.
+    pub(super) fn written(&self) -> impl Iterator<Item = String> {
+        self.recorded.iter().map(|cdc| cdc.path.clone())
     }
 
     /// Says that change files speak of rows of a file: of all, or of these.
@@ -140,14 +77,11 @@ impl RowChanges {
         self.counts.get_or_insert_with(|| RowCounts { deleted_rows: Some(0), ..RowCounts::default() })
     }
 
-    /// What is to be said of files that stay, and of changes.
+    /// What is to be said of changes.
     ///
     /// # Errors
     /// `Internal` if it cannot be printed, which the types rule out.
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
-        if let Some(stored) = self.stored {
-            actions.append(stored.actions)?;
-        }
         self.recorded.into_iter().try_for_each(|cdc| actions.push(Action::Cdc(cdc)))
     }
 
@@ -165,8 +99,9 @@ impl RowChanges {
         }
         count("numCopiedRows", counts.copied_rows);
         count("numAddedChangeFiles", self.recorded.len() as u64);
-        count("numDeletionVectorsAdded", self.stored.as_ref().map_or(0, |stored| stored.added));
-        count("numDeletionVectorsUpdated", self.stored.as_ref().map_or(0, |stored| stored.updated));
+        let updated = self.marked.iter().filter(|marked| marked.add.deletion_vector.is_some()).count();
+        count("numDeletionVectorsAdded", (self.marked.len() - updated) as u64);
+        count("numDeletionVectorsUpdated", updated as u64);
         count("numDeletionVectorsRemoved", counts.removed_vectors);
         count("scanTimeMs", ms(counts.scan_ms));
         count("rewriteTimeMs", ms(counts.rewrite_ms));

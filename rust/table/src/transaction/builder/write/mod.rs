@@ -18,27 +18,20 @@ use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
-use super::{HandleState, Ids, Known, Mode, TableDefinition, Transaction, TransactionOptions, WriteOptions};
+use super::options::Planned;
+use super::{
+    HandleState, Ids, Known, Mode, PartitionOverwrite, TableDefinition, Transaction, TransactionOptions, WriteOptions,
+};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
-use crate::write::plan::{Compression, WritePlan, WriteSpec};
+use crate::write::options::{Compression, FileOptions};
+use crate::write::plan::{WritePlan, WriteSpec};
+use crate::write::writer;
 
-/// What a caller may choose of the files; the rest follows from the table.
-#[derive(Debug, Clone, Default)]
-pub(super) struct FileOptions {
-    target_file_size: Option<u64>,
-    compression: Option<Compression>,
-}
-
-/// How rows of a schema are written.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    rows: Schema,
-    plan: WritePlan,
-}
+mod overwrite;
 
 impl Transaction {
     /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
@@ -54,70 +47,94 @@ impl Transaction {
         options: &WriteOptions,
         (ids, now_ms): (&dyn Ids, i64),
     ) -> Result<Self> {
+        let mut begun = Self::for_write(storage, options)?;
+        begun.txn_id = ids.unique();
+        // Who replaces rows has read them, and an application's progress is in the newest version only.
+        let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
+        if let Some(state) = known.state.filter(|_| reads_nothing) {
+            begun.base = Some(state);
+            begun.latest.clone_from(&known.latest);
+            if begun.plan_in_mode(schema, options).is_ok() {
+                return Ok(begun);
+            }
+            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options)? };
+        }
+        begun.latest = known.latest;
+        match find(storage, begun.latest.as_ref()).await? {
+            Some(_) if options.mode == Mode::Error => return Err(begun.placed(Error::table_exists())),
+            Some(snapshot) if options.mode == Mode::Ignore => {
+                begun.replayed = Some(snapshot.version());
+                return Ok(begun);
+            }
+            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
+            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.placed(e))?,
+        }
+        begun.plan_in_mode(schema, options).map_err(|e| begun.placed(e))?;
+        begun.find_replayed().await?;
+        Ok(begun)
+    }
+
+    /// A write of which nothing is known yet.
+    fn for_write(storage: &Storage, options: &WriteOptions) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
             parameters: Map::new(),
             isolation: None,
             user_metadata: options.user_metadata.clone(),
+            commit_info: options.commit_info.clone(),
             app_id: options.app_id.clone(),
             app_version: options.app_version,
             commit_empty: true,
         };
-        let mut begun = Self::new(storage, begin)?;
-        begun.writes = true;
-        begun.latest = known.latest;
-        // Who replaces rows has read them, and an application's progress is in the newest version only.
-        let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
-        if let Some(state) = known.state.filter(|_| reads_nothing) {
-            (begun.base, begun.txn_id) = (Some(state), ids.unique());
-            if begun.plan_in_mode(schema, options).is_ok() {
-                return Ok(begun);
-            }
-            (begun.base, begun.shape) = (None, None);
+        Ok(Self {
+            writes: true,
+            ignores_a_table: options.mode == Mode::Ignore,
+            files: options.files.clone(),
+            ..Self::new(storage, begin)?
+        })
+    }
+
+    /// Makes the transaction one that creates a table for rows with `schema`.
+    fn define_for_rows(&mut self, schema: &Schema, options: &WriteOptions, ids: (&dyn Ids, i64)) -> Result<()> {
+        if options.rearrange_only {
+            return Err(Error::invalid(
+                "a new table has no rows that could be rearranged; leave data_change=False out",
+            ));
         }
-        match find(storage, begun.latest.as_ref()).await? {
-            Some(_) if options.mode == Mode::Error => return Err(begun.placed(Error::table_exists())),
-            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
-            None => {
-                let definition = TableDefinition {
-                    schema: from_rows_schema(schema).map_err(|e| begun.placed(e))?,
-                    partition_by: options.partition_by.clone().unwrap_or_default(),
-                    properties: options.properties.clone(),
-                    name: options.name.clone(),
-                    description: options.description.clone(),
-                };
-                begun.options.operation = "CREATE TABLE AS SELECT".to_owned();
-                begun.define(definition, (ids, now_ms)).map_err(|e| begun.placed(e))?;
-            }
-        }
-        begun.txn_id = ids.unique();
-        begun.plan_in_mode(schema, options).map_err(|e| begun.placed(e))?;
-        begun.find_replayed().await?;
-        Ok(begun)
+        let definition = TableDefinition {
+            schema: from_rows_schema(schema)?,
+            partition_by: options.partition_by.clone().unwrap_or_default(),
+            properties: options.properties.clone(),
+            name: options.name.clone(),
+            description: options.description.clone(),
+            ..TableDefinition::default()
+        };
+        "CREATE TABLE AS SELECT".clone_into(&mut self.options.operation);
+        self.define(definition, ids)
     }
 
     /// Checks a write against the table, or the one to be, and plans it.
     fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions) -> Result<()> {
         // Some tables can be created and not filled.
         self.check_writable()?;
+        self.rearrange_only = options.rearrange_only;
+        check_partition_overwrite(options)?;
         if self.base.is_some() {
-            if options.mode == Mode::Overwrite {
-                self.overwrite()?;
+            match (options.mode, options.partition_overwrite) {
+                (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
+                (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
+                (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
             }
             check_existing(&*self.shape_after()?, options)?;
         }
-        self.files.target_file_size = options.target_file_size;
-        self.files.compression = options.compression.as_deref().map(Compression::parse).transpose()?;
         let plan = self.plan_write(schema)?;
-        let mode = match options.mode {
-            Mode::Append => "Append",
-            Mode::Overwrite => "Overwrite",
-            Mode::Error => "ErrorIfExists",
-        };
         // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
-        self.parameters.insert("mode".to_owned(), json!(mode));
+        self.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
         self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
+        if options.partition_overwrite == PartitionOverwrite::Dynamic {
+            self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
+        }
         Ok(())
     }
 
@@ -141,6 +158,8 @@ impl Transaction {
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.numberings(&shape.schema, schema)?;
         check_columns(&shape, &spec.identities, schema)?;
+        spec.rearrange_only = self.rearrange_only;
+        writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
 }
@@ -216,6 +235,16 @@ pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result
     }
 }
 
+/// Only who overwrites can choose what is overwritten.
+fn check_partition_overwrite(options: &WriteOptions) -> Result<()> {
+    match (options.partition_overwrite, options.mode) {
+        (PartitionOverwrite::Static, _) | (PartitionOverwrite::Dynamic, Mode::Overwrite) => Ok(()),
+        (PartitionOverwrite::Dynamic, Mode::Append | Mode::Error | Mode::Ignore) => Err(Error::invalid(
+            "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows",
+        )),
+    }
+}
+
 /// What is for new tables, asked of one that is there.
 fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     let (schema, partitions) = (&shape.schema, &shape.partition_columns);
@@ -251,20 +280,27 @@ fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) ->
 /// How files are written for a table with these columns and properties.
 ///
 /// # Errors
-/// `Corrupt` for a property that cannot be read.
-fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
+/// `Corrupt` for a property that cannot be read, `Invalid` for an option.
+pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
-    spec.compression = match (options.compression, properties.get("delta.parquet.compression.codec")) {
-        (Some(codec), _) => codec,
+    spec.compression = match (&options.compression, properties.get("delta.parquet.compression.codec")) {
+        (Some(codec), _) => Compression::parse(codec)?,
         (None, Some(codec)) => Compression::parse(codec)?,
         (None, None) => Compression::default(),
     };
+    spec.compression_level = options.compression_level;
+    spec.column_options.clone_from(&options.column_options);
+    spec.sort_by.clone_from(&options.sort_by);
     spec.page_version = properties.page_version()?;
     spec.random_prefix_length = properties.random_prefix_length()?;
+    spec.max_rows_per_file = options.max_rows_per_file;
+    if let Some(rows) = options.row_group_rows {
+        spec.max_rows_per_group = usize::try_from(rows).unwrap_or(usize::MAX);
+    }
     if let Some(size) = options.target_file_size.or(properties.target_file_size()?) {
         spec.target_file_size = size;
     }

@@ -1,7 +1,38 @@
-//! ``a, b.c, `d.e` ``: a list of column paths, in which back-ticks quote what is not a plain name.
+//! ``a, b.c, `d.e` ``: paths of columns, in which back-ticks quote what is not a plain name.
+//!
+//! Inside arrays and maps the path goes through `element`, `key` and `value`. What [`print`] gives, [`parse`] reads back.
+//!
+//! PROTOCOL.md: "Table Properties" (`delta.dataSkippingStatsColumns`).
 
-/// The paths, one list of names each.
-pub(super) fn parse(text: &str) -> Result<Vec<Vec<String>>, String> {
+use crate::error::{Error, Result};
+
+/// The path of one column, top-down.
+///
+/// # Errors
+/// `Invalid` if it is none.
+pub fn parse(text: &str) -> Result<Vec<String>> {
+    let wrong = |why: &str| Error::invalid(format!("`{text}` is no path of a column: {why}"));
+    let mut paths = parse_list(text).map_err(|why| wrong(&why))?.into_iter();
+    match (paths.next(), paths.next()) {
+        (Some(path), None) => Ok(path),
+        (None, _) => Err(wrong("it is empty")),
+        (Some(_), Some(_)) => Err(wrong("it has a comma; quote the name in back-ticks")),
+    }
+}
+
+/// A path as text, with back-ticks around what is not a plain name.
+pub fn print(path: &[String]) -> String {
+    path.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(".")
+}
+
+/// A name as it stands in a path.
+fn quoted(name: &str) -> String {
+    let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if is_plain { name.to_owned() } else { format!("`{}`", name.replace('`', "``")) }
+}
+
+/// The paths of a list, top-down each.
+pub(crate) fn parse_list(text: &str) -> Result<Vec<Vec<String>>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }

@@ -1,0 +1,126 @@
+"""What a table is at one version (`Detail`), in the terms of Spark's `DESCRIBE DETAIL`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from deltic.display import html_table, printable, size
+
+__all__ = ["Detail"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, repr=False)
+class Detail:
+    """What a table is at one version. Made by `Table.detail` and `Snapshot.detail`.
+
+    `created_at` and `last_modified` are in UTC, None where the log does not say. `num_rows` is None where the
+    statistics of a file do not say how many it has. `clustering_columns` are paths. `table_features` are those that the
+    protocol lists, or that its versions imply (PROTOCOL.md: "Table Features").
+    """
+
+    version: int
+    format: str
+    id: str
+    name: str | None
+    description: str | None
+    location: str
+    created_at: datetime | None
+    last_modified: datetime | None
+    partition_columns: list[str]
+    clustering_columns: list[str]
+    num_files: int
+    size_in_bytes: int
+    num_rows: int | None
+    properties: dict[str, str]
+    min_reader_version: int
+    min_writer_version: int
+    table_features: list[str]
+
+    @classmethod
+    def of(
+        cls, version: int, location: str, counted: str, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
+    ) -> Detail:
+        """Put together what the core counted and the two actions that say the rest."""
+        told = json.loads(counted)
+        return cls(
+            version=version,
+            format="delta",
+            id=metadata["id"],
+            name=metadata.get("name"),
+            description=metadata.get("description"),
+            location=location,
+            created_at=_time(metadata.get("createdTime")),
+            last_modified=_time(told["last_modified"]),
+            partition_columns=list(metadata.get("partitionColumns") or []),
+            clustering_columns=told["clustering_columns"],
+            num_files=told["num_files"],
+            size_in_bytes=told["size_in_bytes"],
+            num_rows=told["num_rows"],
+            properties=dict(metadata.get("configuration") or {}),
+            min_reader_version=protocol["minReaderVersion"],
+            min_writer_version=protocol["minWriterVersion"],
+            table_features=told["table_features"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns of `DESCRIBE DETAIL` by their names, and `numRows` and `version`."""
+        return {
+            "format": self.format,
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "location": self.location,
+            "createdAt": self.created_at,
+            "lastModified": self.last_modified,
+            "partitionColumns": list(self.partition_columns),
+            "clusteringColumns": list(self.clustering_columns),
+            "numFiles": self.num_files,
+            "sizeInBytes": self.size_in_bytes,
+            "numRows": self.num_rows,
+            "properties": dict(self.properties),
+            "minReaderVersion": self.min_reader_version,
+            "minWriterVersion": self.min_writer_version,
+            "tableFeatures": list(self.table_features),
+            "version": self.version,
+        }
+
+    def _lines(self) -> list[tuple[str, str]]:
+        rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
+        told = [
+            ("version", f"{self.version}, of {_shown(self.last_modified)}"),
+            ("name", self.name),
+            ("description", self.description),
+            ("rows", f"{rows} in {self.num_files:,} files, {size(self.size_in_bytes)}"),
+            ("partitioned by", ", ".join(self.partition_columns)),
+            ("clustered by", ", ".join(self.clustering_columns)),
+            ("properties", ", ".join(f"{key}={value}" for key, value in self.properties.items())),
+            ("protocol", f"reader {self.min_reader_version}, writer {self.min_writer_version}"),
+            ("features", ", ".join(self.table_features)),
+            ("created", _shown(self.created_at)),
+            ("id", self.id),
+        ]
+        return [(name, printable(value)) for name, value in told if value]
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n  {name}: {value}" for name, value in self._lines())
+        return f"Detail({printable(self.location)!r}){lines}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.location, self._lines())
+
+
+def _time(since: int | None) -> datetime | None:
+    try:
+        return None if since is None else _EPOCH + timedelta(milliseconds=since)
+    except OverflowError:  # no year that a datetime has
+        return None
+
+
+def _shown(time: datetime | None) -> str:
+    return "unknown time" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,117 @@
+"""The options of a write, each checked by its name, in the form that the core takes.
+
+Not here: what needs the table or the columns to judge, such as whether a codec has a level or a column an encoding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deltic.arguments import (
+    LEAST,
+    columns_of,
+    flag,
+    json_object,
+    json_or_string,
+    number,
+    one_of,
+    properties_of,
+    string,
+    whole,
+)
+from deltic.errors import InvalidInputError
+
+__all__ = ["checked", "core_options"]
+
+MODES = ("append", "overwrite", "error", "ignore")
+
+Check = Callable[[Any, str], Any]
+
+
+def core_options(mode: object, options: Mapping[str, Any]) -> str:
+    """The options of a write as JSON for the core. None stands for what is not given."""
+    return json.dumps({"mode": one_of(mode, "mode", MODES), **checked(options)})
+
+
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given, each of the type that the core takes."""
+    found: dict[str, Any] = {}
+    files: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name == "data_change":
+            found["rearrange_only"] = not flag(value, name)
+        elif name in _FILES:
+            files[name] = _FILES[name](value, name)
+        else:
+            found[name] = _TABLE[name](value, name)
+    return {**found, "files": files} if files else found
+
+
+def _at_least(least: int) -> Check:
+    return lambda value, argument: whole(value, argument, least)
+
+
+def _column_options(value: object, argument: str) -> dict[str, Any]:
+    chosen = {}
+    for name, options in _mapping(value, argument).items():
+        place = f"{argument}[{name!r}]"
+        chosen[string(name, f"a name in {argument}")] = _members(options, place, _COLUMN)
+    return chosen
+
+
+def _bloom_filter(value: object, argument: str) -> dict[str, Any] | None:
+    if isinstance(value, Mapping):
+        return _members(value, argument, _BLOOM_FILTER)
+    return {} if flag(value, argument, or_else="a mapping of fpp and ndv") else None
+
+
+def _members(value: object, argument: str, known: Mapping[str, Check]) -> dict[str, Any]:
+    """A mapping of options whose names are known, without those that are None."""
+    found = {}
+    for name, member in _mapping(value, argument).items():
+        if name not in known:
+            raise InvalidInputError(f"{argument} has no option {name!r}; there are {', '.join(known)}")
+        if member is not None:
+            found[name] = known[name](member, f"{argument}[{name!r}]")
+    return found
+
+
+def _mapping(value: object, argument: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        kind = "None" if value is None else type(value).__name__
+        raise InvalidInputError(f"{argument} must be a mapping of options by name, not {kind}")
+    return value
+
+
+_BLOOM_FILTER: dict[str, Check] = {"fpp": number, "ndv": _at_least(1)}
+_COLUMN: dict[str, Check] = {
+    "encoding": string,
+    "dictionary": flag,
+    "compression": string,
+    "compression_level": _at_least(LEAST),
+    "bloom_filter": _bloom_filter,
+}
+_FILES: dict[str, Check] = {
+    "target_file_size": _at_least(1),
+    "max_rows_per_file": _at_least(1),
+    "row_group_rows": _at_least(1),
+    "compression": string,
+    "compression_level": _at_least(LEAST),
+    "column_options": _column_options,
+    "sort_by": columns_of,
+}
+_TABLE: dict[str, Check] = {
+    "partition_by": columns_of,
+    "partition_overwrite": lambda value, argument: one_of(value, argument, ("static", "dynamic")),
+    "properties": lambda value, _argument: properties_of(value),
+    "name": string,
+    "description": string,
+    "user_metadata": json_or_string,
+    "commit_info": json_object,
+    "app_id": string,
+    "app_version": _at_least(LEAST),
+}

@@ -1,0 +1,140 @@
+//! What is asked of columns.
+
+use serde_json::{Map, Value, json};
+
+use super::step::{Asked, Before};
+use crate::error::{Error, Result};
+use crate::property::Properties;
+use crate::schema::evolve::{
+    self, ColumnChange, Difference, Position, differences, drop_column, find, rename as renamed,
+};
+use crate::schema::mapping::ColumnMapping;
+use crate::schema::{DataType, StructField, StructType, json as schema_json, path};
+
+/// Asks for another schema.
+fn with_schema(
+    before: Before<'_>,
+    schema: &StructType,
+    operation: &'static str,
+    parameters: Vec<(&str, Value)>,
+) -> Asked {
+    let mut metadata = before.metadata.clone();
+    metadata.schema_string = schema_json::print(schema);
+    let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    Asked { metadata, properties: Default::default(), operation, parameters }
+}
+
+pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&str>) -> Result<Asked> {
+    if columns.is_empty() {
+        return Err(Error::invalid("there is no column to add"));
+    }
+    let mut schema = (*before.metadata.schema()?).clone();
+    let mut position = after.map(|column| Position::After(column.to_owned()));
+    let mut described = Vec::new();
+    for column in columns {
+        let path = path::parse(&column.name)?;
+        schema = evolve::add(&schema, column, position.as_ref())?;
+        let found = find(&schema, &path)?;
+        let mut told = Map::from_iter([("column".to_owned(), description(&found.path, &found.field))]);
+        told.extend(position.as_ref().map(|position| ("position".to_owned(), json!(position.to_string()))));
+        described.push(Value::Object(told));
+        // The next one comes after this one, not before it.
+        position = position.map(|_| Position::After(path::print(&found.path)));
+    }
+    Ok(with_schema(before, &schema, "ADD COLUMNS", vec![("columns", json!(json!(described).to_string()))]))
+}
+
+pub(super) fn rename(before: Before<'_>, column: &str, name: &str) -> Result<Asked> {
+    let schema = before.metadata.schema()?;
+    let old = find(&schema, &path::parse(column)?)?.path;
+    refuse_unmapped(before, &old, "renamed")?;
+    let (schema, new) = renamed(&schema, &old, name)?;
+    let parameters = vec![("oldColumnPath", json!(path::print(&old))), ("newColumnPath", json!(path::print(&new)))];
+    Ok(with_schema(before, &schema, "RENAME COLUMN", parameters))
+}
+
+pub(super) fn drop_all(before: Before<'_>, columns: &[String]) -> Result<Asked> {
+    if columns.is_empty() {
+        return Err(Error::invalid("there is no column to drop"));
+    }
+    let mut schema = (*before.metadata.schema()?).clone();
+    let mut names = Vec::new();
+    for column in columns {
+        let path = find(&schema, &path::parse(column)?)?.path;
+        refuse_unmapped(before, &path, "dropped")?;
+        schema = drop_column(&schema, &path)?;
+        names.push(path::print(&path));
+    }
+    Ok(with_schema(before, &schema, "DROP COLUMNS", vec![("columns", json!(json!(names).to_string()))]))
+}
+
+/// Files know a column by its name, unless columns are mapped.
+fn refuse_unmapped(before: Before<'_>, path: &[String], what: &str) -> Result<()> {
+    if Properties::of(before.metadata).column_mapping_mode()? != ColumnMapping::None {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the column `{}` cannot be {what}: data files have it under its name, unless columns are mapped; set \
+         `delta.columnMapping.mode` to `name` first, as with `set_properties({{\"delta.columnMapping.mode\": \"name\"}})`",
+        path::print(path)
+    )))
+}
+
+pub(super) fn change(before: Before<'_>, column: &str, change: &ColumnChange) -> Result<Asked> {
+    if *change == ColumnChange::default() {
+        return Err(Error::invalid(format!("nothing of the column `{column}` is to be altered; say what")));
+    }
+    let schema = before.metadata.schema()?;
+    let path = find(&schema, &path::parse(column)?)?.path;
+    if change.default.is_some() && path.len() > 1 {
+        let shown = path::print(&path);
+        return Err(Error::invalid(format!("`{shown}` is inside a column, and only whole columns have defaults")));
+    }
+    let schema = evolve::alter(&schema, &path, change)?;
+    let mut parameters = vec![("column", json!(description(&path, &find(&schema, &path)?.field).to_string()))];
+    parameters.extend(change.position.as_ref().map(|position| ("position", json!(position.to_string()))));
+    Ok(with_schema(before, &schema, "CHANGE COLUMN", parameters))
+}
+
+pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<Asked> {
+    let known = before.metadata.schema()?;
+    let schema = evolve::replace(&known, given);
+    refuse_ambiguous(before, &known, &schema)?;
+    let described: Vec<Value> =
+        schema.fields.iter().map(|field| description(std::slice::from_ref(&field.name), field)).collect();
+    Ok(with_schema(before, &schema, "REPLACE COLUMNS", vec![("columns", json!(json!(described).to_string()))]))
+}
+
+/// Whether a column that is gone is the one that is new, under another name, is anybody's guess.
+pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &StructType) -> Result<()> {
+    let identity = Properties::of(before.metadata).column_mapping_mode()?.identity();
+    let parent = |path: &[String]| path.split_last().map(|(_, above)| above.to_vec());
+    let found = differences(known, schema, identity);
+    for difference in &found {
+        let Difference::Dropped { path: gone } = difference else { continue };
+        let new = found.iter().find_map(|other| match other {
+            Difference::Added { path, .. } if parent(path) == parent(gone) => Some(path),
+            _ => None,
+        });
+        if let Some(new) = new {
+            return Err(Error::invalid(format!(
+                "the column `{}` is gone and `{}` is new, which may be one that was renamed; use `rename_column`, or drop \
+                 and add one after the other",
+                path::print(gone),
+                path::print(new)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A column as the parameters of operations have it.
+fn description(path: &[String], field: &StructField) -> Value {
+    let kind = match &field.data_type {
+        DataType::Struct(_) => "struct".to_owned(),
+        DataType::Array(_) => "array".to_owned(),
+        DataType::Map(_) => "map".to_owned(),
+        other => other.to_string(),
+    };
+    json!({"name": path::print(path), "type": kind, "nullable": field.nullable, "metadata": field.metadata})
+}

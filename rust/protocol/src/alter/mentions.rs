@@ -1,0 +1,79 @@
+//! Whether an expression of SQL mentions a column, by its words: without knowing what functions do.
+//!
+//! Too many columns are found rather than too few: a name in double quotes, which may be a string, counts.
+
+/// Whether `sql` mentions the column at `path`, something inside it, or what it is in.
+pub(super) fn mentions(sql: &str, path: &[String]) -> bool {
+    chains(sql).iter().any(|chain| {
+        let mut names = chain.iter().zip(path);
+        let is_top = names.next().is_some_and(|(name, part)| is_same(name, part));
+        // What is inside arrays and maps is reached in several ways.
+        is_top && names.take_while(|(_, part)| !PARTS.contains(&part.as_str())).all(|(name, part)| is_same(name, part))
+    })
+}
+
+const PARTS: [&str; 3] = ["element", "key", "value"];
+
+fn is_same(name: &str, part: &str) -> bool {
+    name.to_lowercase() == part.to_lowercase()
+}
+
+/// The names with dots between them that are neither called nor the type of a literal.
+fn chains(sql: &str) -> Vec<Vec<String>> {
+    let (mut chains, mut rest) = (Vec::new(), sql);
+    while let Some(first) = rest.chars().next() {
+        if first == '\'' {
+            rest = quoted(rest, '\'').1;
+            continue;
+        }
+        let Some((name, after)) = name(rest) else {
+            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            continue;
+        };
+        let mut chain = vec![name];
+        rest = after.trim_start();
+        while let Some((name, after)) = rest.strip_prefix('.').and_then(|rest| self::name(rest.trim_start())) {
+            chain.push(name);
+            rest = after.trim_start();
+        }
+        if !rest.starts_with(['(', '\'']) {
+            chains.push(chain);
+        }
+    }
+    chains
+}
+
+/// A name at the beginning, and what comes after it.
+fn name(text: &str) -> Option<(String, &str)> {
+    let first = text.chars().next()?;
+    if matches!(first, '`' | '"') {
+        return Some(quoted(text, first));
+    }
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    if !is_inside(first) {
+        return None;
+    }
+    let end = text.find(|c| !is_inside(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    Some((name.to_owned(), rest))
+}
+
+/// What stands between quotes, of which two inside are one, and what comes after it.
+fn quoted(text: &str, quote: char) -> (String, &str) {
+    let mut content = String::new();
+    let mut rest = text.strip_prefix(quote).unwrap_or(text);
+    loop {
+        let Some((part, after)) = rest.split_once(quote) else {
+            content.push_str(rest);
+            return (content, "");
+        };
+        content.push_str(part);
+        match after.strip_prefix(quote) {
+            Some(after) => {
+                content.push(quote);
+                rest = after;
+            }
+            None => return (content, after),
+        }
+    }
+}

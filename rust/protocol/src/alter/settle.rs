@@ -1,0 +1,220 @@
+//! What follows from a change of metadata, whoever asked for it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::mentions::mentions;
+use super::properties::constraint_name;
+use super::step::{Altered, Asked, Before};
+use crate::action::Metadata;
+use crate::error::{Error, Result};
+use crate::feature;
+use crate::property::Properties;
+use crate::schema::assign::{Names, assign, assign_nested};
+use crate::schema::char_length::Lengths;
+use crate::schema::evolve::{Difference, differences, replace};
+use crate::schema::mapping::{ColumnMapping, FIELD_ID};
+use crate::schema::widen::Record;
+use crate::schema::{StructType, json, path};
+use crate::validation::{self, MAX_COLUMN_ID};
+
+const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
+
+/// Makes what is asked whole, and checks it.
+pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() -> String) -> Result<Altered> {
+    let Asked { mut metadata, properties, operation, parameters } = asked;
+    let known = before.metadata.schema()?;
+    let mapping = Properties::of(before.metadata).column_mapping_mode()?;
+    let mut schema = json::parse(&metadata.schema_string)?;
+    let maps = Properties::of(&metadata).column_mapping_mode()? != ColumnMapping::None;
+    if mapping != ColumnMapping::None {
+        // A new name or id in the place of one that is missing would hide the values that files have.
+        mapping.physical_schema(&known)?;
+        if assign(&known, 0, Names::Logical)?.0 != *known {
+            return Err(Error::corrupt(format!("a column has no `{FIELD_ID}` although the table maps columns")));
+        }
+    } else if maps {
+        // Files that are there have the columns under their names.
+        let (named, _) = assign(&known, 0, Names::Logical)?;
+        schema = replace(&named, &schema);
+    }
+    schema = mapped(&schema, &mut metadata, unique)?;
+    name_row_tracking_columns(&mut metadata.configuration, unique)?;
+    let found = differences(&known, &schema, mapping.identity());
+    if mapping != ColumnMapping::None {
+        follow_names(before, &mut metadata, &found)?;
+    }
+    found.iter().try_for_each(|difference| refuse_mentioned(before.metadata, &known, difference))?;
+    refuse_clustered(before, &schema)?;
+    metadata.schema_string = json::print(&schema);
+    validation::check_change(before.metadata, &metadata)?;
+    check_char_lengths(&known, &schema)?;
+    let supported = feature::supported(before.protocol);
+    let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
+    let record = Record { identity: mapping.identity(), version: is_preview.then_some(before.version) };
+    schema = record.changes(&known, &schema);
+    metadata.schema_string = json::print(&schema);
+    let protocol = feature::upgraded(before.protocol, (&known, &schema), &properties)?;
+    Ok(Altered { metadata, protocol, operation, parameters })
+}
+
+/// Gives a new table the ids and names that its properties ask for.
+///
+/// # Errors
+/// `Corrupt` for a property that cannot be read, `Invalid` if there are no more ids.
+pub fn name_new_columns(
+    schema: &StructType,
+    metadata: &mut Metadata,
+    unique: &mut dyn FnMut() -> String,
+) -> Result<StructType> {
+    name_row_tracking_columns(&mut metadata.configuration, unique)?;
+    mapped(schema, metadata, unique)
+}
+
+/// Where columns are mapped, each has an id and a physical name, and the largest id is known.
+fn mapped(schema: &StructType, metadata: &mut Metadata, unique: &mut dyn FnMut() -> String) -> Result<StructType> {
+    let properties = Properties::of(metadata);
+    if properties.column_mapping_mode()? == ColumnMapping::None {
+        return Ok(schema.clone());
+    }
+    let largest = properties.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok()).unwrap_or(0);
+    let (mut schema, mut largest) = assign(schema, largest, Names::Unique(unique))?;
+    if properties.is_true("delta.enableIcebergCompatV2")? || properties.is_true("delta.enableIcebergCompatV3")? {
+        (schema, largest) = assign_nested(&schema, largest)?;
+    }
+    metadata.configuration.insert(MAX_COLUMN_ID.to_owned(), largest.to_string());
+    Ok(schema)
+}
+
+/// Where row tracking is enabled, rewritten files keep ids in columns whose names no other column has.
+fn name_row_tracking_columns(
+    configuration: &mut BTreeMap<String, String>,
+    unique: &mut dyn FnMut() -> String,
+) -> Result<()> {
+    if Properties::new(configuration).is_true("delta.enableRowTracking")? {
+        for (key, prefix) in [
+            ("delta.rowTracking.materializedRowIdColumnName", "_row-id-col-"),
+            ("delta.rowTracking.materializedRowCommitVersionColumnName", "_row-commit-version-col-"),
+        ] {
+            configuration.entry(key.to_owned()).or_insert_with(|| format!("{prefix}{}", unique()));
+        }
+    }
+    Ok(())
+}
+
+/// What calls columns by their names does so by the new ones.
+fn follow_names(before: Before<'_>, metadata: &mut Metadata, found: &[Difference]) -> Result<()> {
+    for difference in found {
+        match difference {
+            Difference::Renamed { path, name } => {
+                if let [top] = path.as_slice() {
+                    let columns = before.metadata.partition_columns.iter().zip(&mut metadata.partition_columns);
+                    columns.filter(|(old, _)| *old == top).for_each(|(_, new)| new.clone_from(name));
+                }
+            }
+            Difference::Dropped { path } => {
+                if let [top] = path.as_slice()
+                    && before.metadata.partition_columns.contains(top)
+                {
+                    return Err(Error::invalid(format!(
+                        "the table is partitioned by `{top}`, so it cannot be dropped"
+                    )));
+                }
+            }
+            _ => {}
+        }
+    }
+    let Some(columns) = Properties::of(before.metadata).data_skipping_stats_columns()? else { return Ok(()) };
+    if metadata.configuration.get(STATS_COLUMNS) != before.metadata.configuration.get(STATS_COLUMNS) {
+        return Ok(());
+    }
+    let followed: Vec<String> =
+        columns.into_iter().filter_map(|column| followed(column, found)).map(|path| path::print(&path)).collect();
+    metadata.configuration.insert(STATS_COLUMNS.to_owned(), followed.join(","));
+    Ok(())
+}
+
+/// A path with the names that its parts have now; none if a part of it is gone.
+fn followed(column: Vec<String>, found: &[Difference]) -> Option<Vec<String>> {
+    let mut now = column.clone();
+    for difference in found {
+        match difference {
+            Difference::Dropped { path } if is_below(&column, path) => return None,
+            Difference::Renamed { path, name } if is_below(&column, path) => {
+                if let Some(part) = path.len().checked_sub(1).and_then(|at| now.get_mut(at)) {
+                    part.clone_from(name);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(now)
+}
+
+/// Whether a path is another, or goes on from it.
+fn is_below(path: &[String], above: &[String]) -> bool {
+    path.len() >= above.len() && path.iter().zip(above).all(|(a, b)| a.to_lowercase() == b.to_lowercase())
+}
+
+/// A column that an expression mentions stays what it is.
+fn refuse_mentioned(metadata: &Metadata, known: &StructType, difference: &Difference) -> Result<()> {
+    let (path, what) = match difference {
+        Difference::Dropped { path } => (path, "be dropped"),
+        Difference::Renamed { path, .. } => (path, "be renamed"),
+        Difference::Retyped { path, .. } => (path, "change its type"),
+        Difference::Added { .. } | Difference::Tightened { .. } => return Ok(()),
+    };
+    let refuse = |by: String| {
+        let path = path::print(path);
+        Err(Error::invalid(format!("the column `{path}` cannot {what}: {by} mentions it")))
+    };
+    for (key, expression) in &metadata.configuration {
+        if let Some(name) = constraint_name(key).filter(|_| mentions(expression, path)) {
+            return refuse(format!("the constraint `{name}` ({expression})"));
+        }
+    }
+    let mut generated = None;
+    known.each_field("", &mut |name, field| {
+        let expression = field.metadata.get("delta.generationExpression").and_then(Value::as_str);
+        if let Some(expression) = expression.filter(|expression| mentions(expression, path)) {
+            generated.get_or_insert_with(|| format!("the generated column `{name}` ({expression})"));
+        }
+    });
+    generated.map_or(Ok(()), refuse)
+}
+
+/// Columns by which the table is clustered stay.
+fn refuse_clustered(before: Before<'_>, schema: &StructType) -> Result<()> {
+    let mapping = Properties::of(before.metadata).column_mapping_mode()?;
+    for column in before.clustering {
+        if mapping.logical_path(schema, column).is_none() {
+            let known = before.metadata.schema()?;
+            let shown = mapping.logical_path(&known, column).unwrap_or_else(|| column.clone());
+            return Err(Error::invalid(format!(
+                "the table is clustered by `{}`, so it cannot be dropped; cluster it by others first (`cluster_by`)",
+                path::print(&shown)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Lengths of strings stand in a text about the whole column, which must still be about what is inside.
+fn check_char_lengths(before: &StructType, after: &StructType) -> Result<()> {
+    for field in &after.fields {
+        let was_read =
+            before.fields.iter().find(|old| old.name == field.name).is_none_or(|old| Lengths::of(old).is_ok());
+        if was_read && Lengths::of(field).is_err() {
+            return Err(Error::unsupported(
+                "charVarchar",
+                format!(
+                    "the column `{}` has strings of char or varchar inside, and deltic does not change what is inside \
+                     such a column",
+                    field.name
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What a change starts from, what it does by itself, and what comes of it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::action::{Metadata, Protocol};
+use crate::schema::StructType;
+
+/// A table before a change.
+#[derive(Debug, Clone, Copy)]
+pub struct Before<'a> {
+    /// Which clients may read and write it.
+    pub protocol: &'a Protocol,
+    /// Its metadata.
+    pub metadata: &'a Metadata,
+    /// Physical paths of the columns by which it is clustered.
+    pub clustering: &'a [Vec<String>],
+    /// The version that the change makes.
+    pub version: u64,
+}
+
+/// New names for a table's metadata; what is `None` stays.
+#[derive(Debug, Clone, Default)]
+pub struct MetadataChange {
+    /// Name for people.
+    pub name: Option<String>,
+    /// Description for people.
+    pub description: Option<String>,
+    /// The schema, whole.
+    pub schema: Option<StructType>,
+    /// Properties to set.
+    pub properties: BTreeMap<String, String>,
+    /// Properties to take away.
+    pub unset: Vec<String>,
+}
+
+/// What a change does by itself.
+pub(super) struct Asked {
+    pub(super) metadata: Metadata,
+    /// Properties that are set, and what they say to the protocol.
+    pub(super) properties: BTreeMap<String, String>,
+    pub(super) operation: &'static str,
+    pub(super) parameters: Map<String, Value>,
+}
+
+/// A table after a change, and how history tells of that.
+#[derive(Debug, Clone)]
+pub struct Altered {
+    /// The metadata.
+    pub metadata: Metadata,
+    /// The protocol, if it has to change.
+    pub protocol: Option<Protocol>,
+    /// Name of the operation.
+    pub operation: &'static str,
+    /// Parameters of the operation.
+    pub parameters: Map<String, Value>,
+}

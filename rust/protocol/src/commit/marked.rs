@@ -1,0 +1,110 @@
+//! Files that stay in the table and lose rows: what a commit says of them, and what a winner may have made of them.
+//!
+//! The vectors are united with the winner's, and stored anew, before an attempt is made; where they are stored is not known
+//! here. PROTOCOL.md: "Deletion Vectors".
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::action::{Action, Add, DeletionVectorDescriptor};
+use crate::deletion_vector::DeletionVector;
+use crate::error::{Error, Result};
+use crate::replay::canonical_path;
+use crate::stats::text::wide;
+
+/// Deletion vectors by the ids of their descriptors.
+pub type Vectors = HashMap<String, DeletionVector>;
+
+/// A file of which rows go.
+#[derive(Debug, Clone)]
+pub struct MarkedFile {
+    /// As the version that the commit builds on has it.
+    pub add: Add,
+    /// Rows in the file, whether they count or not.
+    pub stored: u64,
+    /// The rows that its own vector deletes.
+    pub before: DeletionVector,
+    /// The rows that the commit deletes.
+    pub rows: DeletionVector,
+    /// Where the vector of all these rows is, once it is stored.
+    pub vector: Option<DeletionVectorDescriptor>,
+}
+
+impl MarkedFile {
+    /// All rows that do not count any more.
+    pub fn united(&self) -> DeletionVector {
+        self.before.union(&self.rows)
+    }
+
+    /// What the log is to say: the file leaves with the vector that it has, and comes with the new one.
+    ///
+    /// # Errors
+    /// `Internal` if that is not stored yet.
+    pub fn actions(&self, now_ms: i64) -> Result<[Action; 2]> {
+        let missing = || Error::internal("a deletion vector is not stored").in_file(&self.add.path);
+        let vector = self.vector.clone().ok_or_else(missing)?;
+        let stats = Some(wide(self.add.stats.as_deref(), self.stored)?);
+        let add = Add { deletion_vector: Some(vector), data_change: true, stats, ..self.add.clone() };
+        Ok([Action::Remove(self.add.clone().removed(now_ms)), Action::Add(add)])
+    }
+}
+
+/// The files of a commit that lose rows.
+#[derive(Debug, Clone, Default)]
+pub struct MarkedFiles(BTreeMap<String, MarkedFile>);
+
+impl MarkedFiles {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The file of a path.
+    pub fn get(&self, path: &str) -> Option<&MarkedFile> {
+        self.0.get(canonical_path(path).as_ref())
+    }
+
+    pub(super) fn get_mut(&mut self, path: &str) -> Option<&mut MarkedFile> {
+        self.0.get_mut(canonical_path(path).as_ref())
+    }
+
+    /// Takes more rows out of a file.
+    pub fn mark(&mut self, marked: MarkedFile) {
+        match self.get_mut(&marked.add.path) {
+            Some(known) => known.rows = known.rows.union(&marked.rows),
+            None => drop(self.0.insert(canonical_path(&marked.add.path).into_owned(), marked)),
+        }
+    }
+
+    /// Keeps those whose path says so.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|path, _| keep(path));
+    }
+
+    /// The files.
+    pub fn iter(&self) -> impl Iterator<Item = &MarkedFile> {
+        self.0.values()
+    }
+
+    /// All vectors, unless they are stored as they are.
+    pub(super) fn unstored(&self) -> Option<Vec<DeletionVector>> {
+        let is_stored = self.iter().all(|marked| marked.vector.is_some());
+        (!is_stored).then(|| self.iter().map(MarkedFile::united).collect())
+    }
+
+    /// Says where the vectors are, in the order of [`MarkedFiles::unstored`].
+    ///
+    /// # Errors
+    /// `Internal` if there are not as many places as vectors.
+    pub(super) fn stored(&mut self, places: Vec<DeletionVectorDescriptor>) -> Result<()> {
+        if places.len() != self.len() {
+            return Err(Error::internal("deletion vectors were stored, and not those that were asked for"));
+        }
+        self.0.values_mut().zip(places).for_each(|(marked, place)| marked.vector = Some(place));
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Conditions on rows.
+
+use std::fmt;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use serde::Deserialize;
+
+use crate::error::{Error, Kind, Result};
+use crate::expression::{BoundExpression, Context, Expression, evaluate_at, parse_expression, value_at};
+use crate::schema::{DataType, PrimitiveType, StructType};
+
+/// Most columns of a row that a message shows.
+const MAX_SHOWN: usize = 8;
+
+/// A condition that every row of a table must make TRUE.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Constraint {
+    /// What it is, for messages.
+    what: What,
+    sql: String,
+    condition: BoundExpression,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum What {
+    Check(String),
+    Invariant(String),
+    Generated(String),
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Check(name) => write!(f, "the CHECK constraint `{name}`"),
+            Self::Invariant(column) => write!(f, "the invariant of column `{column}`"),
+            Self::Generated(column) => write!(f, "the expression of the generated column `{column}`"),
+        }
+    }
+}
+
+/// `delta.invariants` of a column.
+#[derive(Deserialize)]
+struct Invariant {
+    expression: InvariantExpression,
+}
+
+#[derive(Deserialize)]
+struct InvariantExpression {
+    expression: String,
+}
+
+impl Constraint {
+    /// A CHECK constraint of a table with this schema (logical names).
+    ///
+    /// # Errors
+    /// `Invalid`, naming the constraint, for SQL that cannot be read, a column that there is not and for what is no
+    /// condition; `Unsupported`, naming constraint and function, for what deltic does not evaluate.
+    pub fn parse(name: &str, sql: &str, schema: &StructType) -> Result<Self> {
+        Self::bound(What::Check(name.to_owned()), sql, schema)
+    }
+
+    /// The invariant of a column or of a field in it, as its metadata has it.
+    pub(super) fn invariant(path: &str, json: &str, schema: &StructType) -> Result<Self> {
+        let parsed: Invariant = serde_json::from_str(json).map_err(|e| {
+            Error::corrupt(format!("`delta.invariants` of the column `{path}` is not one: {json}")).caused_by(e)
+        })?;
+        Self::bound(What::Invariant(path.to_owned()), &parsed.expression.expression, schema)
+    }
+
+    /// Whether the value given for a generated column is the one that its expression gives.
+    pub(super) fn generated(column: &str, sql: &str, value: Expression, schema: &StructType) -> Result<Self> {
+        let what = What::Generated(column.to_owned());
+        let given = Expression::Column(crate::expression::Name(vec![column.to_owned()]));
+        let equal = Expression::NullSafeEqual { left: Box::new(given), right: Box::new(value) };
+        let condition = equal.bind(schema).map_err(|e| in_sql(&what, sql, &e))?;
+        Ok(Self { what, sql: sql.to_owned(), condition })
+    }
+
+    fn bound(what: What, sql: &str, schema: &StructType) -> Result<Self> {
+        let parsed = parse_expression(sql).and_then(|parsed| parsed.bind(schema));
+        let condition = parsed.map_err(|e| in_sql(&what, sql, &e))?;
+        match condition.data_type() {
+            DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => {}
+            other => {
+                return Err(Error::invalid(format!("{what} ({sql}) is no condition, but a value of type {other}")));
+            }
+        }
+        Ok(Self { what, sql: sql.to_owned(), condition })
+    }
+
+    /// As it was written.
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// The condition.
+    pub fn condition(&self) -> &BoundExpression {
+        &self.condition
+    }
+
+    /// Checks rows, whose columns have logical names and the Arrow types of their types.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the constraint, its SQL and the first row for which it is FALSE, NULL or an error, with the values
+    /// of the columns that it mentions.
+    pub fn check(&self, batch: &RecordBatch, context: Context) -> Result<()> {
+        let values = evaluate_at(&self.condition, batch, context).map_err(|e| in_sql(&self.what, &self.sql, &e))?;
+        let Some(conditions) = values.as_boolean_opt() else {
+            // NULL, whatever the row.
+            return if batch.num_rows() == 0 { Ok(()) } else { Err(self.violated(batch, 0, context)) };
+        };
+        if conditions.null_count() == 0 && conditions.true_count() == conditions.len() {
+            return Ok(());
+        }
+        match (0..conditions.len()).find(|row| conditions.is_null(*row) || !conditions.value(*row)) {
+            Some(row) => Err(self.violated(batch, row, context)),
+            None => Ok(()),
+        }
+    }
+
+    fn violated(&self, batch: &RecordBatch, row: usize, context: Context) -> Error {
+        let number = context.first_row.saturating_add(row as u64);
+        let columns = self.condition.columns();
+        let mut values: Vec<String> = columns
+            .iter()
+            .take(MAX_SHOWN)
+            .map(|column| format!("{column} = {}", value_at(batch, column, row)))
+            .collect();
+        if columns.len() > MAX_SHOWN {
+            values.push("…".to_owned());
+        }
+        let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+        let (what, sql) = (&self.what, &self.sql);
+        Error::invalid(match what {
+            What::Generated(_) => format!(
+                "row {number} (the first is 0) has another value than {what} ({sql}) gives{values}; leave the column out, \
+                 and it is computed"
+            ),
+            _ => format!("{what} ({sql}) is violated by row {number} (the first is 0) of the data{values}"),
+        })
+    }
+}
+
+/// An error of what stands in a table's metadata.
+pub(super) fn in_sql(what: &impl fmt::Display, sql: &str, error: &Error) -> Error {
+    let (message, advice) = (error.message(), "deltic cannot write the table");
+    match error.kind() {
+        kind @ Kind::Unsupported { .. } => Error::new(kind.clone(), format!("{what} ({sql}): {message}; {advice}")),
+        kind => Error::new(kind.clone(), format!("{what} ({sql}): {message}")),
+    }
+}

@@ -1,0 +1,17 @@
+//! What a table asks of the rows that are written to it: CHECK constraints, column invariants, generated columns, defaults.
+//!
+//! Each is parsed and bound to the table's schema once; what it names that there is not, or that deltic does not evaluate,
+//! is an error then. Rows are checked and columns computed batch by batch. A condition that is NULL is violated, as in
+//! delta-spark.
+//!
+//! Invariant: rows that pass make every condition TRUE (`constraint::only_true_passes`).
+//!
+//! PROTOCOL.md: "CHECK Constraints", "Column Invariants", "Generated Columns", "Default Columns".
+
+mod check;
+mod column;
+mod rules;
+
+pub use check::Constraint;
+pub use column::{ColumnDefault, DefaultValue, GeneratedColumn};
+pub use rules::{Rules, Source, check_constraints};

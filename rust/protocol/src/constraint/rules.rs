@@ -1,0 +1,170 @@
+//! All rules of a table.
+
+use std::collections::BTreeMap;
+
+use arrow_array::{ArrayRef, RecordBatch};
+
+use super::check::Constraint;
+use super::column::{ColumnDefault, DEFAULT, DefaultValue, GENERATION, GeneratedColumn, sql_of};
+use crate::error::{Error, Result};
+use crate::expression::Context;
+use crate::property::Properties;
+use crate::schema::{DataType, StructType};
+
+/// The prefix of properties that are CHECK constraints.
+const CONSTRAINT: &str = "delta.constraints.";
+/// Metadata of a column with a condition.
+const INVARIANT: &str = "delta.invariants";
+
+/// The CHECK constraints among a table's properties, by name.
+pub fn check_constraints(properties: Properties<'_>) -> BTreeMap<String, String> {
+    let named = properties.keys().filter_map(|key| {
+        let name = key.get(..CONSTRAINT.len()).filter(|head| head.eq_ignore_ascii_case(CONSTRAINT));
+        name.and(key.get(CONSTRAINT.len()..)).zip(properties.get(key))
+    });
+    named.map(|(name, sql)| (name.to_owned(), sql.to_owned())).collect()
+}
+
+/// What rows must satisfy, and what columns they are given.
+#[derive(Debug)]
+pub struct Rules {
+    constraints: Vec<Constraint>,
+    /// By the position of the column.
+    generated: BTreeMap<usize, GeneratedColumn>,
+    /// By the position of the column. Whether there is a value matters only where it is needed.
+    defaults: BTreeMap<usize, Result<DefaultValue>>,
+}
+
+/// Where the values of a column are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The data has them, or they are null.
+    Given,
+    /// The column's default.
+    Default,
+    /// The column's expression.
+    Generated,
+}
+
+impl Rules {
+    /// Those of a table with this schema (logical names) and these CHECK constraints, for a write at a time in microseconds
+    /// since the epoch.
+    ///
+    /// # Errors
+    /// Those of [`Constraint::parse`] and [`GeneratedColumn::parse`]. A default that cannot be evaluated is an error only
+    /// where it is needed.
+    pub fn of(schema: &StructType, checks: &BTreeMap<String, String>, now: Option<i64>) -> Result<Self> {
+        let mut constraints = Vec::new();
+        for (name, sql) in checks {
+            constraints.push(Constraint::parse(name, sql, schema)?);
+        }
+        let mut invariants = Vec::new();
+        find_invariants(schema, "", &mut invariants)?;
+        for (path, json) in invariants {
+            constraints.push(Constraint::invariant(&path, &json, schema)?);
+        }
+        let (mut generated, mut defaults) = (BTreeMap::new(), BTreeMap::new());
+        for (at, field) in schema.fields.iter().enumerate() {
+            if let Some(sql) = sql_of(field, GENERATION)? {
+                generated.insert(at, GeneratedColumn::parse(field, sql, schema)?);
+            } else if let Some(sql) = sql_of(field, DEFAULT)? {
+                defaults.insert(at, ColumnDefault::parse(field, sql).and_then(|default| default.value(now)));
+            }
+        }
+        Ok(Self { constraints, generated, defaults })
+    }
+
+    /// Whether rows are taken as they are given.
+    pub fn is_empty(&self) -> bool {
+        self.constraints.is_empty() && self.generated.is_empty() && self.defaults.is_empty()
+    }
+
+    /// Where the values of the column at a position are from if the data does not have it.
+    pub fn source(&self, column: usize) -> Source {
+        match (self.generated.contains_key(&column), self.defaults.contains_key(&column)) {
+            (true, _) => Source::Generated,
+            (_, true) => Source::Default,
+            _ => Source::Given,
+        }
+    }
+
+    /// The default of the column at a position, for so many rows.
+    ///
+    /// # Errors
+    /// What [`ColumnDefault`] says of it.
+    pub fn default_values(&self, column: usize, rows: usize) -> Result<ArrayRef> {
+        match self.defaults.get(&column) {
+            Some(Ok(value)) => value.repeated(rows),
+            Some(Err(error)) => Err(Error::new(error.kind().clone(), error.message())),
+            None => Err(Error::internal("a column without a default is to have its default")),
+        }
+    }
+
+    /// The values of the generated column at a position.
+    ///
+    /// # Errors
+    /// Those of [`GeneratedColumn::values`].
+    pub fn generated_values(&self, column: usize, rows: &RecordBatch, context: Context) -> Result<ArrayRef> {
+        let generated = self.generated.get(&column).ok_or_else(|| Error::internal("a column is not generated"))?;
+        generated.values(rows, context)
+    }
+
+    /// Checks whole rows, whose columns have logical names; `computed` are the positions of columns that were not given.
+    ///
+    /// # Errors
+    /// Those of [`Constraint::check`].
+    pub fn check(&self, rows: &RecordBatch, computed: &[usize], context: Context) -> Result<()> {
+        for (at, generated) in &self.generated {
+            if !computed.contains(at) {
+                generated.given().check(rows, context)?;
+            }
+        }
+        self.constraints.iter().try_for_each(|constraint| constraint.check(rows, context))
+    }
+
+    /// Positions of the columns that the rules read.
+    pub fn columns(&self) -> Vec<usize> {
+        let of_constraints = self.constraints.iter().flat_map(|constraint| constraint.condition().columns());
+        let of_generated = self.generated.values().flat_map(|generated| generated.given().condition().columns());
+        let mut columns: Vec<usize> = of_constraints.chain(of_generated).map(|column| column.index).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+}
+
+/// The columns with invariants, and fields inside structs.
+fn find_invariants(schema: &StructType, above: &str, found: &mut Vec<(String, String)>) -> Result<()> {
+    for field in &schema.fields {
+        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
+        if let Some(json) = sql_of(field, INVARIANT)? {
+            found.push((path.clone(), json.to_owned()));
+        }
+        match &field.data_type {
+            DataType::Struct(inner) => find_invariants(inner, &path, found)?,
+            nested => refuse_invariants_inside(nested, &path)?,
+        }
+    }
+    Ok(())
+}
+
+/// A condition on elements is one that no row has a value for.
+fn refuse_invariants_inside(data_type: &DataType, path: &str) -> Result<()> {
+    let mut refused = None;
+    data_type.each(&mut |part| {
+        if let DataType::Struct(inner) = part {
+            inner.each_field(path, &mut |path, field| {
+                if field.metadata.contains_key(INVARIANT) {
+                    refused.get_or_insert_with(|| path.to_owned());
+                }
+            });
+        }
+    });
+    match refused {
+        None => Ok(()),
+        Some(path) => Err(Error::unsupported(
+            "invariants",
+            format!("the field `{path}` inside an array or a map has an invariant, which nobody can check"),
+        )),
+    }
+}

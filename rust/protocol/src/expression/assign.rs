@@ -1,0 +1,120 @@
+//! Values of an expression as a column stores them: ANSI store assignment.
+//!
+//! As in Spark, numbers go into numbers, dates and timestamps into each other, every primitive type into strings; a string
+//! goes into a string alone. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
+//! whoever means that writes the cast. Floats take the nearest number.
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+
+use super::ast::Op;
+use super::bound::BoundExpression;
+use super::evaluate::{Context, evaluate_rows};
+use super::kernel::{self, Evaluated, Trouble, compare};
+use super::types::{is_number, primitive};
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use crate::schema::{DataType, PrimitiveType as P};
+
+/// An expression whose values a column takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    expression: BoundExpression,
+    /// The column's name, for messages.
+    column: String,
+    to: DataType,
+}
+
+impl Assignment {
+    /// Assigns an expression to a column of type `to`.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column and both types, if values of the one cannot be stored in the other.
+    pub fn new(expression: BoundExpression, column: &str, to: &DataType) -> Result<Self> {
+        let from = expression.data_type();
+        if !assignable(from, to) {
+            return Err(Error::invalid(format!(
+                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; \
+                 write a CAST if that is meant"
+            )));
+        }
+        Ok(Self { expression, column: column.to_owned(), to: to.clone() })
+    }
+
+    /// The expression.
+    pub fn expression(&self) -> &BoundExpression {
+        &self.expression
+    }
+
+    /// The name of the column.
+    pub fn column(&self) -> &str {
+        &self.column
+    }
+
+    /// The type of the values.
+    pub fn data_type(&self) -> &DataType {
+        &self.to
+    }
+
+    /// The value for every row, in the Arrow type of the column's type.
+    ///
+    /// # Errors
+    /// As [`evaluate_at`](super::evaluate_at); `Invalid`, naming the column, the row and the value, if a value does not fit.
+    pub fn values(&self, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
+        self.stored(batch, context).map_err(|trouble| trouble.into_error(context.first_row))
+    }
+
+    fn stored(&self, batch: &RecordBatch, context: Context) -> Evaluated {
+        let from = self.expression.data_type();
+        let values = evaluate_rows(&self.expression, batch, context.now)?;
+        let named = |trouble: Trouble| match trouble {
+            Trouble::Row(row, message) => {
+                Trouble::Row(row, format!("{message}, which the column `{}` is", self.column))
+            }
+            other => other,
+        };
+        let stored = kernel::cast(&values, from, &self.to, false).map_err(named)?;
+        match loses_digits(from, &self.to) {
+            true => match first_lost(&values, &stored, from, &self.to)? {
+                None => Ok(stored),
+                Some(row) => {
+                    let value = Scalar::from_array(&values, row)?;
+                    let message = format!(
+                        "{value} has digits that the column `{}` of type {} does not hold; round it, or write a CAST",
+                        self.column, self.to
+                    );
+                    Err(Trouble::Row(row, message))
+                }
+            },
+            false => Ok(stored),
+        }
+    }
+}
+
+/// Whether values of one type are stored in another.
+fn assignable(from: &DataType, to: &DataType) -> bool {
+    let is_moment = |of: &P| matches!(of, P::Date | P::Timestamp | P::TimestampNtz);
+    let is_geo = |of: &P| matches!(of, P::Geometry { .. } | P::Geography { .. });
+    match (primitive(from), primitive(to)) {
+        _ if from == to => true,
+        (Some(P::Void), _) => true,
+        (Some(from), Some(P::String)) => !is_geo(from),
+        (Some(from), Some(to)) => (is_number(from) && is_number(to)) || (is_moment(from) && is_moment(to)),
+        _ => false,
+    }
+}
+
+/// Whether numbers that fit into the other type may lose digits there.
+fn loses_digits(from: &DataType, to: &DataType) -> bool {
+    let (Some(from), Some(to)) = (primitive(from), primitive(to)) else { return false };
+    from != to
+        && matches!(from, P::Float | P::Double | P::Decimal { .. })
+        && matches!(to, P::Byte | P::Short | P::Integer | P::Long | P::Decimal { .. })
+}
+
+/// The first row whose value is another one when it is brought back.
+fn first_lost(values: &ArrayRef, stored: &ArrayRef, from: &DataType, to: &DataType) -> Result<Option<usize>, Trouble> {
+    // What is stored may be just beyond the type that it came from, and then differs from what it was.
+    let back = kernel::cast(stored, to, from, true)?;
+    let equal = compare(values, Op::Eq, &back)?;
+    Ok((0..values.len()).find(|row| values.is_valid(*row) && (equal.is_null(*row) || !equal.value(*row))))
+}

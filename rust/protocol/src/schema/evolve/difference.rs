@@ -1,0 +1,106 @@
+//! In what two versions of a schema differ, column by column.
+
+use crate::schema::mapping::Identity;
+use crate::schema::{DataType, StructField, StructType};
+
+/// One column that is not what it was. Paths go from the top, through `element`, `key` and `value`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Difference {
+    /// It is new.
+    Added {
+        /// Where it is.
+        path: Vec<String>,
+        /// What it is.
+        field: StructField,
+    },
+    /// It is not there any more.
+    Dropped {
+        /// Where it was.
+        path: Vec<String>,
+    },
+    /// It has another name; what is inside it is listed by its old path.
+    Renamed {
+        /// Where it was.
+        path: Vec<String>,
+        /// Its name now.
+        name: String,
+    },
+    /// It was nullable, or something in it was, and is not any more.
+    Tightened {
+        /// Where it was.
+        path: Vec<String>,
+    },
+    /// It is of another type.
+    Retyped {
+        /// Where it was.
+        path: Vec<String>,
+        /// The type that it had.
+        from: DataType,
+        /// The type that it has.
+        to: DataType,
+    },
+}
+
+/// Every difference, in the order of `before`, then what is new.
+pub fn differences(before: &StructType, after: &StructType, identity: Identity) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare(before, after, &[], (identity, &mut found));
+    found
+}
+
+fn compare(
+    before: &StructType,
+    after: &StructType,
+    above: &[String],
+    (identity, found): (Identity, &mut Vec<Difference>),
+) {
+    for old in &before.fields {
+        let path = below(above, &old.name);
+        let Some(new) = after.fields.iter().find(|new| identity.is_same(old, new)) else {
+            found.push(Difference::Dropped { path });
+            continue;
+        };
+        if old.name != new.name {
+            found.push(Difference::Renamed { path: path.clone(), name: new.name.clone() });
+        }
+        if old.nullable && !new.nullable {
+            found.push(Difference::Tightened { path: path.clone() });
+        }
+        compare_types(&old.data_type, &new.data_type, &path, (identity, found));
+    }
+    for new in after.fields.iter().filter(|new| before.fields.iter().all(|old| !identity.is_same(old, new))) {
+        found.push(Difference::Added { path: below(above, &new.name), field: new.clone() });
+    }
+}
+
+fn compare_types(
+    before: &DataType,
+    after: &DataType,
+    path: &[String],
+    (identity, found): (Identity, &mut Vec<Difference>),
+) {
+    match (before, after) {
+        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, (identity, found)),
+        (DataType::Array(old), DataType::Array(new)) => {
+            let path = below(path, "element");
+            if old.contains_null && !new.contains_null {
+                found.push(Difference::Tightened { path: path.clone() });
+            }
+            compare_types(&old.element, &new.element, &path, (identity, found));
+        }
+        (DataType::Map(old), DataType::Map(new)) => {
+            compare_types(&old.key, &new.key, &below(path, "key"), (identity, found));
+            let path = below(path, "value");
+            if old.value_contains_null && !new.value_contains_null {
+                found.push(Difference::Tightened { path: path.clone() });
+            }
+            compare_types(&old.value, &new.value, &path, (identity, found));
+        }
+        (from, to) if from == to => {}
+        (from, to) => found.push(Difference::Retyped { path: path.to_vec(), from: from.clone(), to: to.clone() }),
+    }
+}
+
+fn below(above: &[String], name: &str) -> Vec<String> {
+    above.iter().cloned().chain([name.to_owned()]).collect()
+}

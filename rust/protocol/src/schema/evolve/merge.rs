@@ -1,0 +1,75 @@
+//! Two schemas made one: a write brings new columns, or a caller says what all columns are to be.
+//!
+//! PROTOCOL.md: "Type Widening".
+
+use std::sync::Arc;
+
+use crate::schema::widen::is_automatic;
+use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
+
+/// `schema` with what rows of `incoming` have besides: columns that it has not come last in their struct and may be null,
+/// since files that are there lack them; where it `widens`, a type becomes the wider one of the rows'. All else stays, and
+/// whether the rows fit is for the write to say. Names are paired whatever their case.
+pub fn merge(schema: &StructType, incoming: &StructType, widens: bool) -> StructType {
+    let mut merged = schema.clone();
+    for new in &incoming.fields {
+        match merged.index_of(&new.name).and_then(|at| merged.fields.get_mut(at)) {
+            Some(field) => field.data_type = merged_type(&field.data_type, &new.data_type, widens),
+            None => merged.fields.push(StructField { nullable: true, ..new.clone() }),
+        }
+    }
+    merged
+}
+
+fn merged_type(known: &DataType, incoming: &DataType, widens: bool) -> DataType {
+    match (known, incoming) {
+        (DataType::Struct(known), DataType::Struct(new)) => DataType::Struct(Arc::new(merge(known, new, widens))),
+        (DataType::Array(known), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
+            element: merged_type(&known.element, &new.element, widens),
+            contains_null: known.contains_null,
+        })),
+        (DataType::Map(known), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
+            key: merged_type(&known.key, &new.key, widens),
+            value: merged_type(&known.value, &new.value, widens),
+            value_contains_null: known.value_contains_null,
+        })),
+        (DataType::Primitive(from), DataType::Primitive(to)) if widens && is_automatic(from, to) => incoming.clone(),
+        (known, _) => known.clone(),
+    }
+}
+
+/// `given` as the next version of `schema`: columns that are there are spelled as they are, and keep what is said of them
+/// where `given` says nothing of it, or says the same in text, since schemas that come from elsewhere have no other
+/// values.
+pub fn replace(schema: &StructType, given: &StructType) -> StructType {
+    let keep = |field: &StructField| {
+        let Some(old) = schema.field(&field.name) else { return field.clone() };
+        let mut field = StructField { name: old.name.clone(), ..field.clone() };
+        for (key, value) in &old.metadata {
+            let said = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+            let printed = (!value.is_string()).then(|| value.to_string());
+            if printed.is_some() && said.as_str() == printed.as_deref() {
+                *said = value.clone();
+            }
+        }
+        field.data_type = replaced_type(&old.data_type, &field.data_type);
+        field
+    };
+    StructType::new(given.fields.iter().map(keep).collect())
+}
+
+fn replaced_type(before: &DataType, after: &DataType) -> DataType {
+    match (before, after) {
+        (DataType::Struct(old), DataType::Struct(new)) => DataType::Struct(Arc::new(replace(old, new))),
+        (DataType::Array(old), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
+            element: replaced_type(&old.element, &new.element),
+            contains_null: new.contains_null,
+        })),
+        (DataType::Map(old), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
+            key: replaced_type(&old.key, &new.key),
+            value: replaced_type(&old.value, &new.value),
+            value_contains_null: new.value_contains_null,
+        })),
+        (_, new) => new.clone(),
+    }
+}

@@ -1,0 +1,98 @@
+//! What a change of rows would do, found out as the change itself finds it out, and nothing written.
+
+use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
+use serde::Serialize;
+
+use super::find::{Found, Touched, find};
+use super::sort::{Sorted, sort};
+use crate::error::Result;
+use crate::transaction::builder::Transaction;
+use crate::write::writer::Clock;
+
+/// What a change of rows would do to a version of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Preview {
+    /// The version that was looked at.
+    pub version: u64,
+    /// Live files.
+    pub files_total: u64,
+    /// Files that cannot hold a matching row, by their partition values.
+    pub skipped_by_partition: u64,
+    /// The same of the rest, by their statistics.
+    pub skipped_by_statistics: u64,
+    /// Files that were read to find the rows.
+    pub files_read: u64,
+    /// Files that would go as a whole, with all rows.
+    pub files_removed: u64,
+    /// Files that would stay, with rows marked in a deletion vector.
+    pub files_marked: u64,
+    /// Files that would be written again.
+    pub files_rewritten: u64,
+    /// Rows that match; none if a file that was not read does not say how many it has.
+    pub rows: Option<u64>,
+    /// Rows that would be copied as they are.
+    pub rows_copied: u64,
+    /// Bytes of data files that finding the rows read, and copying would.
+    pub bytes_read: u64,
+    /// Bytes that would be written, about.
+    pub bytes_written: u64,
+}
+
+impl Transaction {
+    /// What [`Transaction::delete`] would do.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`], but for those of writing.
+    pub async fn delete_preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
+        let preview = self.preview(filter, clock).await;
+        preview.map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    async fn preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
+        let snapshot = self.removable().await?;
+        let mut found = Box::pin(find(self, &snapshot, filter, clock())).await?;
+        let sorted = sort(self, &mut found, clock())?;
+        let (rereads, writes) = costs(&sorted, self.feeds_changes()?)?;
+        let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
+        Ok(Preview {
+            version: snapshot.version(),
+            files_total: totals.files,
+            skipped_by_partition: totals.skipped.partition,
+            skipped_by_statistics: totals.skipped.statistics,
+            files_read: candidates,
+            files_removed: sorted.covered.removes.num_removed() as u64,
+            files_marked: sorted.marked.len() as u64,
+            files_rewritten: sorted.copied.len() as u64,
+            rows: sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows)),
+            rows_copied: sorted.copied_rows(),
+            bytes_read: bytes_read.saturating_add(rereads),
+            bytes_written: writes,
+        })
+    }
+}
+
+/// Bytes that would be read for copying and for recording, and bytes that would be written.
+fn costs(sorted: &Sorted, feeds: bool) -> Result<(u64, u64)> {
+    let (mut reads, mut writes) = (0_u64, 0_u64);
+    for touched in &sorted.copied {
+        let gone = share(touched, touched.rows.cardinality());
+        let left = share(touched, touched.counted().saturating_sub(touched.rows.cardinality()));
+        reads = reads.saturating_add(touched.task.size).saturating_add(if feeds { gone } else { 0 });
+        writes = writes.saturating_add(left).saturating_add(if feeds { gone } else { 0 });
+    }
+    if feeds && !sorted.copied.is_empty() {
+        (reads, writes) = (reads.saturating_add(sorted.covered.bytes), writes.saturating_add(sorted.covered.bytes));
+    }
+    if !sorted.marked.is_empty() {
+        let vectors: Vec<DeletionVector> =
+            sorted.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
+        writes = writes.saturating_add(to_file_bytes(&vectors)?.0.len() as u64);
+    }
+    Ok((reads, writes))
+}
+
+/// What so many rows take of a file's bytes.
+fn share(touched: &Touched, rows: u64) -> u64 {
+    let share = u128::from(touched.task.size) * u128::from(rows) / u128::from(touched.stored.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,144 @@
+//! Rows that take the place of others: of all, or of those in the partitions that they are in.
+//!
+//! Which files go is known when all rows are written, so that they are removed when the transaction is complete. What has
+//! been read are the files that go, and whatever is in the partitions: a winner that adds to one of them is a conflict, and
+//! one that adds to another is none.
+//!
+//! Proved by `tests/rust/table/builder/overwrite.rs`.
+//!
+//! PROTOCOL.md: "Add File and Remove File", "Append-only Tables".
+
+use std::collections::BTreeSet;
+
+use deltic_protocol::action::{Action, Remove};
+use deltic_protocol::commit::{PredicatesRead, ReadSet};
+use deltic_protocol::log_bounds::{LogBounds, TableShape};
+use deltic_protocol::predicate::{BoundPredicate, Column, Op};
+use deltic_protocol::property::Properties;
+use deltic_protocol::prune;
+use deltic_protocol::replay::paths::PathSet;
+use deltic_protocol::scalar::Scalar;
+use futures::TryStreamExt;
+
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::transaction::builder::Transaction;
+use crate::transaction::builder::options::Overwrites;
+use crate::transaction::builder::whole_files::remove_columns;
+
+/// The values of a file's partition columns, in the table's order.
+type Key = Vec<Option<String>>;
+
+impl Transaction {
+    /// Removes all files of the table.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is append-only.
+    pub fn overwrite(&mut self) -> Result<()> {
+        self.check_replaceable()?;
+        self.read.extend(ReadSet::WholeTable);
+        self.discard(|_| true);
+        self.rows.marked.retain(|_| false);
+        self.overwrites = Overwrites::Table;
+        Ok(())
+    }
+
+    /// Removes the files of the partitions that the new rows are in; all files of a table without partitions.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is append-only.
+    pub fn overwrite_partitions(&mut self) -> Result<()> {
+        if self.shape_after()?.partition_columns.is_empty() {
+            return self.overwrite();
+        }
+        self.check_replaceable()?;
+        self.overwrites = Overwrites::Partitions;
+        Ok(())
+    }
+
+    fn check_replaceable(&self) -> Result<()> {
+        if Properties::of(self.after()?.1).append_only()? {
+            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
+            return Err(self.placed(Error::invalid(message)));
+        }
+        self.refuse_after_files_of_others("remove files")?;
+        self.refuse_after_records()
+    }
+
+    /// Removes the files that are overwritten.
+    pub(in super::super) async fn remove_overwritten(&mut self, now_ms: i64) -> Result<()> {
+        let Some(base) = self.base.as_ref().filter(|_| self.overwrites != Overwrites::Nothing) else { return Ok(()) };
+        let snapshot = match &self.snapshot {
+            Some(snapshot) => snapshot.clone(),
+            None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
+        };
+        let shape = snapshot.shape().clone();
+        let partitions = match self.overwrites {
+            Overwrites::Nothing | Overwrites::Table => None,
+            Overwrites::Partitions => Some(self.written_partitions(&shape)?),
+        };
+        let (data_change, mut files) = (!self.rearrange_only, PathSet::default());
+        let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
+        while let Some(adds) = live.try_next().await? {
+            let adds = match &partitions {
+                None => adds,
+                Some(predicate) => {
+                    let bounds = LogBounds::of_partitions(&adds, &shape, &predicate.columns())?;
+                    adds.filter(prune::keep(predicate, &bounds)?)?
+                }
+            };
+            for (row, path) in adds.path().iter().flatten().enumerate() {
+                if !self.removed.removes(path) {
+                    let remove = Remove { data_change, ..adds.add(row)?.removed(now_ms) };
+                    self.removed.push(Action::Remove(remove))?;
+                    files.insert(path);
+                }
+            }
+        }
+        if let Some(predicate) = partitions {
+            self.read.extend(ReadSet::Predicates(PredicatesRead { shape, predicates: vec![predicate], files }));
+        }
+        Ok(())
+    }
+
+    /// What holds in the partitions that the new rows are in.
+    fn written_partitions(&self, shape: &TableShape) -> Result<BoundPredicate> {
+        let mut columns = Vec::with_capacity(shape.partition_columns.len());
+        let mut physical = Vec::with_capacity(shape.partition_columns.len());
+        for name in &shape.partition_columns {
+            physical.extend(shape.partition_leaf(name)?.path);
+            let field = shape.schema.index_of(name).and_then(|index| Some((index, shape.schema.fields.get(index)?)));
+            columns.extend(field.map(|(index, field)| Column {
+                path: vec![field.name.clone()],
+                index,
+                data_type: field.data_type.clone(),
+            }));
+        }
+        let mut keys: BTreeSet<Key> = BTreeSet::new();
+        self.added.each_new(|add| {
+            let key: Key = physical.iter().map(|name| add.partition_values.get(name).cloned().flatten()).collect();
+            keys.insert(key);
+            Ok(())
+        })?;
+        in_partitions(&columns, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+}
+
+/// Holds where the columns have the values of one of the keys, which are sorted.
+fn in_partitions(columns: &[Column], keys: &[&[Option<String>]]) -> Result<BoundPredicate> {
+    let Some((column, rest)) = columns.split_first() else { return Ok(BoundPredicate::Constant(Some(true))) };
+    let mut terms = Vec::new();
+    for same in keys.chunk_by(|a, b| a.first() == b.first()) {
+        let text = same.first().and_then(|key| key.first()).and_then(Option::as_deref);
+        let is_value = match Scalar::parse_partition(text, column.primitive()?)? {
+            Scalar::Null => BoundPredicate::IsNull(column.clone()),
+            value => BoundPredicate::Compare { column: column.clone(), op: Op::Eq, value },
+        };
+        let inner: Vec<&[Option<String>]> = same.iter().filter_map(|key| key.get(1..)).collect();
+        terms.push(match rest {
+            [] => is_value,
+            rest => BoundPredicate::all_of(vec![is_value, in_partitions(rest, &inner)?]),
+        });
+    }
+    BoundPredicate::any_of(terms)
+}

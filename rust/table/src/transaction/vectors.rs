@@ -1,0 +1,97 @@
+//! Deletion vectors that a commit needs: those of winners are read, and its own are stored, in one file for each time that
+//! they change.
+//!
+//! PROTOCOL.md: "Deletion Vectors", "Deletion Vector File Storage Format".
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::deletion_vector::{DeletionVector, encode_path, relative_path, to_file_bytes};
+use futures::future::BoxFuture;
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::scan::vectors::read_vector;
+use crate::storage::Storage;
+use crate::write::layout::random_prefix;
+
+/// Reads and stores deletion vectors.
+pub trait VectorFiles: Send + Sync {
+    /// Reads the vector of a descriptor.
+    fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>>;
+
+    /// Stores vectors, so that they would survive a power cut; where they are, in their order.
+    fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>>;
+}
+
+/// For commits that delete no rows of files that stay, and have looked for none.
+#[derive(Debug, Clone, Copy)]
+pub struct NoVectors;
+
+impl VectorFiles for NoVectors {
+    fn read(&self, _: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
+        Box::pin(std::future::ready(Err(Error::internal("a commit without rows asks for a deletion vector"))))
+    }
+
+    fn store(&self, _: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
+        Box::pin(std::future::ready(Err(Error::internal("a commit without rows stores deletion vectors"))))
+    }
+}
+
+/// Files of vectors in a table's root.
+#[derive(Debug)]
+pub(crate) struct TableVectors {
+    storage: Storage,
+    /// Puts them behind so many random characters.
+    prefix_length: Option<u8>,
+    /// The files that were begun.
+    keys: Mutex<Vec<String>>,
+}
+
+impl TableVectors {
+    pub(crate) fn new(storage: Storage, prefix_length: Option<u8>) -> Self {
+        Self { storage, prefix_length, keys: Mutex::default() }
+    }
+
+    /// Deletes the files that no commit names, as far as the store lets it: all, or if the commit landed all but the last.
+    pub(crate) async fn delete_unnamed(&self, landed: bool) {
+        let mut keys = std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner));
+        if landed {
+            keys.pop();
+        }
+        for key in keys {
+            // One that stays is an orphan that vacuum finds.
+            let _deleted = self.storage.delete(&key).await;
+        }
+    }
+
+    async fn store_all(&self, vectors: Vec<DeletionVector>) -> Result<Vec<DeletionVectorDescriptor>> {
+        let (bytes, places) = to_file_bytes(&vectors)?;
+        let prefix = self.prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
+        let encoded = encode_path(&prefix.unwrap_or_default(), Uuid::new_v4().as_bytes());
+        let key = relative_path(&encoded)?;
+        // Known before it is written: whatever comes of that, it can be deleted.
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+        self.storage.put(&key, Bytes::from(bytes)).await?;
+        let descriptor =
+            |(vector, place): (&DeletionVector, deltic_protocol::deletion_vector::Place)| DeletionVectorDescriptor {
+                storage_type: "u".to_owned(),
+                path_or_inline_dv: encoded.clone(),
+                offset: Some(place.offset),
+                size_in_bytes: place.size_in_bytes,
+                cardinality: vector.cardinality().cast_signed(),
+            };
+        Ok(vectors.iter().zip(places).map(descriptor).collect())
+    }
+}
+
+impl VectorFiles for TableVectors {
+    fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
+        Box::pin(async move { read_vector(&self.storage, &descriptor).await })
+    }
+
+    fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
+        Box::pin(self.store_all(vectors))
+    }
+}

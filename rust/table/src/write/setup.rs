@@ -1,0 +1,118 @@
+//! What a writer needs to know of the table and its files, worked out once from a specification.
+//!
+//! PROTOCOL.md: "Data Files", "Column Mapping".
+
+use std::sync::Arc;
+
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
+
+use super::encoder::FileFormat;
+use super::input::char_lengths::CharLengths;
+use super::input::conform::{Conformer, stored_schema};
+use super::options::Compression;
+use super::partition::PartitionSplitter;
+use super::plan::{FileKind, WriteSpec};
+
+/// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
+pub type Clock = fn() -> i64;
+
+/// Bytes of a partition that make encoding worth it.
+const WORTH_ENCODING: usize = 4 * 1024 * 1024;
+
+/// Bytes of a file that are gathered where its rows are sorted.
+const WORTH_SORTING: usize = 64 * 1024 * 1024;
+
+/// Length of the random prefix where a table says that it wants one but not how long.
+const RANDOM_PREFIX_LENGTH: u8 = 2;
+
+/// What does not change while files are written.
+pub(super) struct Setup {
+    pub(super) conformer: Conformer,
+    pub(super) lengths: CharLengths,
+    pub(super) splitter: PartitionSplitter,
+    pub(super) format: FileFormat,
+    pub(super) compression: Compression,
+    pub(super) kind: FileKind,
+    pub(super) target_file_size: u64,
+    /// Rows that a file has at most.
+    pub(super) max_rows: u64,
+    /// Bytes of a partition that make encoding worth it.
+    pub(super) worth_encoding: usize,
+    pub(super) rearrange_only: bool,
+    pub(super) random_prefix_length: Option<u8>,
+    pub(super) clock: Clock,
+}
+
+/// Refuses a specification by which no file could be written.
+///
+/// # Errors
+/// `Corrupt` or `Unsupported` if its schema is not one that data files could be written for, `Invalid` for options that the
+/// columns do not allow.
+pub fn check(spec: &WriteSpec) -> Result<()> {
+    Setup::new(spec, || 0).map(drop)
+}
+
+impl Setup {
+    /// What `spec` says of the files.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub(super) fn new(spec: &WriteSpec, clock: Clock) -> Result<Self> {
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        check_mapped(&spec.schema, mapping)?;
+        let columns = spec.columns()?;
+        let conformer = Conformer::new(&columns, mapping)?.with_partition_columns(&spec.partition_columns);
+        let logical = stored_schema(&columns);
+        let lengths = CharLengths::of(&logical)?;
+        let physical = mapping.physical_schema(&logical)?;
+        let is_partition = partition_positions(&logical, &spec.partition_columns)?;
+        let partition_columns: Vec<String> =
+            is_partition.iter().filter_map(|&i| physical.fields.get(i)).map(|f| f.name.clone()).collect();
+        let splitter = PartitionSplitter::new(&physical, &partition_columns)?;
+        let kept: Vec<usize> = (0..physical.fields.len()).filter(|i| !is_partition.contains(i)).collect();
+        if kept.is_empty() {
+            return Err(Error::unsupported(
+                "tables of partition columns only",
+                "every column is a partition column, so data files would have none; add a column to the table",
+            ));
+        }
+        let (splitter, stored) = match spec.materializes_partition_columns {
+            true => (splitter.with_partition_columns(), [kept.as_slice(), &is_partition].concat()),
+            false => (splitter, kept.clone()),
+        };
+        let arrow = Arc::new(conformer.schema().project(&stored)?);
+        let data = StructType::new(kept.iter().filter_map(|&i| logical.fields.get(i)).cloned().collect());
+        let format = FileFormat::new(arrow, &data, spec)?;
+        let random_prefix_length = match (spec.random_prefix_length, mapping) {
+            (None, ColumnMapping::Name | ColumnMapping::Id | ColumnMapping::Unlisted) => Some(RANDOM_PREFIX_LENGTH),
+            (length, _) => length,
+        };
+        let target_file_size = spec.target_file_size.max(1);
+        let worth = if format.sorts() { WORTH_SORTING } else { WORTH_ENCODING };
+        Ok(Self {
+            conformer,
+            lengths,
+            splitter,
+            format,
+            compression: spec.compression,
+            kind: spec.kind,
+            target_file_size,
+            max_rows: spec.max_rows_per_file.unwrap_or(u64::MAX).max(1),
+            worth_encoding: usize::try_from(target_file_size).unwrap_or(usize::MAX).min(worth),
+            rearrange_only: spec.rearrange_only,
+            random_prefix_length,
+            clock,
+        })
+    }
+}
+
+fn partition_positions(schema: &StructType, names: &[String]) -> Result<Vec<usize>> {
+    let position = |name: &String| {
+        schema.index_of(name).ok_or_else(|| {
+            Error::corrupt(format!("the partition column `{name}` is not among the columns that hold values"))
+        })
+    };
+    names.iter().map(position).collect()
+}

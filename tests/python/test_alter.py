@@ -1,0 +1,564 @@
+"""Changes of a table that leave its rows alone: each verb alone, several in one commit, and what is refused."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from log_files import Log
+
+import deltic
+from deltic import InvalidInputError, Table, UnsupportedFeatureError
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int32()),
+        "place": [{"city": "Ulm", "zip": 89}, {"city": "Rom", "zip": 1}],
+        "tags": [[{"k": "a"}], []],
+        "part": ["x", "y"],
+    }
+)
+MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+@pytest.fixture
+def table(uri: str) -> Table:
+    deltic.write(uri, ROWS, partition_by=["part"])
+    return Table(uri)
+
+
+def info(table: Table) -> dict[str, Any]:
+    """The commit info of the newest version, its parameters with what is JSON in them parsed."""
+    told = dict(table.history(1)[0])
+    parameters = {}
+    for key, value in told["operationParameters"].items():
+        try:
+            parameters[key] = json.loads(value)
+        except (TypeError, ValueError):
+            parameters[key] = value
+    return {**told, "operationParameters": parameters}
+
+
+def fields(table: Table) -> dict[str, dict[str, Any]]:
+    stored = json.loads(table.snapshot().metadata["schemaString"])
+    return {field["name"]: field for field in stored["fields"]}
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+    keys = [name for name in ("key", "the id", "id") if name in table.snapshot().schema.names]
+    return sorted(found, key=lambda row: str([row[name] for name in keys[:1]] or row))
+
+
+def features(table: Table) -> set[str]:
+    return set(table.snapshot().protocol.get("writerFeatures", []))
+
+
+def test_columns_are_added(table: Table) -> None:
+    new = [deltic.field("day", "date", comment="of the visit"), pa.field("note", pa.string())]
+    commit = table.add_columns(new, after="id")
+    assert (commit.version, commit.attempts, commit.num_added_files) == (1, 1, 0)
+    assert table.snapshot().schema.names == ["id", "day", "note", "place", "tags", "part"]
+    assert fields(table)["day"]["metadata"] == {"comment": "of the visit"}
+    told = info(table)
+    assert told["operation"] == "ADD COLUMNS"
+    assert [column["column"]["name"] for column in told["operationParameters"]["columns"]] == ["day", "note"]
+    assert [column["position"] for column in told["operationParameters"]["columns"]] == ["AFTER id", "AFTER day"]
+    table.add_columns(deltic.field("place.country", "string"))
+    table.add_columns(pa.schema([("tags.element.v", pa.int64())]))
+    first = rows(table)[0]
+    assert first["place"] == {"city": "Ulm", "zip": 89, "country": None}
+    assert (first["day"], first["tags"]) == (None, [{"k": "a", "v": None}])
+    more = {**first, "id": 3, "note": "new", "place": {"city": "Bonn", "zip": 53, "country": "de"}}
+    deltic.write(table, pa.Table.from_pylist([more], schema=table.scan().schema))
+    assert rows(table)[-1] == more
+    assert table.check().ok
+
+
+@pytest.mark.parametrize(
+    ("new", "after", "told"),
+    [
+        (pa.field("ID", pa.int64()), None, "there is a column `ID` already"),
+        (pa.field("new", pa.int64(), nullable=False), None, "must be nullable"),
+        (pa.field("id.x", pa.int64()), None, "`id` is of the type integer, and columns are in structs"),
+        (pa.field("nowhere.x", pa.int64()), None, "no column `nowhere`: the table has `id`, `place`"),
+        (pa.field("x", pa.int64()), "nowhere", "no column `nowhere` in the table to come after"),
+        (pa.field("a;b", pa.int64()), None, "has the character ';'"),
+        (deltic.field("x", "long", default="1"), None, "cannot have a default: the rows that are there"),
+        (deltic.field("x", "long", generated="id"), None, "cannot become generated"),
+        (deltic.field("x", "long", identity={}), None, "cannot become an identity"),
+        ([], None, "no column to add"),
+        ("x long", None, "fields must be pyarrow fields"),
+        ([("x", pa.int64())], None, "fields must be pyarrow fields"),
+        (pa.field("x", pa.time32("s")), None, "Arrow type Time32"),
+    ],
+)
+def test_columns_that_cannot_be_added(table: Table, new: Any, after: str | None, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        table.add_columns(new, after=after)
+    assert table.snapshot().version == 0
+
+
+def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> None:
+    for verb in (lambda: table.rename_column("id", "key"), lambda: table.drop_columns(["id"])):
+        with pytest.raises(InvalidInputError, match=r"set_properties\(\{\"delta.columnMapping.mode\": \"name\"\}\)"):
+            verb()
+    before = rows(table)
+    table.set_properties(MAPPED)
+    stored = fields(table)
+    assert [stored[name]["metadata"]["delta.columnMapping.physicalName"] for name in stored] == list(stored)
+    inner = stored["place"]["type"]["fields"]
+    assert [field["metadata"]["delta.columnMapping.id"] for field in inner] == [3, 4]
+    assert table.snapshot().properties["delta.columnMapping.maxColumnId"] == "7"
+    assert "columnMapping" in table.snapshot().protocol["readerFeatures"]
+    assert rows(table) == before
+    table.rename_column("id", "the id")
+    told = info(table)
+    assert (told["operation"], told["operationParameters"]) == (
+        "RENAME COLUMN",
+        {"oldColumnPath": "id", "newColumnPath": "`the id`"},
+    )
+    table.rename_column("place.zip", "code")
+    table.rename_column("tags.element.k", "tags.element.key")
+    table.rename_column("part", "half")
+    assert table.snapshot().partition_columns == ["half"]
+    assert rows(table)[0] == {
+        "the id": 1,
+        "place": {"city": "Ulm", "code": 89},
+        "tags": [{"key": "a"}],
+        "half": "x",
+    }
+    assert table.scan(filter="half = 'y' AND `the id` > 1").count() == 1
+    table.drop_columns(["place.city", "tags"])
+    assert info(table)["operationParameters"] == {"columns": ["place.city", "tags"]}
+    assert rows(table) == [
+        {"the id": 1, "place": {"code": 89}, "half": "x"},
+        {"the id": 2, "place": {"code": 1}, "half": "y"},
+    ]
+    # A name that was dropped is another column when it comes back.
+    table.add_columns(pa.field("tags", pa.int64()))
+    assert [row["tags"] for row in rows(table)] == [None, None]
+    assert table.snapshot().properties["delta.columnMapping.maxColumnId"] == "8"
+    assert table.check().ok
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t.rename_column("nope", "x"), "no column `nope`"),
+        (lambda t: t.rename_column("id", "PLACE"), "a column `PLACE` already"),
+        (lambda t: t.rename_column("place.zip", "id.zip"), "cannot be moved"),
+        (lambda t: t.rename_column("tags.element", "x"), "columns are in structs"),
+        (lambda t: t.rename_column("id", "a.b"), "cannot be moved"),
+        (lambda t: t.drop_columns("part"), "partitioned by `part`"),
+        (lambda t: t.drop_columns(["place.zip", "place.city"]), "the only one of `place`"),
+        (lambda t: t.drop_columns([]), "no column to drop"),
+        (lambda t: t.drop_columns(["id", "id"]), "no column `id`"),
+        (lambda t: t.set_properties({"delta.columnMapping.mode": "none"}), "drop_feature"),
+        (lambda t: t.set_properties({"delta.columnMapping.mode": "id"}), "cannot go from name to id"),
+        (lambda t: t.unset_properties(["delta.columnMapping.mode"]), "drop_feature"),
+        (lambda t: t.unset_properties("delta.columnMapping.maxColumnId"), "not by hand"),
+        (lambda t: t.replace_columns(pa.schema([("id", pa.int32()), ("new", pa.int32())])), "use `rename_column`"),
+    ],
+)
+def test_mapped_columns_that_stay(table: Table, change: Any, told: str) -> None:
+    table.set_properties(MAPPED)
+    with pytest.raises(InvalidInputError, match=told):
+        change(table)
+    assert table.snapshot().version == 1
+
+
+def test_columns_are_altered(table: Table) -> None:
+    table.alter_column("id", comment="of the visit")
+    table.alter_column("place.zip", comment="code")
+    table.alter_column("place", position="first")
+    table.alter_column("place.city", position="after zip")
+    table.alter_column("id", position=("after", "tags"))
+    assert table.snapshot().schema.names == ["place", "tags", "id", "part"]
+    assert table.snapshot().schema.field("place").type.field(0).name == "zip"
+    assert fields(table)["id"]["metadata"] == {"comment": "of the visit"}
+    told = info(table)
+    assert (told["operation"], told["operationParameters"]["position"]) == ("CHANGE COLUMN", "AFTER tags")
+    assert told["operationParameters"]["column"]["name"] == "id"
+    table.alter_column("id", comment="")
+    assert fields(table)["id"]["metadata"] == {}
+    assert rows(table)[0]["place"] == {"zip": 89, "city": "Ulm"}
+
+
+def test_not_null_can_be_relaxed_and_not_asked_for(uri: str) -> None:
+    deltic.create(uri, pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64())]))
+    table = Table(uri)
+    table.alter_column("a", nullable=True)
+    deltic.write(table, pa.table({"a": pa.array([None], pa.int64()), "b": [1]}))
+    with pytest.raises(InvalidInputError, match="`b` may hold nulls already, so it stays nullable"):
+        table.alter_column("b", nullable=False)
+
+
+def test_types_are_widened(uri: str) -> None:
+    schema = pa.schema(
+        [
+            ("a", pa.int32()),
+            ("l", pa.list_(pa.int16())),
+            ("m", pa.map_(pa.string(), pa.float32())),
+            ("d", pa.decimal128(5, 2)),
+        ]
+    )
+    row = {"a": 1, "l": [2], "m": [("k", 0.5)], "d": None}
+    deltic.write(uri, pa.Table.from_pylist([row], schema=schema))
+    table = Table(uri)
+    with pytest.raises(InvalidInputError, match="set `delta.enableTypeWidening` to true first"):
+        table.alter_column("a", type=pa.int64())
+    table.set_properties({"delta.enableTypeWidening": "true"})
+    table.alter_column("a", type=pa.int64())
+    table.alter_column("a", type="decimal(22,2)")
+    table.alter_column("l.element", type="integer")
+    table.alter_column("m.value", type="double")
+    table.alter_column("d", type=pa.decimal128(7, 4))
+    stored = fields(table)
+    assert stored["a"]["metadata"]["delta.typeChanges"] == [
+        {"fromType": "integer", "toType": "long"},
+        {"fromType": "long", "toType": "decimal(22,2)"},
+    ]
+    assert stored["l"]["metadata"]["delta.typeChanges"] == [
+        {"fieldPath": "element", "fromType": "short", "toType": "integer"}
+    ]
+    assert stored["m"]["metadata"]["delta.typeChanges"][0]["fieldPath"] == "value"
+    assert "typeWidening" in table.snapshot().protocol["readerFeatures"]
+    assert rows(table) == [{**row, "a": 1}]
+    for name, kind, told in [
+        ("a", "long", "cannot go from the type decimal"),
+        ("m.key", "binary", "cannot go from the type string"),
+        ("d", "decimal(8,5)", None),
+        ("l", "string", "cannot go from the type array"),
+        ("a", "text", "is no type of Delta"),
+        ("a", "decimal(40,2)", "is no type of Delta"),
+    ]:
+        if told is None:
+            table.alter_column(name, type=kind)
+            continue
+        with pytest.raises(InvalidInputError, match=told):
+            table.alter_column(name, type=kind)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, "nothing of the column `id` is to be altered"),
+        ({"name": "nope", "comment": "x"}, "no column `nope`"),
+        ({"position": "last"}, "neither `first` nor `after`"),
+        ({"position": "after id.x"}, "no column `id.x`"),
+        ({"position": 1}, 'position must be "first" or "after x"'),
+        ({"name": "tags.element", "comment": "x"}, "of that only the type can change"),
+        ({"name": "place.zip", "default": "1"}, "only whole columns have defaults"),
+        ({"default": 1}, "default must be a string of SQL, not int: write '1'"),
+        ({"nullable": "yes"}, "nullable must be True or False"),
+        ({"type": 5}, "type must be a pyarrow type or the name of a type"),
+    ],
+)
+def test_columns_that_cannot_be_altered(table: Table, arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        table.alter_column(**{"name": "id", **arguments})
+    assert table.snapshot().version == 0
+
+
+def test_columns_are_replaced(table: Table) -> None:
+    table.alter_column("id", comment="kept")
+    given = pa.schema(
+        [
+            ("part", pa.string()),
+            ("tags", pa.list_(pa.struct([("k", pa.string()), ("v", pa.int64())]))),
+            ("new", pa.date32()),
+            ("ID", pa.int32()),
+            ("place", ROWS.schema.field("place").type),
+        ]
+    )
+    table.replace_columns(given)
+    assert table.snapshot().schema.names == ["part", "tags", "new", "id", "place"]
+    assert fields(table)["id"]["metadata"] == {"comment": "kept"}
+    assert info(table)["operation"] == "REPLACE COLUMNS"
+    assert rows(table)[0]["tags"] in ([{"k": "a", "v": None}], [])
+    for schema, told in [
+        (given.remove(3), "`id` would be gone"),
+        (given.set(3, pa.field("id", pa.string())), "cannot go from the type integer to string"),
+        (given.append(pa.field("x", pa.int64(), nullable=False)), "must be nullable"),
+        (given.append(pa.field("Part", pa.string())), "two columns"),
+        (5, "schema must be pyarrow fields"),
+    ]:
+        with pytest.raises(InvalidInputError, match=told):
+            table.replace_columns(schema)
+    table.set_properties(MAPPED)
+    table.replace_columns(pa.schema([given.field("part"), pa.field("id", pa.int32())]))
+    assert rows(table) == [{"part": "x", "id": 1}, {"part": "y", "id": 2}]
+
+
+def test_properties_name_and_description(table: Table) -> None:
+    table.set_properties({"delta.enableDeletionVectors": "true", "owner": "me"})
+    assert info(table)["operationParameters"]["properties"] == {"delta.enableDeletionVectors": "true", "owner": "me"}
+    assert "deletionVectors" in features(table)
+    table.unset_properties("owner")
+    assert table.snapshot().properties == {"delta.enableDeletionVectors": "true"}
+    assert info(table)["operationParameters"] == {"properties": ["owner"], "ifExists": False}
+    table.set_name("visits")
+    table.set_description("Who came")
+    metadata = table.snapshot().metadata
+    assert (metadata["name"], metadata["description"]) == ("visits", "Who came")
+    assert info(table)["operationParameters"]["properties"] == {"comment": "Who came"}
+    table.set_name(None)
+    table.set_description(None)
+    assert {"name", "description"}.isdisjoint(table.snapshot().metadata)
+    for change, told in [
+        (lambda: table.unset_properties(["owner"]), "`owner` is not set"),
+        (lambda: table.set_properties({"delta.appendOnli": "true"}), "did you mean `delta.appendOnly`"),
+        (lambda: table.set_properties({"delta.appendOnly": "perhaps"}), "true or false"),
+        (lambda: table.set_properties({"delta.constraints.x": "id > 0"}), "add_constraint"),
+        (lambda: table.set_properties({"delta.enableRowTracking": "true"}), "Table.enable_row_tracking"),
+        (lambda: table.set_properties({"a": 1}), "property 'a' must be a string"),
+        (lambda: table.drop_constraint("x"), "no constraint `x`: it has none"),
+    ]:
+        with pytest.raises(InvalidInputError, match=told):
+            change()
+    assert table.snapshot().version == 6
+
+
+def test_features_are_added(table: Table) -> None:
+    table.add_feature("vacuumProtocolCheck")
+    assert info(table)["operation"] == "UPGRADE PROTOCOL"
+    assert "vacuumProtocolCheck" in features(table)
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        table.add_feature("zebra")
+    with pytest.raises(UnsupportedFeatureError):
+        table.add_feature("catalogManaged")
+
+
+def test_several_verbs_are_one_commit(table: Table) -> None:
+    with table.transaction() as tx:
+        tx.set_properties(MAPPED)
+        tx.rename_column("id", "key")
+        tx.add_columns(pa.field("id", pa.string()))
+        tx.drop_columns("tags")
+        tx.set_description("Everything at once")
+        tx.append(pa.table({"key": pa.array([9], pa.int32()), "id": ["new"], "part": ["z"], "place": [None]}))
+    assert tx.committed is not None and tx.committed.version == 1
+    assert [(row["key"], row["id"]) for row in rows(table)] == [(1, None), (2, None), (9, "new")]
+    told = info(table)
+    assert told["operation"] == "TRANSACTION"
+    steps = [step["operation"] for step in told["operationParameters"]["operations"]]
+    names = ["SET TBLPROPERTIES", "RENAME COLUMN", "ADD COLUMNS", "DROP COLUMNS", "SET TBLPROPERTIES"]
+    assert steps == names
+    assert [next(iter(action)) for action in Log(table.uri).read(1)].count("metaData") == 1
+    with table.transaction() as tx:
+        tx.append(pa.table({"key": pa.array([10], pa.int32()), "part": ["z"]}))
+        with pytest.raises(InvalidInputError, match="rows were written under the old metadata"):
+            tx.drop_columns("id")
+
+
+def test_a_change_conflicts_with_another(table: Table) -> None:
+    with pytest.raises(deltic.MetadataChangedError), table.transaction() as tx:
+        tx.set_name("mine")
+        Table(table.uri).set_name("theirs")
+    assert table.snapshot().metadata["name"] == "theirs"
+    with table.transaction() as tx:
+        tx.add_columns(pa.field("new", pa.int64()))
+        deltic.write(Table(table.uri), ROWS.slice(0, 1))
+    assert len(rows(table)) == 3
+
+
+def test_a_remembered_table_that_is_another_by_now(table: Table) -> None:
+    deltic.write(table, ROWS)
+    assert table.remembers()
+    Table(table.uri).add_columns(pa.field("new", pa.int64()))
+    # What is remembered does not know the column; the table as it is does.
+    table.alter_column("new", comment="of others")
+    assert fields(table)["new"]["metadata"] == {"comment": "of others"}
+
+
+# --- new tables
+
+
+def test_fields_say_what_the_protocol_says() -> None:
+    every = deltic.field("a", "long", False, comment="c", identity={"start": 5, "step": -2, "always": False})
+    assert (every.name, every.type, every.nullable) == ("a", pa.int64(), False)
+    assert every.metadata == {
+        b"comment": b"c",
+        b"delta.identity.start": b"5",
+        b"delta.identity.step": b"-2",
+        b"delta.identity.allowExplicitInsert": b"true",
+    }
+    assert deltic.field("a", pa.list_(pa.int8())).metadata is None
+    assert deltic.field("a", "int", default="1 + 1").metadata == {b"CURRENT_DEFAULT": b"1 + 1"}
+    for arguments, told in [
+        ({"type": "number"}, "is no type of Delta"),
+        ({"default": 5}, "default must be a string of SQL, not int: write '5'"),
+        ({"generated": True}, "generated must be a string of SQL"),
+        ({"default": "1", "generated": "2"}, "one of default, generated and identity"),
+        ({"identity": {"step": 0}}, "a step that is not 0"),
+        ({"identity": {"by": 1}}, "start, step and always, not by"),
+        ({"identity": True}, "identity must be a mapping"),
+        ({"type": "string", "identity": {}}, "an identity column is a long, not string"),
+        ({"comment": 1}, "comment must be a string"),
+        ({"nullable": None}, "nullable must be True or False"),
+    ]:
+        with pytest.raises(InvalidInputError, match=told):
+            deltic.field(**{"name": "a", "type": "long", **arguments})
+
+
+def test_a_mapped_table_from_the_start(uri: str) -> None:
+    schema = pa.schema([("a b", pa.int64()), ("s", pa.struct([("x", pa.int64())])), ("p", pa.string())])
+    deltic.create(uri, schema, partition_by="p", properties=MAPPED)
+    stored = fields(Table(uri))
+    metadata = [field["metadata"] for field in [*stored.values(), *stored["s"]["type"]["fields"]]]
+    assert [told["delta.columnMapping.id"] for told in metadata] == [1, 2, 4, 3]
+    names = [told["delta.columnMapping.physicalName"] for told in metadata]
+    assert len(set(names)) == 4 and all(name.startswith("col-") and len(name) == 40 for name in names)
+    assert Table(uri).snapshot().properties == {**MAPPED, "delta.columnMapping.maxColumnId": "4"}
+
+
+def test_modes_of_creating(uri: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
+    with pytest.raises(deltic.TableNotFoundError, match="no table to replace"):
+        deltic.create(uri, schema, mode="replace")
+    assert deltic.create(uri, schema, "p", mode="create_or_replace", name="n").version == 0
+    with pytest.raises(deltic.TableExistsError):
+        deltic.create(uri, schema)
+    assert deltic.create(uri, schema, mode="ignore") is None
+    table = Table(uri)
+    deltic.write(table, pa.table({"a": [1, 2], "p": ["x", "y"]}))
+    old = table.snapshot()
+    other = pa.schema([("b", pa.string())])
+    commit = deltic.create(table, other, mode="replace", properties={"mine": "1"}, description="d")
+    assert commit.version == 2
+    new = table.snapshot()
+    assert (new.schema.names, new.partition_columns, new.num_files) == (["b"], [], 0)
+    assert (new.properties, new.metadata["description"]) == ({"mine": "1"}, "d")
+    assert "name" not in new.metadata and new.metadata["id"] != old.metadata["id"]
+    assert len(old.scan().to_arrow()) == 2
+    assert info(table)["operation"] == "REPLACE TABLE"
+    deltic.write(table, pa.table({"b": ["x"]}))
+    assert deltic.create(uri, schema, mode="create_or_replace").version == 4
+    assert info(table)["operation"] == "CREATE OR REPLACE TABLE"
+    assert table.scan().count() == 0
+    assert table.check().ok
+    with pytest.raises(InvalidInputError, match="mode must be"):
+        deltic.create(uri, schema, mode="overwrite")  # type: ignore[call-overload]
+    with pytest.raises(InvalidInputError, match="at least one column"):
+        deltic.create(uri, pa.schema([]), mode="replace")
+    table.set_properties({"delta.appendOnly": "true"})
+    with pytest.raises(InvalidInputError, match="append-only"):
+        deltic.create(uri, schema, mode="replace")
+    assert table.snapshot().version == 5
+
+
+def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    deltic.write(uri, pa.table({"a": [1]}))
+    table = Table(uri)
+    table.set_properties({**MAPPED, "delta.enableInCommitTimestamps": "true"})
+    since = table.snapshot().properties
+    kept = {"delta.enableInCommitTimestamps": "true", **MAPPED}
+    deltic.create(table, schema, mode="replace", properties=kept)
+    replaced = table.snapshot()
+    # Versions before have no time of their own, and ids are not given out twice.
+    assert {key: replaced.properties[key] for key in since if key.startswith("delta.inCommit")} == {
+        key: since[key] for key in since if key.startswith("delta.inCommit")
+    }
+    assert replaced.properties["delta.columnMapping.maxColumnId"] == "2"
+    assert fields(table)["a"]["metadata"]["delta.columnMapping.id"] == 2
+    assert len(table.history()) == 3
+    deltic.create(table, schema, mode="replace")
+    assert table.snapshot().properties == {}
+    assert {"columnMapping", "inCommitTimestamp"} <= features(table)
+
+
+def test_replacing_conflicts_with_whoever_writes(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1]}))
+    table = Table(uri)
+    with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
+        tx.append(pa.table({"a": [2]}))
+        deltic.create(uri, pa.schema([("b", pa.string())]), mode="replace")
+    assert table.scan().count() == 0
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore", "create_or_replace"])
+def test_two_creators_race(uri: str, mode: Any) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    outcomes: list[Any] = []
+    start = threading.Barrier(6)
+
+    def create() -> None:
+        start.wait()
+        try:
+            outcomes.append(deltic.create(uri, schema, mode=mode))
+        except deltic.DelticError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=create) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made = sorted(outcome.version for outcome in outcomes if isinstance(outcome, deltic.Commit))
+    assert len(outcomes) == 6
+    if mode == "create_or_replace":
+        # Who replaces a table that another has replaced meanwhile is told.
+        assert made == list(range(len(made)))
+        assert all(isinstance(o, deltic.Commit | deltic.CommitConflictError) for o in outcomes)
+        return
+    assert made == [0]
+    others = [outcome for outcome in outcomes if not isinstance(outcome, deltic.Commit)]
+    assert all(other is None if mode == "ignore" else isinstance(other, deltic.TableExistsError) for other in others)
+
+
+def test_a_table_of_others_is_altered(uri: str) -> None:
+    """What deltic does not know of a table stays as it is."""
+    deltic.write(uri, pa.table({"a": [1]}))
+    log = Path(uri, "_delta_log", f"{0:020}.json")
+    text = log.read_text().replace('"configuration":{}', '"configuration":{"other.engine":"x"}')
+    log.write_text(text)
+    log.with_suffix(".crc").unlink(missing_ok=True)
+    table = Table(uri)
+    table.add_columns(pa.field("b", pa.int64()))
+    assert table.snapshot().properties == {"other.engine": "x"}
+
+
+# --- what a table is
+
+
+def test_detail_is_what_spark_describes(table: Table) -> None:
+    table.set_name("visits")
+    table.set_properties({"delta.enableDeletionVectors": "true"})
+    detail = table.detail()
+    assert (detail.version, detail.format, detail.name, detail.num_files, detail.num_rows) == (2, "delta", "visits", 2, 2)
+    assert detail.size_in_bytes == sum(path.stat().st_size for path in Path(table.uri).rglob("part-*.parquet"))
+    assert detail.partition_columns == ["part"]
+    assert detail.table_features == ["appendOnly", "deletionVectors", "invariants"]
+    assert detail.last_modified is not None and detail.created_at is not None
+    assert detail.last_modified >= detail.created_at
+    told = detail.to_dict()
+    assert set(told) == {
+        *("format", "id", "name", "description", "location", "createdAt", "lastModified", "partitionColumns"),
+        *("clusteringColumns", "numFiles", "sizeInBytes", "properties", "minReaderVersion", "minWriterVersion"),
+        *("tableFeatures", "numRows", "version"),
+    }
+    assert told["id"] == table.snapshot().metadata["id"]
+    assert "rows: 2 in 2 files" in repr(detail) and "partitioned by: part" in repr(detail)
+    assert table.uri in detail._repr_html_()
+    assert table.snapshot(0).detail().name is None
+    with table.transaction() as tx:
+        assert tx.detail().version == 2
+
+
+def test_detail_of_a_table_whose_rows_nobody_counted(table: Table) -> None:
+    log = Path(table.uri, "_delta_log", f"{0:020}.json")
+    log.write_text("\n".join(_without_stats(line) for line in log.read_text().splitlines()))
+    log.with_suffix(".crc").unlink(missing_ok=True)
+    assert Table(table.uri).detail().num_rows is None
+    assert "rows: unknown in 2 files" in repr(Table(table.uri).detail())
+
+
+def _without_stats(line: str) -> str:
+    action = json.loads(line)
+    action.get("add", {}).pop("stats", None)
+    return json.dumps(action)
