@@ -6,6 +6,7 @@ PROTOCOL.md: "Commit Files", "Add File and Remove File", "Commit Provenance Info
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, overload
@@ -14,9 +15,10 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.alter import columns_of
-from deltic.arguments import Compression, Mode, PartitionOverwrite, names, string, whole
+from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, string, whole
 from deltic.data import stream
 from deltic.errors import (
+    InvalidInputError,
     MetadataChangedError,
     ProtocolChangedError,
     TableNotFoundError,
@@ -30,7 +32,6 @@ __all__ = ["Commit", "create", "write"]
 
 CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace"]
 """What `create` does where there is a table already, or none."""
-
 
 
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
@@ -92,9 +93,9 @@ def create(
         constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
         mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone;
             `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
-            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and other
-            writers conflict with it. The new table has a new id, its own columns, partitioning and properties, and keeps
-            the features of the protocol.
+            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and
+            other writers conflict with it. The new table has a new id, its own columns, partitioning and properties,
+            and keeps the features of the protocol.
         storage_options: The store's settings, as for `Table`.
 
     Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and for replacing a table
@@ -144,6 +145,7 @@ def write(
     partition_by: Sequence[str] | str | None = None,
     *,
     partition_overwrite: PartitionOverwrite = "static",
+    schema_mode: SchemaMode | None = None,
     data_change: bool = True,
     sort_by: Sequence[str] | str | None = None,
     target_file_size: int | None = None,
@@ -183,6 +185,11 @@ def write(
         partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
             that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
             or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
+        schema_mode: What becomes of the columns where the data has others, in the same commit. `"merge"` adds those
+            that the table lacks, nested ones too, behind its own, for which older rows have null, and widens types
+            where `delta.enableTypeWidening` is true (PROTOCOL.md: "Type Widening"). `"overwrite"`, for mode
+            `"overwrite"`, gives the table the columns of the data, and the partitioning of `partition_by` if that is
+            given. Without it, a column that the table does not have is an error.
         data_change: False says that the rows are those that the table has, in other files, so that readers of changes
             pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
         sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
@@ -233,6 +240,7 @@ def write(
     options = {
         "partition_by": partition_by,
         "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
         "data_change": data_change,
         "sort_by": sort_by,
         "target_file_size": target_file_size,

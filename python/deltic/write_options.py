@@ -107,6 +107,7 @@ _FILES: dict[str, Check] = {
 _TABLE: dict[str, Check] = {
     "partition_by": columns_of,
     "partition_overwrite": lambda value, argument: one_of(value, argument, ("static", "dynamic")),
+    "schema_mode": lambda value, argument: one_of(value, argument, ("merge", "overwrite")),
     "properties": lambda value, _argument: properties_of(value),
     "name": string,
     "description": string,

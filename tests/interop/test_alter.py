@@ -36,7 +36,9 @@ Change = Callable[[deltic.Table], object]
 
 CHANGES: dict[str, list[Change]] = {
     "add": [
-        lambda t: t.add_columns([deltic.field("day", "date", comment="c"), pa.field("at", pa.timestamp("us"))], after="id"),
+        lambda t: t.add_columns(
+            [deltic.field("day", "date", comment="c"), pa.field("at", pa.timestamp("us"))], after="id"
+        ),
         lambda t: t.add_columns(pa.field("place.country", pa.string())),
         lambda t: t.add_columns(pa.field("tags.element.v", pa.int64())),
     ],
@@ -60,7 +62,9 @@ CHANGES: dict[str, list[Change]] = {
     ],
     "replace columns": [
         lambda t: t.replace_columns(
-            pa.schema([ROWS.schema.field(n) for n in ("part", "sizes", "place", "id", "tags")] + [pa.field("n", pa.int8())])
+            pa.schema(
+                [ROWS.schema.field(n) for n in ("part", "sizes", "place", "id", "tags")] + [pa.field("n", pa.int8())]
+            )
         ),
     ],
     "properties": [
@@ -115,8 +119,10 @@ def check(spark: SparkSession, table: deltic.Table) -> None:
     assert theirs["properties"].items() <= ours.properties.items()
     features = {"clustering", "domainMetadata"} | set(ours.table_features)
     assert set(theirs["tableFeatures"]) <= features
-    spark.sql(f"INSERT INTO delta.`{table.uri}` SELECT * FROM (SELECT * FROM delta.`{table.uri}` UNION ALL "
-              f"SELECT {', '.join('NULL' for _ in frame.columns)}) ORDER BY 1 LIMIT 1")
+    spark.sql(
+        f"INSERT INTO delta.`{table.uri}` SELECT * FROM (SELECT * FROM delta.`{table.uri}` UNION ALL "
+        f"SELECT {', '.join('NULL' for _ in frame.columns)}) ORDER BY 1 LIMIT 1"
+    )
     check_checksum(spark, table.uri)
     assert rows(spark.read.format("delta").load(table.uri).toArrow()) == rows(table.scan().to_arrow())
 

@@ -530,7 +530,13 @@ def test_detail_is_what_spark_describes(table: Table) -> None:
     table.set_name("visits")
     table.set_properties({"delta.enableDeletionVectors": "true"})
     detail = table.detail()
-    assert (detail.version, detail.format, detail.name, detail.num_files, detail.num_rows) == (2, "delta", "visits", 2, 2)
+    assert (detail.version, detail.format, detail.name, detail.num_files, detail.num_rows) == (
+        2,
+        "delta",
+        "visits",
+        2,
+        2,
+    )
     assert detail.size_in_bytes == sum(path.stat().st_size for path in Path(table.uri).rglob("part-*.parquet"))
     assert detail.partition_columns == ["part"]
     assert detail.table_features == ["appendOnly", "deletionVectors", "invariants"]

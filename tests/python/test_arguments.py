@@ -241,7 +241,8 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "uri_or_table": Path("table"),
             "mode": "overwrite",
             "partition_by": [],
-            "partition_overwrite": "dynamic",
+            "partition_overwrite": "static",
+            "schema_mode": "overwrite",
             "data_change": True,
             "sort_by": ["a"],
             "max_rows_per_file": 1,
@@ -266,7 +267,7 @@ SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 def signatures() -> set[tuple[str, str]]:
     """Every argument of those kinds of every public function, method and class that callers make."""
     found = set()
-    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|Isolation|Compression|PathLike)\b")
+    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|SchemaMode|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
         if name in ("Commit", "Check", "Detail", "Finding") or name.endswith("Error"):

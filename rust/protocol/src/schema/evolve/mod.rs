@@ -16,9 +16,11 @@ use crate::error::{Error, Result};
 
 mod difference;
 mod merge;
+mod overwrite;
 
 pub use difference::{Difference, differences};
 pub use merge::{merge, replace};
+pub use overwrite::overwrite;
 
 /// Column metadata key of the comment.
 pub const COMMENT: &str = "comment";

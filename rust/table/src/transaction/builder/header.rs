@@ -22,7 +22,8 @@ pub struct TransactionHeader {
     pub(super) base: Option<TableState>,
     /// The file of the base's commit: when the write is committed, the table may be another.
     pub(super) base_file: Option<CommitFile>,
-    pub(super) created: Option<(Protocol, Metadata)>,
+    pub(super) protocol: Option<Protocol>,
+    pub(super) metadata: Option<Metadata>,
     pub(super) overwrites: Overwrites,
     pub(super) rearrange_only: bool,
     pub(super) replayed: Option<u64>,

@@ -49,7 +49,7 @@ pub use added::delete_written;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use options::{
-    CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
+    CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
 use options::{Overwrites, Planned};
 use rows::RowChanges;

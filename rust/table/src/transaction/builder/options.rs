@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::after_commit::HandleState;
+use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
 use crate::write::plan::WritePlan;
@@ -120,6 +121,16 @@ impl CreateMode {
     }
 }
 
+/// What becomes of the table's columns where rows have others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaMode {
+    /// Those that it lacks are added.
+    Merge,
+    /// Those of the rows take their place.
+    Overwrite,
+}
+
 /// Options of a write of rows; the rest follows from the table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -130,6 +141,8 @@ pub struct WriteOptions {
     pub partition_by: Option<Vec<String>>,
     /// Which rows an overwrite replaces.
     pub partition_overwrite: PartitionOverwrite,
+    /// What becomes of the columns; without it they stay.
+    pub schema_mode: Option<SchemaMode>,
     /// Properties of a new table.
     pub properties: BTreeMap<String, String>,
     /// Name of a new table.
@@ -148,6 +161,30 @@ pub struct WriteOptions {
     pub app_id: Option<String>,
     /// The application's own version of this write.
     pub app_version: Option<i64>,
+}
+
+impl WriteOptions {
+    /// Refuses options that contradict each other.
+    ///
+    /// # Errors
+    /// `Invalid`, naming them.
+    pub(super) fn check(&self) -> Result<()> {
+        let message = match (self.mode, self.partition_overwrite, self.schema_mode) {
+            (Mode::Overwrite, PartitionOverwrite::Dynamic, Some(SchemaMode::Overwrite)) => {
+                "schema_mode=\"overwrite\" is for writes that replace all rows, and partition_overwrite=\"dynamic\" leaves \
+                 some"
+            }
+            (Mode::Overwrite, ..) => return Ok(()),
+            (_, PartitionOverwrite::Dynamic, _) => {
+                "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows"
+            }
+            (_, _, Some(SchemaMode::Overwrite)) => {
+                "schema_mode=\"overwrite\" is for mode=\"overwrite\": other modes leave rows that have the old columns"
+            }
+            (..) => return Ok(()),
+        };
+        Err(Error::invalid(message))
+    }
 }
 
 /// A table to be.

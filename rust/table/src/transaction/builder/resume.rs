@@ -22,7 +22,8 @@ impl Transaction {
             location: self.storage.location().to_owned(),
             base: self.base.as_ref().map(|base| base.state.clone()),
             base_file: self.base.as_ref().and_then(HandleState::commit_file),
-            created: self.protocol.clone().zip(self.metadata.clone()),
+            protocol: self.protocol.clone(),
+            metadata: self.metadata.clone(),
             overwrites: self.overwrites,
             rearrange_only: self.rearrange_only,
             replayed: self.replayed,
@@ -46,7 +47,7 @@ impl Transaction {
         let mut resumed = Self::new(storage, header.options)?;
         resumed.txn_id = header.txn_id;
         resumed.base = header.base.map(|state| HandleState::read_elsewhere(state, header.base_file));
-        (resumed.protocol, resumed.metadata) = header.created.unzip();
+        (resumed.protocol, resumed.metadata) = (header.protocol, header.metadata);
         (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
         (resumed.travelled, resumed.writes) = (true, true);
         resumed.rearrange_only = header.rearrange_only;

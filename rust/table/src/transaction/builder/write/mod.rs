@@ -20,7 +20,8 @@ use serde_json::{Map, json};
 
 use super::options::Planned;
 use super::{
-    HandleState, Ids, Known, Mode, PartitionOverwrite, TableDefinition, Transaction, TransactionOptions, WriteOptions,
+    HandleState, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction, TransactionOptions,
+    WriteOptions,
 };
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
@@ -32,6 +33,7 @@ use crate::write::plan::{WritePlan, WriteSpec};
 use crate::write::writer;
 
 mod overwrite;
+mod schema;
 
 impl Transaction {
     /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
@@ -54,7 +56,7 @@ impl Transaction {
         if let Some(state) = known.state.filter(|_| reads_nothing) {
             begun.base = Some(state);
             begun.latest.clone_from(&known.latest);
-            if begun.plan_in_mode(schema, options).is_ok() {
+            if begun.plan_in_mode(schema, options, ids).is_ok() {
                 return Ok(begun);
             }
             begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options)? };
@@ -69,7 +71,7 @@ impl Transaction {
             Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
             None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.placed(e))?,
         }
-        begun.plan_in_mode(schema, options).map_err(|e| begun.placed(e))?;
+        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.placed(e))?;
         begun.find_replayed().await?;
         Ok(begun)
     }
@@ -114,17 +116,18 @@ impl Transaction {
     }
 
     /// Checks a write against the table, or the one to be, and plans it.
-    fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions) -> Result<()> {
+    fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids) -> Result<()> {
         // Some tables can be created and not filled.
         self.check_writable()?;
         self.rearrange_only = options.rearrange_only;
-        check_partition_overwrite(options)?;
+        options.check()?;
         if self.base.is_some() {
             match (options.mode, options.partition_overwrite) {
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
                 (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
             }
+            self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
         let plan = self.plan_write(schema)?;
@@ -135,6 +138,12 @@ impl Transaction {
         if options.partition_overwrite == PartitionOverwrite::Dynamic {
             self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
         }
+        let evolves = match options.schema_mode {
+            Some(SchemaMode::Merge) => Some("canMergeSchema"),
+            Some(SchemaMode::Overwrite) => Some("canOverwriteSchema"),
+            None => None,
+        };
+        self.parameters.extend(evolves.map(|name| (name.to_owned(), json!(true))));
         Ok(())
     }
 
@@ -232,16 +241,6 @@ pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result
             Err(e) => Err(e),
         },
         None => Snapshot::find(storage).await,
-    }
-}
-
-/// Only who overwrites can choose what is overwritten.
-fn check_partition_overwrite(options: &WriteOptions) -> Result<()> {
-    match (options.partition_overwrite, options.mode) {
-        (PartitionOverwrite::Static, _) | (PartitionOverwrite::Dynamic, Mode::Overwrite) => Ok(()),
-        (PartitionOverwrite::Dynamic, Mode::Append | Mode::Error | Mode::Ignore) => Err(Error::invalid(
-            "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows",
-        )),
     }
 }
 
