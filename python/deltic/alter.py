@@ -69,8 +69,8 @@ def _type_of(type: pa.DataType | str, argument: str = "type") -> pa.DataType:
         if 1 <= precision <= 38 and scale <= precision:
             return pa.decimal128(precision, scale)
     raise InvalidInputError(
-        f"{argument} {type!r} is no type of Delta without columns inside; write {', '.join(_TYPES)} or decimal(p,s), or "
-        "give a pyarrow type"
+        f"{argument} {type!r} is not a primitive type of Delta; write {', '.join(_TYPES)} or decimal(p,s), "
+        "or give a pyarrow type"
     )
 
 
@@ -100,7 +100,8 @@ def field(
             a long.
 
     Raises `InvalidInputError` for an argument of another kind, and for more than one of `default`, `generated` and
-    `identity`.
+    `identity`. deltic makes no tables with defaults or generated columns yet: `create` refuses them
+    (`UnsupportedFeatureError`), other clients take such a field's metadata.
 
     >>> import deltic, pyarrow as pa
     >>> deltic.field("zip", "string", comment="with the country's letters").metadata
@@ -194,7 +195,7 @@ class Alterable(Generic[Done]):
             after: The column that the first one comes after, the others following it; by default they come last.
 
         Raises `InvalidInputError` for a column that is there already, a parent that is no struct, one that may not be
-        null, and one with a default, which `alter_column` gives it afterwards.
+        null, and one with a default.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -226,7 +227,7 @@ class Alterable(Generic[Done]):
         last one of a struct or the table, and one that the table is partitioned or clustered by or that a constraint or
         a generated column mentions.
         """
-        return self._alter("drop_columns", names=_several(names, "names"))
+        return self._alter("drop_columns", names=several(names, "names"))
 
     def alter_column(
         self,
@@ -234,7 +235,7 @@ class Alterable(Generic[Done]):
         type: pa.DataType | str | None = None,
         nullable: bool | None = None,
         comment: str | None = None,
-        default: str | None | _Unset = UNSET,
+        default: str | _Unset | None = UNSET,
         position: str | Sequence[str] | None = None,
     ) -> Done:
         """Alter a column; what is not given stays.
@@ -246,7 +247,8 @@ class Alterable(Generic[Done]):
                 sides of the point; date to timestamp_ntz. Data files are not rewritten (PROTOCOL.md: "Type Widening").
             nullable: True lets it hold nulls. It cannot become False: rows that are there may have some.
             comment: What it holds; `""` takes the comment away.
-            default: SQL of the value that rows get from now on which leave it out; None takes it away.
+            default: SQL of the value that rows get from now on which leave it out; None takes it away. deltic does
+                not fill in defaults yet, so that giving one is refused (`UnsupportedFeatureError`).
             position: `"first"`, or `"after x"` for behind the column `x` of the same struct.
 
         Raises `InvalidInputError` when there is no such column or it cannot be altered so.
@@ -288,7 +290,7 @@ class Alterable(Generic[Done]):
         """Set table properties; the features that they need are added to the protocol.
 
         Names that do not begin with `delta.` are free. Raises `InvalidInputError` for a property that does not exist or
-        cannot have the value, and for constraints, which `add_constraint` adds (PROTOCOL.md: "Table Properties").
+        cannot have the value, and for constraints, which deltic does not add yet (PROTOCOL.md: "Table Properties").
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -304,7 +306,7 @@ class Alterable(Generic[Done]):
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
         """Take table properties away. Raises `InvalidInputError` for one that is not set, or that only writers set."""
-        return self._alter("unset_properties", names=_several(names, "names"))
+        return self._alter("unset_properties", names=several(names, "names"))
 
     def set_name(self, name: str | None) -> Done:
         """Set the table's name, for people; None takes it away."""
@@ -318,6 +320,26 @@ class Alterable(Generic[Done]):
         """Drop a constraint. Raises `InvalidInputError`, naming those that there are, for one that is not there."""
         return self._alter("drop_constraint", name=string(name, "name"))
 
+    def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
+        """Lay out files by some columns from now on; None for no more.
+
+        `columns`: paths of up to four columns of numbers, strings, dates or timestamps. Files that are there stay as
+        they are: those that are added have statistics of the columns, and a job that optimises the table moves rows by
+        them. The features `clustering` and `domainMetadata` are added to the protocol.
+
+        Raises `InvalidInputError` for a table with partitions, and for a column that is not there, is inside an array
+        or a map, or has no statistics (PROTOCOL.md: "Clustered Table").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/visits")
+        >>> _ = deltic.create(table, pa.schema([("day", pa.date32()), ("page", pa.string())]), cluster_by="day")
+        >>> _ = table.cluster_by(["page", "day"])
+        >>> table.detail().clustering_columns
+        ['page', 'day']
+        """
+        return self._alter("cluster_by", columns=[] if columns is None else several(columns, "columns"))
+
     def add_feature(self, name: str) -> Done:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
 
@@ -328,5 +350,6 @@ class Alterable(Generic[Done]):
         return self._step(lambda core: core.add_feature(feature))
 
 
-def _several(given: str | Sequence[str], argument: str) -> list[str]:
+def several(given: str | Sequence[str], argument: str) -> list[str]:
+    """One name or several."""
     return [string(given, argument)] if isinstance(given, str) else names(given, argument) or []

@@ -61,6 +61,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.stop()
 
 
+@pytest.fixture(scope="module")
+def validating(spark: SparkSession) -> Iterator[None]:
+    """The session of the suite validates checksums meanwhile."""
+    before = {name: spark.conf.get(name, None) for name in VALIDATING}
+    for name, value in VALIDATING.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says how much was compared, for the number of filters is a choice."""
     matrix = sys.modules.get("test_matrix")
@@ -106,19 +120,11 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 
 @pytest.fixture
-def turns(spark: SparkSession, uri: str) -> Iterator[Turns]:
+def turns(spark: SparkSession, uri: str, validating: None) -> Turns:
     """A table for two writers, in a session that validates checksums."""
     from turns import Turns
 
-    before = {name: spark.conf.get(name, None) for name in VALIDATING}
-    for name, value in VALIDATING.items():
-        spark.conf.set(name, value)
-    yield Turns(spark, uri)
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
+    return Turns(spark, uri)
 
 
 @pytest.fixture

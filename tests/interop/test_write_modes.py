@@ -13,6 +13,8 @@ import deltic
 pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("validating")
+
 FIRST = pa.table({"p": ["a", "b", None], "n": pa.array([1, 2, 3], pa.int32())})
 WAYS: dict[str, tuple[pa.Table, dict[str, Any]]] = {
     "append": (FIRST, {}),

@@ -142,6 +142,12 @@ def altering(owner: str, verb: str, given: dict[str, Any]) -> Callable[[T, dict[
     return call
 
 
+def without_constraint(drop: Callable[[], object]) -> None:
+    """The name is taken, and the table has no constraint of it."""
+    with pytest.raises(deltic.InvalidInputError, match="constraint"):
+        drop()
+
+
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
@@ -204,6 +210,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
                 ["name", "type", "nullable", "comment", "default", "position"],
             ),
             "unset_properties": ({"names": ["delta.logRetentionDuration"]}, ["names"]),
+            "cluster_by": ({"columns": ["a"]}, ["columns"]),
             "set_name": ({"name": "n"}, ["name"]),
             "set_description": ({"description": "d"}, ["description"]),
             "add_feature": ({"name": "domainMetadata"}, ["name"]),
@@ -211,7 +218,26 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     },
     "field": (
         lambda t, a: deltic.field(**{"name": "a", "type": "long", **a}),
-        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"},
+        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"}
+        | {"identity": {"start": 1, "step": 1}},
+    ),
+    "Table.delete": (
+        lambda t, a: t.delete(**{"where": "a = 1", "app_id": "d", "app_version": 1, **a}),
+        {
+            "where": "a = 1",
+            "isolation": "Serializable",
+            "user_metadata": "by hand",
+            "app_id": "d",
+            "app_version": 7,
+            "max_attempts": 3,
+        },
+    ),
+    "Table.delete_preview": (lambda t, a: t.delete_preview(**a), {"where": "a = 1"}),
+    "Transaction.delete": (lambda t, a: committed(t, lambda tx: tx.delete(**a)), {"where": "a = 1"}),
+    "Table.drop_constraint": (lambda t, a: without_constraint(lambda: t.drop_constraint(**a)), {"name": "c"}),
+    "Transaction.drop_constraint": (
+        lambda t, a: committed(t, lambda tx: without_constraint(lambda: tx.drop_constraint(**a))),
+        {"name": "c"},
     ),
     "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
     "Transaction.set_metadata": (
@@ -241,8 +267,9 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "uri_or_table": Path("table"),
             "mode": "overwrite",
             "partition_by": [],
+            "replace_where": "a = 1",
             "partition_overwrite": "static",
-            "schema_mode": "overwrite",
+            "schema_mode": "merge",
             "data_change": True,
             "sort_by": ["a"],
             "max_rows_per_file": 1,
@@ -282,6 +309,8 @@ def signatures() -> set[tuple[str, str]]:
         for call, function in calls.items():
             for parameter in inspect.signature(function).parameters.values():
                 annotation = str(parameter.annotation)
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    continue
                 if kinds.search(annotation) and not annotation.startswith("Mapping[str, str]"):
                     found.add((call, parameter.name))
     return found

@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "detail", "dml"},
+    {"backfill", "detail", "dml", "drop_feature"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -70,7 +70,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
-    {"arguments"},
+    {"arguments", "collections"},
     {"scan", "check", "detail", "write_options"},
     {"snapshot", "data"},
     {"alter"},

@@ -136,6 +136,7 @@ impl Transaction {
             if builder.replayed().is_some() {
                 return Ok(0);
             }
+            run(py, builder.replace_rows(Clock::now))?;
             let schema = rows.schema();
             let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
@@ -163,7 +164,10 @@ impl Transaction {
     /// Adds files that executors wrote, each in its byte form.
     fn append_files(&self, py: Python<'_>, files: Vec<PyBackedBytes>) -> Result<()> {
         let files = files.into_iter().map(|bytes| DataFile::from_bytes(&bytes));
-        self.with(|builder| run(py, async { builder.append_each(files) }))
+        self.with(|builder| {
+            run(py, builder.replace_rows(Clock::now))?;
+            run(py, async { builder.append_each(files) })
+        })
     }
 
     fn remove_paths(&self, py: Python<'_>, paths: Vec<String>) -> Result<u64> {
@@ -199,6 +203,10 @@ impl Transaction {
         self.with(|builder| run(py, builder.attempt(|builder| builder.add_feature(name))))
     }
 
+    fn drop_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
+        self.with(|builder| run(py, builder.drop_feature(name)))
+    }
+
     #[pyo3(signature = (domain, configuration))]
     fn set_domain(&self, py: Python<'_>, domain: &str, configuration: Option<&str>) -> Result<()> {
         self.with(|builder| run(py, builder.attempt(|builder| builder.set_domain(domain, configuration))))
@@ -215,21 +223,12 @@ impl Transaction {
     ) -> Result<Option<Landed<'py>>> {
         let clock = Clock::with_attempts(max_attempts);
         let commit = self.table.commit(self.take()?, &clock);
-        let ended = run_to_end(py, commit, &clock, |ended| match ended {
-            Ended::Committed(outcome) => Some(outcome.committed.version),
-            Ended::Replayed(_) | Ended::Nothing => None,
-        })?;
-        let outcome = match ended {
-            Ended::Committed(outcome) => outcome,
-            Ended::Replayed(version) => {
-                let told = json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}});
-                return Ok(Some((told.to_string(), None)));
-            }
-            Ended::Nothing => return Ok(None),
+        let ended = run_to_end(py, commit, &clock, version_of)?;
+        let lines = match &ended {
+            Ended::Committed(outcome) if wants_lines => Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)),
+            Ended::Committed(_) | Ended::Replayed(_) | Ended::Nothing => None,
         };
-        let told = told(&outcome);
-        let lines = if wants_lines { Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)) } else { None };
-        Ok(Some((told, lines)))
+        Ok(told(&ended).map(|told| (told, lines)))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
@@ -242,14 +241,32 @@ impl Transaction {
     }
 }
 
-/// What is said of a commit that was made.
-pub(crate) fn told(outcome: &Outcome) -> String {
+/// The version that was committed.
+pub(crate) fn version_of(ended: &Ended) -> Option<u64> {
+    match ended {
+        Ended::Committed(outcome) => Some(outcome.committed.version),
+        Ended::Replayed(_) | Ended::Nothing => None,
+    }
+}
+
+/// What is said of a commit, as JSON text; nothing where there is none.
+pub(crate) fn told(ended: &Ended) -> Option<String> {
+    match ended {
+        Ended::Committed(outcome) => Some(summary(outcome)),
+        Ended::Replayed(version) => {
+            Some(json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}}).to_string())
+        }
+        Ended::Nothing => None,
+    }
+}
+
+fn summary(outcome: &Outcome) -> String {
     let (committed, mut metrics) = (&outcome.committed, outcome.metrics.clone());
     let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
     metrics.extend(failed);
-    let told = json!({"version": committed.version, "attempts": committed.attempts,
+    let summary = json!({"version": committed.version, "attempts": committed.attempts,
         "num_added_files": committed.num_added, "metrics": metrics});
-    told.to_string()
+    summary.to_string()
 }
 
 /// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
@@ -261,6 +278,16 @@ pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: O
     let enable = table.0.enable_row_tracking((&clock, &clock));
     let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
     Ok((enabled.version, enabled.files))
+}
+
+/// Drops a feature, in as many commits as that takes; gives JSON text of the last.
+#[entry]
+#[pyfunction]
+pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_history: bool) -> Result<String> {
+    let clock = Clock::default();
+    let drop = table.0.drop_feature((name, truncate_history), (&clock, &clock));
+    let outcome = run_to_end(py, drop, &clock, |outcome| Some(outcome.committed.version))?;
+    Ok(summary(&outcome))
 }
 
 /// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.

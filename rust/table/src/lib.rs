@@ -20,6 +20,7 @@ pub mod committers;
 pub mod compaction;
 pub mod detail;
 pub mod dml;
+pub mod drop_feature;
 pub mod envelope;
 pub mod error;
 pub mod events;

@@ -15,6 +15,7 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
+use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
@@ -171,8 +172,8 @@ impl Table {
         Transaction::resume(&self.storage, header)
     }
 
-    /// Creates the empty table, or replaces the one that is there; none if the mode leaves that one alone. Of several that
-    /// create it at once one does, and the others find it there.
+    /// Creates the empty table, or replaces the one that is there, as the mode says. Of several that create it at once one
+    /// does, and the others find it there.
     ///
     /// # Errors
     /// As [`Transaction::create`] and [`Table::commit`].
@@ -180,21 +181,17 @@ impl Table {
         &self,
         (definition, mode): (TableDefinition, CreateMode),
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Option<Box<Outcome>>> {
+    ) -> Result<Ended> {
         loop {
             let now_ms = retry.now_ms();
             let (known, table) = (self.known(now_ms), (definition.clone(), mode));
-            let begun = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
-            let Some(transaction) = begun else { return Ok(None) };
+            let transaction = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
             let creates = transaction.creates();
             match (self.commit(transaction, retry).await, mode) {
-                (Ok(Ended::Committed(outcome)), _) => return Ok(Some(outcome)),
-                (Ok(Ended::Replayed(_) | Ended::Nothing), _) => {
-                    return Err(Error::internal("creating a table committed nothing"));
-                }
+                (Ok(ended), _) => return Ok(ended),
                 (Err(error), _) if !creates || !is_created_meanwhile(&error) => return Err(error),
-                (Err(_), CreateMode::Ignore) => return Ok(None),
-                (Err(_), CreateMode::CreateOrReplace) => {}
+                // There is one now.
+                (Err(_), CreateMode::Ignore | CreateMode::CreateOrReplace) => {}
                 (Err(error), CreateMode::Error | CreateMode::Replace) => {
                     return Err(Error::table_exists().in_table(self.storage.location()).caused_by(error));
                 }
@@ -235,6 +232,20 @@ impl Table {
         backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
     }
 
+    /// Drops a feature from the protocol.
+    ///
+    /// # Errors
+    /// As [`drop_feature::drop_feature`].
+    pub async fn drop_feature(
+        &self,
+        (name, truncates_history): (&str, bool),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Box<Outcome>> {
+        self.forget();
+        let committer = for_table(&self.storage);
+        drop_feature::drop_feature(&self.storage, committer.as_ref(), (name, truncates_history), (ids, retry)).await
+    }
+
     /// Writes the checksum of the newest version, unless it has one; that version.
     ///
     /// # Errors
@@ -252,7 +263,7 @@ impl Table {
         self.with(|known| {
             let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
             let state = known.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
-            Known { state, latest: known.latest.clone() }
+            Known { state, latest: known.latest.clone(), now_ms: Some(now_ms) }
         })
     }
 

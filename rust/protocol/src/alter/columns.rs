@@ -21,7 +21,7 @@ fn with_schema(
     let mut metadata = before.metadata.clone();
     metadata.schema_string = schema_json::print(schema);
     let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Asked { metadata, properties: Default::default(), operation, parameters }
+    Asked { metadata, properties: Default::default(), clustering: None, operation, parameters }
 }
 
 pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&str>) -> Result<Asked> {
@@ -107,9 +107,9 @@ pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<Aske
 
 /// Whether a column that is gone is the one that is new, under another name, is anybody's guess.
 pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &StructType) -> Result<()> {
-    let identity = Properties::of(before.metadata).column_mapping_mode()?.identity();
+    let match_by = Properties::of(before.metadata).column_mapping_mode()?.match_by();
     let parent = |path: &[String]| path.split_last().map(|(_, above)| above.to_vec());
-    let found = differences(known, schema, identity);
+    let found = differences(known, schema, match_by);
     for difference in &found {
         let Difference::Dropped { path: gone } = difference else { continue };
         let new = found.iter().find_map(|other| match other {

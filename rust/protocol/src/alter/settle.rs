@@ -23,7 +23,7 @@ const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
 
 /// Makes what is asked whole, and checks it.
 pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() -> String) -> Result<Altered> {
-    let Asked { mut metadata, properties, operation, parameters } = asked;
+    let Asked { mut metadata, properties, clustering, operation, parameters } = asked;
     let known = before.metadata.schema()?;
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     let mut schema = json::parse(&metadata.schema_string)?;
@@ -41,7 +41,7 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     }
     schema = mapped(&schema, &mut metadata, unique)?;
     name_row_tracking_columns(&mut metadata.configuration, unique)?;
-    let found = differences(&known, &schema, mapping.identity());
+    let found = differences(&known, &schema, mapping.match_by());
     if mapping != ColumnMapping::None {
         follow_names(before, &mut metadata, &found)?;
     }
@@ -52,11 +52,15 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     check_char_lengths(&known, &schema)?;
     let supported = feature::supported(before.protocol);
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
-    let record = Record { identity: mapping.identity(), version: is_preview.then_some(before.version) };
+    let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
     schema = record.changes(&known, &schema);
-    metadata.schema_string = json::print(&schema);
+    // What others wrote stays as they wrote it.
+    metadata.schema_string = match schema == *known {
+        true => before.metadata.schema_string.clone(),
+        false => json::print(&schema),
+    };
     let protocol = feature::upgraded(before.protocol, (&known, &schema), &properties)?;
-    Ok(Altered { metadata, protocol, operation, parameters })
+    Ok(Altered { metadata, protocol, clustering, operation, parameters })
 }
 
 /// Gives a new table the ids and names that its properties ask for.
@@ -78,7 +82,7 @@ fn mapped(schema: &StructType, metadata: &mut Metadata, unique: &mut dyn FnMut()
     if properties.column_mapping_mode()? == ColumnMapping::None {
         return Ok(schema.clone());
     }
-    let largest = properties.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok()).unwrap_or(0);
+    let largest = properties.max_column_id()?.unwrap_or(0);
     let (mut schema, mut largest) = assign(schema, largest, Names::Unique(unique))?;
     if properties.is_true("delta.enableIcebergCompatV2")? || properties.is_true("delta.enableIcebergCompatV3")? {
         (schema, largest) = assign_nested(&schema, largest)?;
@@ -103,8 +107,11 @@ fn name_row_tracking_columns(
     Ok(())
 }
 
-/// What calls columns by their names does so by the new ones.
+/// Partitioning and the columns with statistics follow renames.
 fn follow_names(before: Before<'_>, metadata: &mut Metadata, found: &[Difference]) -> Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
     for difference in found {
         match difference {
             Difference::Renamed { path, name } => {

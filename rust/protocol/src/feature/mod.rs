@@ -46,6 +46,10 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
     (Use::ColumnMapping, &["columnMapping"]),
     (Use::IdentityColumns, &["identityColumns"]),
+    (Use::Invariants, &["invariants"]),
+    (Use::Constraints, &["checkConstraints"]),
+    (Use::GeneratedColumns, &["generatedColumns"]),
+    (Use::ColumnDefaults, &["allowColumnDefaults"]),
     (Use::Property("delta.enableIcebergCompatV1"), &["icebergCompatV1"]),
     (Use::Property("delta.enableIcebergCompatV2"), &["icebergCompatV2"]),
     (Use::Property("delta.enableIcebergCompatV3"), &["icebergCompatV3"]),
@@ -336,7 +340,7 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
 /// constraints, generated columns and more of every other writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
-    let protocol = lowest("create", (&StructType::default(), schema), properties)?;
+    let protocol = lowest("create", (&StructType::default(), schema), properties, BTreeSet::new())?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
     Ok(protocol)
@@ -348,6 +352,7 @@ fn lowest(
     what: &str,
     (before, schema): (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
+    has: BTreeSet<&'static str>,
 ) -> Result<Protocol> {
     property::check_settable(properties)?;
     let view = Properties::new(properties);
@@ -388,7 +393,7 @@ fn lowest(
             refusal.add(name, why);
         }
     }
-    let listed = names.clone();
+    let listed = names.union(&has).copied().collect();
     refuse_uses(&listed, new, &mut refusal)?;
     refuse_properties(view, REFUSED_FOR_NEW_TABLES, &mut refusal)?;
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
@@ -410,7 +415,7 @@ pub fn upgraded(
     schemas: (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&lowest("change", schemas, properties)?);
+    let needed = supported(&lowest("change", schemas, properties, in_force(protocol))?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
     let only_appends = Properties::new(properties).append_only()?;
     let invariants_in =
@@ -439,6 +444,33 @@ pub fn upgraded(
     // Lists take the place of what the versions implied, all of which is in `before`.
     let reader = if protocol.min_reader_version == READER_VERSION { READER_VERSION } else { 1 };
     Ok(Some(protocol_with(names, reader, WRITER_VERSION)))
+}
+
+/// The protocol without a feature, and with all others that it has, listed.
+pub fn without(protocol: &Protocol, name: &str) -> Protocol {
+    let mut names = supported(protocol);
+    names.remove(name);
+    listing(names)
+}
+
+/// The protocol with another feature, and all features listed.
+pub fn with_listed(protocol: &Protocol, name: &str) -> Protocol {
+    let mut names = supported(protocol);
+    names.insert(name.to_owned());
+    listing(names)
+}
+
+/// The lowest protocol that lists exactly these features.
+fn listing(names: BTreeSet<String>) -> Protocol {
+    let is_for_readers = |name: &&String| find(name).is_some_and(Feature::is_for_readers);
+    let for_readers: Vec<String> = names.iter().filter(is_for_readers).cloned().collect();
+    let reader = if for_readers.is_empty() { 1 } else { READER_VERSION };
+    Protocol {
+        min_reader_version: reader,
+        min_writer_version: WRITER_VERSION,
+        reader_features: (reader == READER_VERSION).then_some(for_readers),
+        writer_features: Some(names.into_iter().collect()),
+    }
 }
 
 /// Refuses to add features to a table that has not the others that they need.

@@ -9,10 +9,10 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
+mod choose;
 mod delete;
 mod find;
 mod preview;
 mod rewrite;
-mod sort;
 
 pub use preview::Preview;

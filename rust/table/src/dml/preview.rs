@@ -3,8 +3,8 @@
 use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
 
+use super::choose::{Chosen, choose};
 use super::find::{Found, Touched, find};
-use super::sort::{Sorted, sort};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
@@ -49,10 +49,13 @@ impl Transaction {
     }
 
     async fn preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
+        if let Some(version) = self.replayed() {
+            return Ok(Preview { version, rows: Some(0), ..Preview::default() });
+        }
         let snapshot = self.removable().await?;
         let mut found = Box::pin(find(self, &snapshot, filter, clock())).await?;
-        let sorted = sort(self, &mut found, clock())?;
-        let (rereads, writes) = costs(&sorted, self.feeds_changes()?)?;
+        let chosen = choose(self, &mut found, clock())?;
+        let (rereads, writes) = costs(&chosen, self.feeds_changes()?)?;
         let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
@@ -60,11 +63,11 @@ impl Transaction {
             skipped_by_partition: totals.skipped.partition,
             skipped_by_statistics: totals.skipped.statistics,
             files_read: candidates,
-            files_removed: sorted.covered.removes.num_removed() as u64,
-            files_marked: sorted.marked.len() as u64,
-            files_rewritten: sorted.copied.len() as u64,
-            rows: sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows)),
-            rows_copied: sorted.copied_rows(),
+            files_removed: chosen.covered.removes.num_removed() as u64,
+            files_marked: chosen.marked.len() as u64,
+            files_rewritten: chosen.copied.len() as u64,
+            rows: chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows)),
+            rows_copied: chosen.copied_rows(),
             bytes_read: bytes_read.saturating_add(rereads),
             bytes_written: writes,
         })
@@ -72,20 +75,20 @@ impl Transaction {
 }
 
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
-fn costs(sorted: &Sorted, feeds: bool) -> Result<(u64, u64)> {
+fn costs(chosen: &Chosen, feeds: bool) -> Result<(u64, u64)> {
     let (mut reads, mut writes) = (0_u64, 0_u64);
-    for touched in &sorted.copied {
+    for touched in &chosen.copied {
         let gone = share(touched, touched.rows.cardinality());
         let left = share(touched, touched.counted().saturating_sub(touched.rows.cardinality()));
         reads = reads.saturating_add(touched.task.size).saturating_add(if feeds { gone } else { 0 });
         writes = writes.saturating_add(left).saturating_add(if feeds { gone } else { 0 });
     }
-    if feeds && !sorted.copied.is_empty() {
-        (reads, writes) = (reads.saturating_add(sorted.covered.bytes), writes.saturating_add(sorted.covered.bytes));
+    if feeds && !chosen.copied.is_empty() {
+        (reads, writes) = (reads.saturating_add(chosen.covered.bytes), writes.saturating_add(chosen.covered.bytes));
     }
-    if !sorted.marked.is_empty() {
+    if !chosen.marked.is_empty() {
         let vectors: Vec<DeletionVector> =
-            sorted.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
+            chosen.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
         writes = writes.saturating_add(to_file_bytes(&vectors)?.0.len() as u64);
     }
     Ok((reads, writes))

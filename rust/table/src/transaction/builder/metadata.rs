@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
-use deltic_protocol::alter::{self, constraint_key};
+use deltic_protocol::alter::{self, CLUSTERING_FEATURE, constraint_key};
 use deltic_protocol::property::{Properties, stored};
-use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 use deltic_protocol::{feature, validation};
@@ -19,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 
 impl Transaction {
-    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one; none if the mode
-    /// leaves that one alone.
+    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode
+    /// leaves that one alone, it does nothing.
     ///
     /// # Errors
     /// `Invalid` if the schema cannot be a table's, or the table that is there is append-only; `TableExists` if there is a
@@ -30,12 +29,15 @@ impl Transaction {
         known: Known,
         (table, mode): (TableDefinition, CreateMode),
         (ids, now_ms): (&dyn Ids, i64),
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
         let mut begun = Self::new(storage, options)?;
         match (find(storage, known.latest.as_ref()).await?, mode) {
             (Some(_), CreateMode::Error) => return Err(begun.placed(Error::table_exists())),
-            (Some(_), CreateMode::Ignore) => return Ok(None),
+            (Some(snapshot), CreateMode::Ignore) => {
+                begun.replayed = Some(snapshot.version());
+                return Ok(begun);
+            }
             (None, CreateMode::Replace) => {
                 let message = "there is no table to replace; create one, or write `create_or_replace`";
                 return Err(begun.placed(Error::not_found(message)));
@@ -47,16 +49,24 @@ impl Transaction {
                 begun.overwrite()?;
             }
         }
+        let cluster_by = table.cluster_by.clone();
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
-        begun.tell_of_definition();
+        if begun.base.is_some() {
+            // The features of the table that was there stay.
+            begun.check_writable().map_err(|e| begun.placed(e))?;
+        }
+        begun.tell_of_definition(&cluster_by);
         begun.txn_id = ids.unique();
-        Ok(Some(begun))
+        Ok(begun)
     }
 
     /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
     pub(super) fn define(&mut self, mut table: TableDefinition, (ids, now_ms): (&dyn Ids, i64)) -> Result<()> {
         for (name, expression) in &table.constraints {
             table.properties.insert(constraint_key(name), expression.clone());
+        }
+        if !table.cluster_by.is_empty() {
+            table.properties.insert(CLUSTERING_FEATURE.to_owned(), "supported".to_owned());
         }
         let replaced = self.base.as_ref().map(|base| &base.state);
         let protocol = match replaced {
@@ -83,6 +93,10 @@ impl Transaction {
         validation::check_new(&schema, &mut table.partition_by, &metadata.configuration)?;
         metadata.schema_string = json::print(&schema);
         metadata.partition_columns = table.partition_by;
+        let clustering = alter::clustering_paths(&schema, &metadata, &table.cluster_by)?;
+        if !(self.clustering().is_empty() && clustering.is_empty()) {
+            self.set_clustering(Some(clustering).filter(|columns| !columns.is_empty()));
+        }
         (self.metadata, self.protocol) = (Some(metadata), protocol);
         (self.shape, self.planned) = (None, None);
         let (protocol, metadata) = self.after()?;
@@ -90,9 +104,10 @@ impl Transaction {
     }
 
     /// Tells history what a table is defined as.
-    fn tell_of_definition(&mut self) {
+    fn tell_of_definition(&mut self, cluster_by: &[String]) {
         let Some(metadata) = &self.metadata else { return };
         let parameters = [
+            ("clusterBy", json!(json!(cluster_by).to_string())),
             ("isManaged", json!("false")),
             ("description", json!(metadata.description)),
             ("partitionBy", json!(json!(metadata.partition_columns).to_string())),
@@ -181,9 +196,7 @@ fn keep_history(old: &Metadata, new: &mut Metadata) -> Result<()> {
     };
     keep(new, "delta.requireCheckpointProtectionBeforeVersion");
     // Ids that were given out are not given out again.
-    if Properties::of(new).column_mapping_mode()? != ColumnMapping::None {
-        keep(new, MAX_COLUMN_ID);
-    }
+    keep(new, MAX_COLUMN_ID);
     let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
     if carries_time(old)? && carries_time(new)? {
         keep(new, "delta.inCommitTimestampEnablementVersion");

@@ -33,6 +33,7 @@ use crate::write::plan::DataFile;
 mod added;
 mod alter;
 pub(crate) mod change_files;
+mod drop_feature;
 mod header;
 mod metadata;
 mod options;
@@ -53,6 +54,7 @@ pub use options::{
 };
 use options::{Overwrites, Planned};
 use rows::RowChanges;
+pub(crate) use whole_files::add_again;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -68,13 +70,17 @@ pub struct Transaction {
     /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
     /// no step does anything then.
     replayed: Option<u64>,
-    /// Whether nothing is to be done where there is a table.
-    ignores_a_table: bool,
+    /// What a write does where there is a table.
+    mode: Mode,
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
     /// Which files of the base go besides those that are removed.
     overwrites: Overwrites,
+    /// Which rows are to go before any is added.
+    replaces: Option<String>,
+    /// What rows that are added must make TRUE.
+    holds_to: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
     removed: Actions,
@@ -94,6 +100,8 @@ pub struct Transaction {
     /// The columns as they will be, once somebody asked for them.
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
+    /// Physical paths of the clustering columns, if they were set.
+    clustering: Option<Vec<Vec<String>>>,
     parameters: Map<String, Value>,
     /// Operations and parameters of the steps that have some of their own.
     told: Vec<(&'static str, Map<String, Value>)>,
@@ -105,6 +113,8 @@ pub struct Transaction {
     txn_id: String,
     /// Whether every live file of the base has row ids.
     has_ids: bool,
+    /// The current time of its rows, in milliseconds since the epoch.
+    now_ms: Option<i64>,
 }
 
 /// How a transaction ended.
@@ -138,7 +148,7 @@ impl Transaction {
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(storage: &Storage, known: Known, options: TransactionOptions, ids: &dyn Ids) -> Result<Self> {
         let mut begun = Self::new(storage, options)?;
-        begun.latest = known.latest;
+        (begun.latest, begun.now_ms) = (known.latest, known.now_ms);
         // An application's progress is in the newest version only.
         match known.state.filter(|_| begun.options.app_id.is_none()) {
             Some(state) => begun.base = Some(state),
@@ -174,10 +184,12 @@ impl Transaction {
             snapshot: None,
             latest: None,
             replayed: None,
-            ignores_a_table: false,
+            mode: Mode::Append,
             travelled: false,
             read: ReadSet::Nothing,
             overwrites: Overwrites::default(),
+            replaces: None,
+            holds_to: None,
             rearrange_only: false,
             removed: Actions::new(),
             re_added: None,
@@ -190,12 +202,14 @@ impl Transaction {
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
+            clustering: None,
             told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
             writes: false,
             txn_id: String::new(),
             has_ids: false,
+            now_ms: None,
         }
     }
 
@@ -384,7 +398,7 @@ impl Transaction {
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         delete_files(&storage, discarded).await;
-        let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
+        let (again, mode) = (self.again(), self.mode);
         let mut this = self;
         let completed = async {
             this.complete(retry.now_ms()).await?;
@@ -408,23 +422,26 @@ impl Transaction {
                 Err(error) => Err(Failed::Certainly(error)),
             };
         }
-        match &ended {
-            Ok(_) => vectors.delete_unnamed(true).await,
-            Err(failed) if is_refused(failed, travelled) => vectors.delete_unnamed(false).await,
-            Err(_) => {}
-        }
-        match ended {
-            Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
-            Err(failed) => {
-                if is_refused(&failed, travelled) {
-                    own.delete(&storage).await;
-                }
-                if ignores_a_table && is_outdated(&failed) {
-                    return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
-                }
-                Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
+        let failed = match ended {
+            Ok(outcome) => {
+                vectors.delete_unnamed(true).await;
+                return Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome))));
             }
+            Err(failed) => failed,
+        };
+        if is_refused(&failed, travelled) {
+            vectors.delete_unnamed(false).await;
+            own.delete(&storage).await;
         }
+        // Who would not write to a table that is there builds on none: it was created meanwhile.
+        let error = match mode {
+            Mode::Ignore if is_outdated(&failed) => {
+                return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
+            }
+            Mode::Error if is_outdated(&failed) => Error::table_exists().caused_by(Error::from(failed)),
+            _ => Error::from(failed),
+        };
+        Err(error.in_table(storage.location())).inspect_err(log_conflict)
     }
 
     /// The commit, and what follows it.

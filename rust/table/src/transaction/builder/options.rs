@@ -20,6 +20,8 @@ pub struct Known {
     pub state: Option<HandleState>,
     /// The newest version that it opened.
     pub latest: Option<Snapshot>,
+    /// The current time in milliseconds since the epoch.
+    pub now_ms: Option<i64>,
 }
 
 /// Options of any transaction.
@@ -141,6 +143,8 @@ pub struct WriteOptions {
     pub partition_by: Option<Vec<String>>,
     /// Which rows an overwrite replaces.
     pub partition_overwrite: PartitionOverwrite,
+    /// Which rows an overwrite replaces, as SQL: those that make it TRUE, as the new ones do.
+    pub replace_where: Option<String>,
     /// What becomes of the columns; without it they stay.
     pub schema_mode: Option<SchemaMode>,
     /// Properties of a new table.
@@ -169,6 +173,7 @@ impl WriteOptions {
     /// # Errors
     /// `Invalid`, naming them.
     pub(super) fn check(&self) -> Result<()> {
+        self.check_replace_where()?;
         let message = match (self.mode, self.partition_overwrite, self.schema_mode) {
             (Mode::Overwrite, PartitionOverwrite::Dynamic, Some(SchemaMode::Overwrite)) => {
                 "schema_mode=\"overwrite\" is for writes that replace all rows, and partition_overwrite=\"dynamic\" leaves \
@@ -185,6 +190,26 @@ impl WriteOptions {
         };
         Err(Error::invalid(message))
     }
+
+    fn check_replace_where(&self) -> Result<()> {
+        let message = match (&self.replace_where, self.mode) {
+            (None, _) => return Ok(()),
+            (Some(_), Mode::Overwrite) if self.partition_overwrite == PartitionOverwrite::Dynamic => {
+                "replace_where and partition_overwrite=\"dynamic\" both say which rows are replaced; give one of them"
+            }
+            (Some(_), Mode::Overwrite) if self.schema_mode == Some(SchemaMode::Overwrite) => {
+                "schema_mode=\"overwrite\" is for writes that replace all rows, and replace_where leaves some"
+            }
+            (Some(_), Mode::Overwrite) if self.rearrange_only => {
+                "replace_where changes rows, which data_change=False denies; leave one of them out"
+            }
+            (Some(_), Mode::Overwrite) => return Ok(()),
+            (Some(_), Mode::Append | Mode::Error | Mode::Ignore) => {
+                "replace_where is for mode=\"overwrite\": other modes replace no rows"
+            }
+        };
+        Err(Error::invalid(message))
+    }
 }
 
 /// A table to be.
@@ -194,6 +219,8 @@ pub struct TableDefinition {
     pub schema: StructType,
     /// Columns of it, in order.
     pub partition_by: Vec<String>,
+    /// Paths of columns by which files are laid out.
+    pub cluster_by: Vec<String>,
     /// Table properties.
     pub properties: BTreeMap<String, String>,
     /// What all rows must fulfil: expressions by name.

@@ -12,6 +12,7 @@ use deltic_protocol::action::Metadata;
 use deltic_protocol::commit::{MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
+use super::options::Overwrites;
 use super::{HandleState, Transaction, check_writable};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
@@ -38,6 +39,7 @@ impl Transaction {
     pub(super) fn again(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
+            && self.overwrites == Overwrites::Nothing
             && self.rows.is_empty()
             && self.re_added.is_none()
             && self.metadata.is_none()

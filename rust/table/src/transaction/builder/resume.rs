@@ -11,12 +11,16 @@ impl Transaction {
     /// What another process needs to commit this write. Whoever has it may commit more than once: it is one commit.
     ///
     /// # Errors
-    /// `Internal` for what does not travel: rows, removals and domains.
+    /// `Internal` for what does not travel: rows, removed files, changes of rows and domains.
     pub fn header(&self) -> Result<TransactionHeader> {
         let has_steps =
             !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();
         if !self.writes || has_steps {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
+        }
+        if self.replaces.is_some() {
+            let message = "rows of a condition are replaced by the process that planned it; use deltic.spark.write";
+            return Err(self.placed(Error::unsupported("replaceWhere", message)));
         }
         Ok(TransactionHeader {
             location: self.storage.location().to_owned(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
+use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
@@ -30,6 +31,7 @@ use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
 use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
+use crate::write::rules::{RowRules, WriteRules};
 use crate::write::writer;
 
 mod overwrite;
@@ -49,7 +51,7 @@ impl Transaction {
         options: &WriteOptions,
         (ids, now_ms): (&dyn Ids, i64),
     ) -> Result<Self> {
-        let mut begun = Self::for_write(storage, options)?;
+        let mut begun = Self::for_write(storage, options, now_ms)?;
         begun.txn_id = ids.unique();
         // Who replaces rows has read them, and an application's progress is in the newest version only.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
@@ -59,7 +61,7 @@ impl Transaction {
             if begun.plan_in_mode(schema, options, ids).is_ok() {
                 return Ok(begun);
             }
-            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options)? };
+            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options, now_ms)? };
         }
         begun.latest = known.latest;
         match find(storage, begun.latest.as_ref()).await? {
@@ -77,7 +79,7 @@ impl Transaction {
     }
 
     /// A write of which nothing is known yet.
-    fn for_write(storage: &Storage, options: &WriteOptions) -> Result<Self> {
+    fn for_write(storage: &Storage, options: &WriteOptions, now_ms: i64) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
             parameters: Map::new(),
@@ -90,7 +92,8 @@ impl Transaction {
         };
         Ok(Self {
             writes: true,
-            ignores_a_table: options.mode == Mode::Ignore,
+            now_ms: Some(now_ms),
+            mode: options.mode,
             files: options.files.clone(),
             ..Self::new(storage, begin)?
         })
@@ -123,6 +126,10 @@ impl Transaction {
         options.check()?;
         if self.base.is_some() {
             match (options.mode, options.partition_overwrite) {
+                (Mode::Overwrite, _) if options.replace_where.is_some() => {
+                    self.check_replaceable()?;
+                    self.replaces.clone_from(&options.replace_where);
+                }
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
                 (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
@@ -130,6 +137,7 @@ impl Transaction {
             self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
+        self.holds_to.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
@@ -137,6 +145,9 @@ impl Transaction {
         self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
         if options.partition_overwrite == PartitionOverwrite::Dynamic {
             self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
+        }
+        if let Some(predicate) = &options.replace_where {
+            self.parameters.insert("predicate".to_owned(), json!(predicate));
         }
         let evolves = match options.schema_mode {
             Some(SchemaMode::Merge) => Some("canMergeSchema"),
@@ -166,8 +177,10 @@ impl Transaction {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.numberings(&shape.schema, schema)?;
-        check_columns(&shape, &spec.identities, schema)?;
+        spec.rules = Some(self.write_rules()?);
+        check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
+        spec.replace_where.clone_from(&self.holds_to);
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
@@ -182,10 +195,14 @@ impl Transaction {
         let (protocol, metadata) = self.after()?;
         let mut spec = write_spec(shape, metadata, &self.files)?;
         spec.materializes_partition_columns = feature::materializes_partition_columns(protocol, metadata)?;
-        if let Some(base) = &self.base {
-            spec.clustering.clone_from(&base.state.clustering);
-        }
+        spec.clustering = self.clustering().to_vec();
         Ok(spec)
+    }
+
+    /// What the table asks of rows that it does not have yet.
+    pub(super) fn write_rules(&self) -> Result<WriteRules> {
+        let constraints = check_constraints(Properties::of(self.after()?.1));
+        Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
     /// How the identity columns that `rows` lacks are numbered, after what was given out already.
@@ -268,11 +285,15 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 }
 
 /// No row yet, but what can be said of the columns is said before any file is written.
-fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
+fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
     check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
-    let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let rules = RowRules::new(&shape.schema, spec.rules.as_ref())?;
+    if let Some(rules) = &rules {
+        (none, _) = rules.fill(none, 0)?;
+    }
     conformer.conform(&none).map(drop)
 }
 
@@ -283,6 +304,7 @@ fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) ->
 pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
+    spec.rules = None;
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;
