@@ -33,7 +33,7 @@ PAGES: list[set[str]] = [
 ]
 TABLE: list[set[str]] = [
     {"error"},
-    {"footer", "events", "envelope", "once"},
+    {"footer", "events", "envelope", "once", "variant_extent"},
     {"log", "checkpoint"},
     {"file_index"},
     {"snapshot"},

@@ -99,7 +99,8 @@ impl Transaction {
         }
         (self.metadata, self.protocol) = (Some(metadata), protocol);
         (self.shape, self.planned) = (None, None);
-        Ok(())
+        let (protocol, metadata) = self.after()?;
+        feature::check_rules(protocol, metadata, &schema)
     }
 
     /// Tells history what a table is defined as.
