@@ -25,6 +25,7 @@ __all__ = [
     "plan_write",
     "read_task_group",
     "resume",
+    "vacuum",
     "write_files",
 ]
 
@@ -156,6 +157,13 @@ def begin(table: Table, options_json: str) -> Transaction: ...
 def plan_write(table: Table, schema: Any, options_json: str) -> Transaction: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...
 def drop_feature(table: Table, name: str, truncate_history: bool) -> str: ...
+def vacuum(
+    table: Table,
+    retention: tuple[int | None, bool],
+    lite: bool,
+    dry_run: bool,
+    inventory: Any = None,
+) -> tuple[str, ArrowStream | None]: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:
     """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""

@@ -62,7 +62,6 @@ _CHANGES = {
     "optimize": _NO_REWRITE,
     "compact": _NO_REWRITE,
     "z_order": _NO_REWRITE,
-    "vacuum": "deltic does not delete data files yet: use another client for it, such as delta-spark or deltalake",
     "restore": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
     "restoreToVersion": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
     "clone": "deltic does not clone tables yet; `deltic.write` copies the rows of a `Table.scan()`",
@@ -179,7 +178,7 @@ TOP = {
     "delete": "use `deltic.Table(uri).delete(where)`",
     "update": _NO_ROWS_CHANGE,
     "optimize": _NO_REWRITE,
-    "vacuum": TABLES["vacuum"],
+    "vacuum": "use `deltic.Table(uri).vacuum()`",
 }
 """Of the module `deltic`."""
 

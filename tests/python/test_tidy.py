@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "detail", "dml", "drop_feature"},
+    {"backfill", "detail", "dml", "drop_feature", "vacuum"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -71,7 +71,7 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "write_options"},
+    {"scan", "check", "detail", "vacuum", "write_options"},
     {"snapshot", "data"},
     {"alter"},
     {"transaction"},

@@ -33,6 +33,7 @@ pub mod scan;
 pub mod snapshot;
 pub mod table;
 pub mod transaction;
+pub mod vacuum;
 mod variant_extent;
 pub mod write;
 

@@ -26,6 +26,7 @@ use crate::transaction::builder::{
     CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
     WriteOptions,
 };
+use crate::vacuum::{self, VacuumOptions, Vacuumed};
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
 /// put already.
@@ -244,6 +245,15 @@ impl Table {
         self.forget();
         let committer = for_table(&self.storage);
         drop_feature::drop_feature(&self.storage, committer.as_ref(), (name, truncates_history), (ids, retry)).await
+    }
+
+    /// Deletes files that no version within the retention needs.
+    ///
+    /// # Errors
+    /// As [`vacuum::vacuum`].
+    pub async fn vacuum(&self, options: VacuumOptions, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
+        self.forget();
+        vacuum::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.
