@@ -75,8 +75,8 @@ def inventory_of(inventory: Any) -> pa.Table | None:
         return None
     if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
         raise InvalidInputError(
-            "inventory must be a table (pyarrow, polars, pandas, a DuckDB relation) with the columns path, length, isDir "
-            "and modificationTime"
+            "inventory must be a table (of pyarrow, polars, pandas or DuckDB) with the columns path, length, isDir and "
+            "modificationTime"
         )
     files = pa.table(inventory)
     missing = [name for name in ("path", "length", "isDir", "modificationTime") if name not in files.column_names]
