@@ -316,6 +316,33 @@ class Alterable(Generic[Done]):
         """Set what the table holds, for people; None takes it away."""
         return self._alter("set_description", description=optional_string(description, "description"))
 
+    def add_constraint(self, name: str, expression: str) -> Done:
+        """Add a condition that every row must make TRUE, once all rows of the table do.
+
+        Arguments:
+            name: What messages and `drop_constraint` call it; letters of either case are the same.
+            expression: SQL over the table's columns (`docs/expressions.md`). A row for which it is NULL does not
+                satisfy it.
+
+        The table is read, as far as statistics do not prove the condition, and rows that others add meanwhile are a
+        conflict. From then on a write with another row is refused, by every client that follows the feature
+        `checkConstraints`.
+
+        Raises `InvalidInputError` for a name that is taken, an expression that is no condition on the columns, and
+        rows that do not satisfy it, with their number; `UnsupportedFeatureError` for a function that deltic does not
+        evaluate (PROTOCOL.md: "CHECK Constraints").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.write(table, pa.table({"amount": [1, 20]}))
+        >>> _ = table.add_constraint("positive", "amount > 0")
+        >>> table.detail().properties
+        {'delta.constraints.positive': 'amount > 0'}
+        """
+        name, expression = string(name, "name"), string(expression, "expression")
+        return self._step(lambda core: core.add_constraint(name, expression))
+
     def drop_constraint(self, name: str) -> Done:
         """Drop a constraint. Raises `InvalidInputError`, naming those that there are, for one that is not there."""
         return self._alter("drop_constraint", name=string(name, "name"))

@@ -199,6 +199,11 @@ impl Transaction {
         self.with(|builder| run(py, builder.attempt(|builder| builder.alter(&alteration, &clock))))
     }
 
+    fn add_constraint(&self, py: Python<'_>, name: &str, expression: &str) -> Result<()> {
+        let clock = Clock::default();
+        self.with(|builder| run(py, builder.add_constraint(name, expression, &clock)))
+    }
+
     fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
         self.with(|builder| run(py, builder.attempt(|builder| builder.add_feature(name))))
     }

@@ -98,7 +98,7 @@ impl Transaction {
     }
 
     /// Has read so much, under this isolation at least.
-    pub(super) fn read_whole_table(&mut self, read: ReadSet, isolation: IsolationLevel) {
+    pub(crate) fn read_whole_table(&mut self, read: ReadSet, isolation: IsolationLevel) {
         self.read.extend(read);
         self.isolation = Some(isolation);
     }

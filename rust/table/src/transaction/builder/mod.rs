@@ -15,7 +15,7 @@ use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
 use crate::committers::Committer;
@@ -36,6 +36,7 @@ pub(crate) mod change_files;
 mod drop_feature;
 mod header;
 mod metadata;
+mod metrics;
 mod options;
 mod remembered;
 mod remove;
@@ -543,28 +544,6 @@ impl Transaction {
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()
-    }
-
-    /// Counters of what was done; none where no rows were to be.
-    fn metrics(&self, now_ms: i64) -> Map<String, Value> {
-        let mut metrics = Map::new();
-        let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
-        if self.re_added.is_some() || only_creates {
-            return metrics;
-        }
-        let removed = self.removed.num_removed() as u64;
-        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
-        let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
-        let totals = self.added.totals();
-        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
-            count("numFiles", totals.files);
-            count("numOutputRows", totals.rows);
-            count("numOutputBytes", totals.bytes);
-        }
-        if self.overwrites != Overwrites::Nothing || removed > 0 {
-            count("numRemovedFiles", removed);
-        }
-        metrics
     }
 
     /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.
