@@ -34,7 +34,7 @@ PAGES: list[set[str]] = [
 TABLE: list[set[str]] = [
     {"error"},
     {"footer", "events", "envelope", "once", "variant_extent"},
-    {"log", "checkpoint"},
+    {"log", "checkpoint", "shredded"},
     {"file_index"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint_writer"},
