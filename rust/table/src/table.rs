@@ -18,12 +18,14 @@ use crate::committers::{for_table, for_table_after};
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
+use crate::maintenance::{self, OptimizeOptions, Optimized};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
     CreateMode, Ended, Ids, Known, TableDefinition, Transaction, TransactionHeader, TransactionOptions, WriteOptions,
 };
+use crate::write::writer::Clock;
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
 /// put already.
@@ -228,6 +230,31 @@ impl Table {
     pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
         self.forget();
         backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
+    }
+
+    /// Writes files again in a better layout; what was done.
+    ///
+    /// # Errors
+    /// As [`maintenance::optimize`].
+    pub async fn optimize(
+        &self,
+        options: &OptimizeOptions,
+        (ids, clock): (&dyn Ids, Clock),
+        retry: &dyn RetryPolicy,
+    ) -> Result<Optimized> {
+        self.forget();
+        let latest = self.with(|known| known.latest.clone());
+        let committer = for_table(&self.storage);
+        maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+    }
+
+    /// What [`Table::optimize`] would do.
+    ///
+    /// # Errors
+    /// As [`maintenance::plan_optimize`].
+    pub async fn plan_optimize(&self, options: &OptimizeOptions, (ids, clock): (&dyn Ids, Clock)) -> Result<Optimized> {
+        let latest = self.with(|known| known.latest.clone());
+        maintenance::plan_optimize((&self.storage, latest), options, (ids, clock)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

@@ -13,6 +13,5 @@ mod choose;
 mod delete;
 mod find;
 mod preview;
-mod rewrite;
 
 pub use preview::Preview;

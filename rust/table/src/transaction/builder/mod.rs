@@ -15,7 +15,7 @@ use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
 use crate::committers::Committer;
@@ -35,7 +35,9 @@ mod alter;
 pub(crate) mod change_files;
 mod header;
 mod metadata;
+mod metrics;
 mod options;
+mod rearrange;
 mod remembered;
 mod remove;
 mod resume;
@@ -46,6 +48,7 @@ mod write;
 
 pub(crate) use added::Own;
 pub use added::delete_written;
+pub(crate) use added::task_of;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use options::{
@@ -81,6 +84,9 @@ pub struct Transaction {
     holds_to: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
+    /// What it counts, if it puts rows of the base into other files and does nothing else. Whoever wrote those keeps them
+    /// where another writer is in the way.
+    rearranged: Option<Map<String, Value>>,
     removed: Actions,
     /// Files of the base that are added again, and nothing else.
     re_added: Option<Actions>,
@@ -187,6 +193,7 @@ impl Transaction {
             replaces: None,
             holds_to: None,
             rearrange_only: false,
+            rearranged: None,
             removed: Actions::new(),
             re_added: None,
             added: Added::default(),
@@ -408,7 +415,7 @@ impl Transaction {
                 return Err(error.in_table(storage.location()));
             }
         };
-        let (own, travelled) = (this.names(), this.travelled);
+        let (own, travelled, lent) = (this.names(), this.travelled, this.rearranged.is_some());
         let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
         if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
             ended = match Box::pin(again.on_newest()).await {
@@ -426,7 +433,9 @@ impl Transaction {
         };
         if is_refused(&failed, travelled) {
             vectors.delete_unnamed(false).await;
-            own.delete(&storage).await;
+            if !(lent && is_conflict(&failed)) {
+                own.delete(&storage).await;
+            }
         }
         // Who would not write to a table that is there builds on none: it was created meanwhile.
         let error = match mode {
@@ -540,28 +549,6 @@ impl Transaction {
             && self.domains.is_empty()
     }
 
-    /// Counters of what was done; none where no rows were to be.
-    fn metrics(&self, now_ms: i64) -> Map<String, Value> {
-        let mut metrics = Map::new();
-        let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
-        if self.re_added.is_some() || only_creates {
-            return metrics;
-        }
-        let removed = self.removed.num_removed() as u64;
-        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
-        let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
-        let totals = self.added.totals();
-        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
-            count("numFiles", totals.files);
-            count("numOutputRows", totals.rows);
-            count("numOutputBytes", totals.bytes);
-        }
-        if self.overwrites != Overwrites::Nothing || removed > 0 {
-            count("numRemovedFiles", removed);
-        }
-        metrics
-    }
-
     /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.
     pub async fn abandon(self) {
         self.names().delete(&self.storage).await;
@@ -578,6 +565,11 @@ impl Transaction {
 fn is_refused(failed: &Failed, travelled: bool) -> bool {
     let Failed::Certainly(error) = failed else { return false };
     !travelled || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
+}
+
+/// Whether another writer is in the way.
+fn is_conflict(failed: &Failed) -> bool {
+    matches!(failed, Failed::Certainly(error) if matches!(error.kind(), Kind::Conflict(_)))
 }
 
 fn check_writable((protocol, metadata): (&Protocol, &Metadata), shape: &TableShape) -> Result<()> {

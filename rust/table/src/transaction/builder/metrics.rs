@@ -1,0 +1,35 @@
+//! What a commit counts of itself, by delta-spark's names.
+//!
+//! PROTOCOL.md: "Commit Provenance Information".
+
+use serde_json::{Map, Value, json};
+
+use super::Transaction;
+use super::options::Overwrites;
+
+impl Transaction {
+    /// Counters of what was done; none where no rows were to be.
+    pub(super) fn metrics(&self, now_ms: i64) -> Map<String, Value> {
+        if let Some(metrics) = &self.rearranged {
+            return metrics.clone();
+        }
+        let mut metrics = Map::new();
+        let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
+        if self.re_added.is_some() || only_creates {
+            return metrics;
+        }
+        let removed = self.removed.num_removed() as u64;
+        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
+        let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
+        let totals = self.added.totals();
+        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
+            count("numFiles", totals.files);
+            count("numOutputRows", totals.rows);
+            count("numOutputBytes", totals.bytes);
+        }
+        if self.overwrites != Overwrites::Nothing || removed > 0 {
+            count("numRemovedFiles", removed);
+        }
+        metrics
+    }
+}
