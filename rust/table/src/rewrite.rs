@@ -70,7 +70,7 @@ impl Copying {
     }
 
     /// The same rows into other files, with a writer that holds no more than this.
-    pub(crate) fn into_files(&self, write: WriteSpec, limits: Limits) -> Self {
+    pub(crate) fn to_files(&self, write: WriteSpec, limits: Limits) -> Self {
         Self { write, limits, ..self.clone() }
     }
 

@@ -95,7 +95,7 @@ impl Rewriting {
     fn copying(&self, change: impl FnOnce(WriteSpec) -> WriteSpec) -> Copying {
         let write = change(self.copying.write.clone());
         let memory = self.limits.write_bytes / self.tasks;
-        self.copying.into_files(write, WriteLimits { memory, ..WriteLimits::default() })
+        self.copying.to_files(write, WriteLimits { memory, ..WriteLimits::default() })
     }
 
     /// Of a large file its parts, of small ones several at once; of all bins together as much as a scan reads.

@@ -7,6 +7,7 @@
 //!
 //! PROTOCOL.md: "Clustered Table".
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use deltic_protocol::action::PartitionValues;
@@ -56,7 +57,7 @@ fn is_mostly_deleted(file: &Candidate) -> bool {
 pub(super) fn compact(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
     let mut bins = Vec::new();
     for (partition, mut files) in by_partition(files) {
-        files.sort_by(|a, b| (a.add.modification_time, &a.add.path).cmp(&(b.add.modification_time, &b.add.path)));
+        files.sort_by(as_written);
         bins.extend(fill(files, target).map(|files| Bin { partition: partition.clone(), files }));
     }
     bins.retain(|bin| bin.files.len() > 1 || bin.files.iter().any(is_mostly_deleted));
@@ -66,7 +67,7 @@ pub(super) fn compact(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
 /// One bin for each partition.
 pub(super) fn z_order(files: Vec<Candidate>) -> Vec<Bin> {
     let bin = |(partition, mut files): (PartitionValues, Vec<Candidate>)| {
-        files.sort_by(|a, b| a.add.path.cmp(&b.add.path));
+        files.sort_by(as_written);
         Bin { partition, files }
     };
     by_partition(files).into_iter().map(bin).collect()
@@ -94,9 +95,14 @@ pub(super) fn cluster(mut files: Vec<Candidate>, columns: &str, (full, limits): 
         }
     }
     // Files of no cube first, then cube by cube.
-    files.sort_by(|a, b| (a.tag(CUBE_ID), &a.add.path).cmp(&(b.tag(CUBE_ID), &b.add.path)));
+    files.sort_by(|a, b| a.tag(CUBE_ID).cmp(&b.tag(CUBE_ID)).then_with(|| as_written(a, b)));
     let most = limits.max_cube_bytes.max(limits.min_cube_bytes);
     fill(files, most).map(|files| Bin { partition: PartitionValues::new(), files }).collect()
+}
+
+fn as_written(one: &Candidate, other: &Candidate) -> Ordering {
+    let key = |file: &Candidate| (file.add.modification_time, file.add.base_row_id);
+    key(one).cmp(&key(other)).then_with(|| one.add.path.cmp(&other.add.path))
 }
 
 fn by_partition(files: Vec<Candidate>) -> BTreeMap<PartitionValues, Vec<Candidate>> {
@@ -183,16 +189,19 @@ mod tests {
     #[test]
     fn clustering_leaves_large_cubes_and_those_that_nothing_was_added_to() {
         let limits = Limits { min_cube_bytes: 100, max_cube_bytes: 150, ..Limits::default() };
-        let cluster = |files: &[Candidate], full| cluster(files.to_vec(), "[\"a\"]", (full, &limits));
+        let clustered = |files: &[&Candidate], full| {
+            let files = files.iter().map(|file| (*file).clone()).collect();
+            cluster(files, "[\"a\"]", (full, &limits))
+        };
         let small = in_cube(file("small", 90, 1), "1", "[\"a\"]");
         let large = in_cube(file("large", 100, 1), "2", "[\"a\"]");
         let others = in_cube(file("others", 10, 1), "3", "[\"b\"]");
         let new = file("new", 10, 2);
-        assert!(cluster(&[small.clone()], false).is_empty());
-        assert_eq!(paths(&cluster(&[small.clone()], true)), [vec!["small"]]);
-        assert!(cluster(&[large.clone(), small.clone(), others.clone()], false).is_empty());
-        let all = [large, small, others, new];
-        assert_eq!(paths(&cluster(&all, false)), [vec!["new", "small"]]);
-        assert_eq!(paths(&cluster(&all, true)), [vec!["new", "small"], vec!["large", "others"]]);
+        assert!(clustered(&[&small], false).is_empty());
+        assert_eq!(paths(&clustered(&[&small], true)), [vec!["small"]]);
+        assert!(clustered(&[&large, &small, &others], false).is_empty());
+        let all = [&large, &small, &others, &new];
+        assert_eq!(paths(&clustered(&all, false)), [vec!["new", "small"]]);
+        assert_eq!(paths(&clustered(&all, true)), [vec!["new", "small"], vec!["large", "others"]]);
     }
 }
