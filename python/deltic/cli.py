@@ -250,21 +250,14 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     optimize = command(
-        "optimize",
-        _optimize,
-        "write files again: fewer of them, or ordered so that queries skip more",
-        of_version=False,
+        "optimize", _optimize, "write files again, fewer or ordered so that queries skip more", of_version=False
     )
+    optimize.add_argument("--where", metavar="SQL", help="only the partitions that a condition on them chooses")
     optimize.add_argument(
-        "--where", metavar="SQL", help="only partitions that a condition on partition columns chooses"
-    )
-    optimize.add_argument(
-        "--zorder-by", type=_columns, metavar="A,B", help="order the rows of each partition by these columns"
+        "--zorder-by", type=_columns, metavar="A,B", help="order the rows of each partition by columns"
     )
     optimize.add_argument("--target-file-size", type=int, metavar="BYTES", help="bytes that a file should have")
-    optimize.add_argument(
-        "--full", action="store_true", help="all files of a clustered table, those too that are clustered"
-    )
+    optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     return parser

@@ -20,11 +20,11 @@ class OptimizeResult:
     nothing was to be done, and of a dry run. `layout`: `"compact"`, `"zorder"` or `"hilbert"`, and `columns` those that
     rows are ordered by. `target_file_size` in bytes.
 
-    `files_total`: live files. Of these `files_considered` are in the partitions that were asked for, and `files_skipped`
-    of them stay as they are. `files_to_rewrite` with `bytes_to_rewrite` bytes are written again, into about
-    `expected_files`; `partitions` says the same by partition: `values`, `files`, `bytes` and `expected_files` of each.
-    `files_lost` of them stayed after all, since another writer changed rows of them, or of others that they were to be
-    put together with, meanwhile: running it again takes them.
+    `files_total`: live files. Of these `files_considered` are in the partitions that were asked for, and
+    `files_skipped` of them stay as they are. `files_to_rewrite` with `bytes_to_rewrite` bytes are written again, into
+    about `expected_files`; `partitions` says the same by partition: `values`, `files`, `bytes` and `expected_files` of
+    each. `files_lost` of them stayed after all, since another writer changed rows of them meanwhile, or of others that
+    they were to be put together with: running it again takes them.
 
     `metrics`: counters by delta-spark's names, of all commits: `numAddedFiles`, `numAddedBytes`, `numRemovedFiles`,
     `numRemovedBytes`, `numDeletionVectorsRemoved`; and the sizes of the files that were added, `minFileSize`,

@@ -322,21 +322,21 @@ class Table(Alterable[Commit]):
         """Write files again in a better layout: fewer of them, or ordered so that queries skip more. No row changes.
 
         A table with clustering columns is clustered: rows are ordered along a Hilbert curve through these columns.
-        Files that were clustered together stay as they are while they are at least 100 GiB, or nothing else is there;
-        with `full=True` all files are written again. On other tables `zorder_by` orders the rows of each partition along
-        a Z-order curve through up to four columns or so, and takes all files. Without it small files are put together
-        (compaction): those below the target size, and those of which more than a twentieth of the rows are deleted. The
-        order of their rows stays.
+        Files that were clustered together stay as they are when they have 100 GiB or more, or when nothing was added;
+        with `full=True` all files are written again. On other tables `zorder_by` orders the rows of each partition
+        along a Z-order curve through up to four columns or so, and takes all files. Without it small files are put
+        together (compaction): those below the target size, and those of which more than a twentieth of the rows are
+        deleted. The order of their rows stays.
 
-        `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that a
-        file should have, `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are written
-        at a time, one for each processor if not given. `dry_run`: find out what would be done, and write nothing.
+        `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that
+        a file should have, `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
+        written at a time, one for each processor if not given. `dry_run`: find out what would be done, write nothing.
 
-        Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does not
-        show it (PROTOCOL.md: `dataChange` in "Add File and Remove File"). Of a large table a commit takes 64 GiB of
-        files, and what is interrupted goes on from the last one when called again. Other writers may go on: where they
-        remove a file that was to be replaced, or rows of it, the group that it is in is left as it is (`files_lost`), and
-        the rest is committed. Appends are never in the way.
+        Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does
+        not show it (PROTOCOL.md: `dataChange` in "Add File and Remove File"). Of a large table a commit takes 64 GiB
+        of files, and what is interrupted goes on from the last one when called again. Other writers may go on: where
+        they remove a file that was to be replaced, or rows of it, the group that it is in is left as it is
+        (`files_lost`), and the rest is committed. Appends are never in the way.
 
         Raises `InvalidInputError` for a condition on other columns, for columns that the table lacks or that have no
         order, and for `zorder_by` on a clustered table; `MetadataChangedError` when another writer changed the table's

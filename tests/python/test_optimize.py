@@ -257,7 +257,7 @@ def test_any_type_with_an_order_orders_rows(uri: str, column: str) -> None:
         value = row[name]
         values.append((value or {}).get(inner) if inner else value)
     # Files are read in the order of their names, rows within each in the order of the curve.
-    counts = [n for n in pa.table(table.files())["num_records"].to_pylist()]
+    counts = pa.table(table.files())["num_records"].to_pylist()
     starts = [0, *itertools.accumulate(counts)]
     parts = sorted((values[a:b] for a, b in itertools.pairwise(starts)), key=lambda part: _key(part[0]))
     flat = [_key(value) for part in parts for value in part]
