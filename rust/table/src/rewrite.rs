@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use deltic_protocol::property::RowTracking;
+use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 use futures::{Stream, StreamExt};
 
@@ -48,14 +48,17 @@ impl Copying {
         let mut read = ReadSpec { may_lack_row_ids: true, ..read_spec(snapshot, None)? };
         let mut hidden = Vec::new();
         if let Some(tracking) = tracking {
+            // By these ids Iceberg knows them.
             let names = [
-                (ROW_ID, tracking.row_id_column.clone()),
-                (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone()),
+                (ROW_ID, tracking.row_id_column.clone(), 2_147_483_540),
+                (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone(), 2_147_483_539),
             ];
-            for (name, stored) in names {
+            let is_iceberg = Properties::of(snapshot.metadata()).is_true("delta.enableIcebergCompatV3")?;
+            for (name, stored, id) in names {
                 refuse_column(&read.schema, name)?;
                 read.columns.push(name.to_owned());
-                hidden.extend(stored.map(|name| HiddenColumn { name, values: HiddenValues::Number }));
+                let field_id = is_iceberg.then_some(id);
+                hidden.extend(stored.map(|name| HiddenColumn { name, values: HiddenValues::Number, field_id }));
             }
             read.row_tracking = Some(tracking);
         }

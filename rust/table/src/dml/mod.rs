@@ -1,4 +1,4 @@
-//! Rows that change: DELETE, as steps of a transaction.
+//! Rows that change, and conditions on all of them: DELETE and ADD CONSTRAINT, as steps of a transaction.
 //!
 //! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
 //! (`rewrite`), as the table's properties say. Files that the log proves to hold matching rows only go unread. Nothing
@@ -10,6 +10,7 @@
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
 mod choose;
+mod constraint;
 mod delete;
 mod find;
 mod preview;

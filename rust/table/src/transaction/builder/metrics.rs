@@ -1,6 +1,4 @@
-//! What a commit counts of itself, by delta-spark's names.
-//!
-//! PROTOCOL.md: "Commit Provenance Information".
+//! What history is told of a commit in numbers (`operationMetrics`), under the names that other clients use.
 
 use serde_json::{Map, Value, json};
 
@@ -14,11 +12,15 @@ impl Transaction {
             return metrics.clone();
         }
         let mut metrics = Map::new();
-        let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
-        if self.re_added.is_some() || only_creates {
+        let removed = self.removed.num_removed() as u64;
+        let changes_rows = self.writes
+            || self.rows.is_asked_for()
+            || !self.added.is_empty()
+            || self.overwrites != Overwrites::Nothing
+            || removed > 0;
+        if self.re_added.is_some() || !changes_rows {
             return metrics;
         }
-        let removed = self.removed.num_removed() as u64;
         self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let totals = self.added.totals();

@@ -33,11 +33,11 @@ use crate::write::plan::DataFile;
 mod added;
 mod alter;
 pub(crate) mod change_files;
+mod drop_feature;
 mod header;
 mod metadata;
 mod metrics;
 mod options;
-mod rearrange;
 mod remembered;
 mod remove;
 mod resume;
@@ -56,6 +56,7 @@ pub use options::{
 };
 use options::{Overwrites, Planned};
 use rows::RowChanges;
+pub(crate) use whole_files::add_again;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -104,6 +105,8 @@ pub struct Transaction {
     /// The columns as they will be, once somebody asked for them.
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
+    /// Physical paths of the clustering columns, if they were set.
+    clustering: Option<Vec<Vec<String>>>,
     parameters: Map<String, Value>,
     /// Operations and parameters of the steps that have some of their own.
     told: Vec<(&'static str, Map<String, Value>)>,
@@ -205,6 +208,7 @@ impl Transaction {
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
+            clustering: None,
             told: Vec::new(),
             files: FileOptions::default(),
             planned: None,

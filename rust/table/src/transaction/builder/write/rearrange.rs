@@ -13,9 +13,9 @@ use deltic_protocol::commit::{Actions, ReadSet};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
-use super::Transaction;
 use crate::error::{Error, Result};
 use crate::storage::Syncing;
+use crate::transaction::builder::Transaction;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
 
 impl Transaction {
