@@ -22,6 +22,7 @@ __all__ = [
     "drop_feature",
     "enable_row_tracking",
     "evaluate",
+    "optimize",
     "plan_write",
     "read_task_group",
     "resume",

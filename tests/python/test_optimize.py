@@ -177,6 +177,7 @@ def test_rows_and_ids_stay(uri: str, properties: dict[str, str], layout: str) ->
     table = made(uri, properties=properties, partition_by=["part"])
     table.delete("id % 7 = 3")
     table.delete("id BETWEEN 20 AND 24")
+    table.checkpoint()
     for part in ("p0", "p1"):
         deltic.write(uri, pa.table({"id": [2000, 2001], "part": [part] * 2}))
     with_ids = "delta.enableRowTracking" in properties
@@ -290,17 +291,9 @@ def test_a_z_order_lets_queries_skip_what_the_paper_says(uri: str) -> None:
     assert skipped(table, columns, most // 1000, most) >= 0.54
 
 
-def clustered(uri: str, columns: list[str], properties: dict[str, str] | None = None) -> Table:
-    """A table with clustering columns, which other clients make."""
-    data = pa.table({name: pa.array([], pa.int64()) for name in ["a", "b", "c"]})
-    deltic.write(uri, data, properties={"delta.feature.clustering": "supported", **(properties or {})})
-    table = Table(uri)
-    physical = {
-        field["name"]: field["metadata"].get("delta.columnMapping.physicalName", field["name"])
-        for field in json.loads(table.snapshot().metadata["schemaString"])["fields"]
-    }
-    domain = json.dumps({"clusteringColumns": [[physical[name]] for name in columns]})
-    Log(uri).append([{"domainMetadata": {"domain": "delta.clustering", "configuration": domain, "removed": False}}])
+def clustered(uri: str, columns: list[str], properties: dict[str, str]) -> Table:
+    schema = pa.schema([(name, pa.int64()) for name in ["a", "b", "c"]])
+    deltic.create(uri, schema, cluster_by=columns, properties=properties)
     return Table(uri)
 
 
@@ -322,6 +315,8 @@ def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, proper
     assert json.loads(add["tags"]["ZCUBE_ZORDER_BY"]) == ["a", "c"]
     assert table.history(limit=1)[0]["operationParameters"]["clusterBy"] == '["a","c"]'
     assert table.optimize().versions == [], "nothing came"
+    table.checkpoint()
+    assert Table(uri).optimize().versions == [], "nor do checkpoints forget it"
     deltic.write(uri, rows_of(100, 9))
     assert table.optimize().files_to_rewrite == 2
     assert table.optimize().versions == []
