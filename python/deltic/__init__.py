@@ -43,6 +43,7 @@ from deltic.errors import (
 )
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
+from deltic.maintenance import OptimizeResult
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -77,6 +78,7 @@ __all__ = [
     "Finding",
     "InvalidInputError",
     "MetadataChangedError",
+    "OptimizeResult",
     "Plan",
     "Preview",
     "ProtocolChangedError",

@@ -22,6 +22,7 @@ __all__ = [
     "drop_feature",
     "enable_row_tracking",
     "evaluate",
+    "optimize",
     "plan_write",
     "read_task_group",
     "resume",
@@ -165,6 +166,7 @@ def vacuum(
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
+def optimize(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:
     """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""
 

@@ -1,4 +1,4 @@
-"""A look at a table from the shell: `deltic show`, `files`, `history`, `plan` and `check`. Reads only.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -173,6 +173,27 @@ def _check(arguments: argparse.Namespace) -> int:
     return 0 if found.ok else 1
 
 
+def _optimize(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).optimize(
+        arguments.where,
+        zorder_by=arguments.zorder_by,
+        target_file_size=arguments.target_file_size,
+        full=arguments.full,
+        max_tasks=arguments.max_tasks,
+        dry_run=arguments.dry_run,
+    )
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for name, value in result.lines():
+        _line(f"{name:<15} {value}")
+    return 0
+
+
+def _columns(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _setting(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
@@ -187,7 +208,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table. Nothing is changed.",
+        description="Look at a Delta table, and keep it healthy. Only optimize writes.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -228,6 +249,17 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("filter", nargs="?", help=_FILTER)
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
+    optimize = command(
+        "optimize", _optimize, "write files again, fewer or ordered so that queries skip more", of_version=False
+    )
+    optimize.add_argument("--where", metavar="SQL", help="only the partitions that a condition on them chooses")
+    optimize.add_argument(
+        "--zorder-by", type=_columns, metavar="A,B", help="order the rows of each partition by columns"
+    )
+    optimize.add_argument("--target-file-size", type=int, metavar="BYTES", help="bytes that a file should have")
+    optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
+    optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
+    optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     return parser
 
 
@@ -249,7 +281,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan or check")
+            parser.error("a command is needed: show, files, history, plan, check or optimize")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -13,7 +13,6 @@ _NO_ROWS_CHANGE = (
     "deltic does not update or merge rows yet: delete the rows and append what takes their place, in one transaction "
     "(docs/howto.md, 'Delete or change rows')"
 )
-_NO_REWRITE = "deltic does not optimize files yet: use another client for it, such as delta-spark or deltalake"
 
 _SNAPSHOT_ONLY = {
     name: f"a table changes; ask one version of it: `Table.snapshot()` has `{of}`"
@@ -59,9 +58,8 @@ _CHANGES = {
     "update": _NO_ROWS_CHANGE,
     "merge": _NO_ROWS_CHANGE,
     "upsert": _NO_ROWS_CHANGE,
-    "optimize": _NO_REWRITE,
-    "compact": _NO_REWRITE,
-    "z_order": _NO_REWRITE,
+    "compact": "use `Table.optimize()`",
+    "z_order": "use `Table.optimize(zorder_by=['a', 'b'])`",
     "restore": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
     "restoreToVersion": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
     "clone": "deltic does not clone tables yet; `deltic.write` copies the rows of a `Table.scan()`",
@@ -177,7 +175,7 @@ TOP = {
     "merge": _NO_ROWS_CHANGE,
     "delete": "use `deltic.Table(uri).delete(where)`",
     "update": _NO_ROWS_CHANGE,
-    "optimize": _NO_REWRITE,
+    "optimize": "use `deltic.Table(uri).optimize()`",
     "vacuum": "use `deltic.Table(uri).vacuum()`",
 }
 """Of the module `deltic`."""

@@ -38,6 +38,7 @@ from deltic.display import html_table
 from deltic.dml import Preview
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
+from deltic.maintenance import OptimizeResult
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.transaction import Commit, Transaction
@@ -309,6 +310,67 @@ class Table(Alterable[Commit]):
             return Preview.parse(core.delete_preview(where))
         finally:
             core.abandon()
+
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        zorder_by: Sequence[str] | None = None,
+        target_file_size: int | None = None,
+        full: bool = False,
+        max_tasks: int | None = None,
+        dry_run: bool = False,
+    ) -> OptimizeResult:
+        """Write files again in a better layout: fewer of them, or ordered so that queries skip more. No row changes.
+
+        A table with clustering columns is clustered: rows are ordered along a Hilbert curve through these columns.
+        Files that were clustered together stay as they are when they have 100 GiB or more, or when nothing was added;
+        with `full=True` all files are written again. On other tables `zorder_by` orders the rows of each partition
+        along a Z-order curve through up to four columns or so, and takes all files. Without it small files are put
+        together (compaction): those below the target size, and those of which more than a twentieth of the rows are
+        deleted. The order of their rows stays.
+
+        `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that
+        a file should have, `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
+        written at a time, one for each processor if not given. `dry_run`: find out what would be done, write nothing.
+
+        Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does
+        not show it (PROTOCOL.md: `dataChange` in "Add File and Remove File"). Of a large table a commit takes 64 GiB
+        of files, and what is interrupted goes on from the last one when called again. Other writers may go on: where
+        they remove a file that was to be replaced, or rows of it, the group that it is in is left as it is
+        (`files_lost`), and the rest is committed. Appends are never in the way.
+
+        Raises `InvalidInputError` for a condition on other columns, for columns that the table lacks or that have no
+        order, and for `zorder_by` on a clustered table; `MetadataChangedError` when another writer changed the table's
+        schema meanwhile; `StorageError` when the store fails.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/readings"
+        >>> for day in range(5):
+        ...     _ = deltic.write(uri, pa.table({"day": [day] * 3, "value": [1, 2, 3]}))
+        >>> table = deltic.Table(uri)
+        >>> plan = table.optimize(dry_run=True)
+        >>> plan.files_to_rewrite, plan.expected_files, plan.versions
+        (5, 1, [])
+        >>> result = table.optimize()
+        >>> result.versions, result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]
+        ([5], 5, 1)
+        >>> table.optimize(zorder_by=["day", "value"]).layout
+        'zorder'
+        """
+        columns = names(zorder_by, "zorder_by")
+        if columns is not None and not columns:
+            raise InvalidInputError("zorder_by names no column; leave it out, or name some")
+        options = {
+            "filter": condition(where, "where"),
+            "zorder_by": columns or [],
+            "target_file_size": whole(target_file_size, "target_file_size", 1),
+            "full": flag(full, "full"),
+            "max_tasks": whole(max_tasks, "max_tasks", 1),
+        }
+        only_plans = flag(dry_run, "dry_run")
+        return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.

@@ -153,6 +153,13 @@ def without_feature(table: T, drop: Callable[[], object]) -> object:
     return drop()
 
 
+def in_parts(table: T) -> deltic.Table:
+    parts = Path(str(table.uri) + "-in-parts")
+    if not parts.exists():
+        deltic.write(parts, pa.table({"a": [1], "b": [2]}), partition_by=["a"])
+    return deltic.Table(parts)
+
+
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
@@ -251,6 +258,17 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Transaction.add_constraint": (
         lambda t, a: committed(t, lambda tx: tx.add_constraint(**{"name": "c", "expression": "a > 0", **a})),
         {"name": "c", "expression": "a = 1"},
+    ),
+    "Table.optimize": (
+        lambda t, a: in_parts(t).optimize(**a),
+        {
+            "where": "a = 1",
+            "zorder_by": ["b"],
+            "target_file_size": 1000,
+            "full": False,
+            "max_tasks": 2,
+            "dry_run": True,
+        },
     ),
     "Table.drop_feature": (
         lambda t, a: without_feature(t, lambda: t.drop_feature(**{"name": "domainMetadata", **a})),

@@ -39,12 +39,12 @@ TABLE: list[set[str]] = [
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint_writer"},
     {"committers"},
-    {"changes", "cleanup", "compaction"},
+    {"changes", "cleanup", "compaction", "rewrite"},
     {"transaction"},
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "detail", "dml", "drop_feature", "vacuum"},
+    {"backfill", "detail", "dml", "drop_feature", "maintenance"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -66,12 +66,12 @@ BINDING: list[set[str]] = [
     {"alter", "changes", "expression"},
     {"table"},
     {"transaction"},
-    {"write"},
+    {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "vacuum", "write_options"},
+    {"scan", "check", "detail", "maintenance", "vacuum", "write_options"},
     {"snapshot", "data"},
     {"alter"},
     {"transaction"},

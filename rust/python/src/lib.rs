@@ -10,6 +10,7 @@ mod clock;
 mod errors;
 mod events;
 mod expression;
+mod maintenance;
 mod runtime;
 mod table;
 mod transaction;
@@ -46,6 +47,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::resume, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;

@@ -5,8 +5,8 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then
 //! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
-//! `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`, `after_commit`,
-//! `transaction::builder`, `dml`, `backfill`, `table`. A test reads the imports.
+//! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `after_commit`,
+//! `transaction::builder`, `dml`, `maintenance`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -28,13 +28,14 @@ pub mod file_index;
 pub mod footer;
 pub mod history;
 pub mod log;
+pub mod maintenance;
 mod once;
+mod rewrite;
 pub mod scan;
 mod shredded;
 pub mod snapshot;
 pub mod table;
 pub mod transaction;
-pub mod vacuum;
 mod variant_extent;
 pub mod write;
 

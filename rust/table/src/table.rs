@@ -19,6 +19,7 @@ use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
+use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
@@ -26,7 +27,7 @@ use crate::transaction::builder::{
     CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
     WriteOptions,
 };
-use crate::vacuum::{self, VacuumOptions, Vacuumed};
+use crate::write::writer::Clock;
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
 /// put already.
@@ -233,6 +234,31 @@ impl Table {
         backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
     }
 
+    /// Writes files again in a better layout; what was done.
+    ///
+    /// # Errors
+    /// As [`maintenance::optimize`].
+    pub async fn optimize(
+        &self,
+        options: &OptimizeOptions,
+        (ids, clock): (&dyn Ids, Clock),
+        retry: &dyn RetryPolicy,
+    ) -> Result<Optimized> {
+        self.forget();
+        let latest = self.with(|known| known.latest.clone());
+        let committer = for_table(&self.storage);
+        maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+    }
+
+    /// What [`Table::optimize`] would do.
+    ///
+    /// # Errors
+    /// As [`maintenance::plan_optimize`].
+    pub async fn plan_optimize(&self, options: &OptimizeOptions, (ids, clock): (&dyn Ids, Clock)) -> Result<Optimized> {
+        let latest = self.with(|known| known.latest.clone());
+        maintenance::plan_optimize((&self.storage, latest), options, (ids, clock)).await
+    }
+
     /// Drops a feature from the protocol.
     ///
     /// # Errors
@@ -250,10 +276,10 @@ impl Table {
     /// Deletes files that no version within the retention needs.
     ///
     /// # Errors
-    /// As [`vacuum::vacuum`].
+    /// As [`maintenance::vacuum`].
     pub async fn vacuum(&self, options: VacuumOptions, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
         self.forget();
-        vacuum::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
+        maintenance::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

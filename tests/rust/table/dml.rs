@@ -27,12 +27,12 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, live};
 
-const VECTORS: (&str, &str) = ("delta.enableDeletionVectors", "true");
-const IDS: (&str, &str) = ("delta.enableRowTracking", "true");
-const FEED: (&str, &str) = ("delta.enableChangeDataFeed", "true");
+pub(super) const VECTORS: (&str, &str) = ("delta.enableDeletionVectors", "true");
+pub(super) const IDS: (&str, &str) = ("delta.enableRowTracking", "true");
+pub(super) const FEED: (&str, &str) = ("delta.enableChangeDataFeed", "true");
 
 #[derive(Default)]
-struct World;
+pub(super) struct World;
 
 impl Ids for World {
     fn unique(&self) -> String {
@@ -51,17 +51,17 @@ impl RetryPolicy for World {
     }
 }
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_millis().try_into().unwrap()
 }
 
 /// A table with the columns `p` (string) and `x` (long).
-struct Table {
-    sample: Sample,
+pub(super) struct Table {
+    pub(super) sample: Sample,
     partitioned: bool,
 }
 
-type Row = (&'static str, Option<i64>);
+pub(super) type Row = (&'static str, Option<i64>);
 
 fn batch(rows: &[Row]) -> RecordBatch {
     let p: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.0)));
@@ -70,7 +70,7 @@ fn batch(rows: &[Row]) -> RecordBatch {
 }
 
 impl Table {
-    fn new(properties: &[(&str, &str)], partitioned: bool) -> Self {
+    pub(super) fn new(properties: &[(&str, &str)], partitioned: bool) -> Self {
         let table = Self { sample: Sample::not_durable(), partitioned };
         std::fs::remove_dir_all(table.sample.path("_delta_log")).unwrap();
         let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -79,11 +79,11 @@ impl Table {
     }
 
     /// Appends rows: a file of them, or one for each partition.
-    fn write(&self, rows: &[Row]) {
+    pub(super) fn write(&self, rows: &[Row]) {
         self.write_with(rows, WriteOptions::default());
     }
 
-    fn write_with(&self, rows: &[Row], options: WriteOptions) {
+    pub(super) fn write_with(&self, rows: &[Row], options: WriteOptions) {
         let partition_by = self.partitioned.then(|| vec!["p".to_owned()]);
         let options = WriteOptions { partition_by, ..options };
         block_on(async {
@@ -97,17 +97,17 @@ impl Table {
         });
     }
 
-    async fn begin(&self) -> Transaction {
+    pub(super) async fn begin(&self) -> Transaction {
         let options = TransactionOptions::default();
         Transaction::begin(&self.sample.storage, Known::default(), options, &World).await.unwrap()
     }
 
     /// Deletes in a transaction of its own; what came of the commit, none if there was none.
-    fn delete(&self, filter: &str) -> Option<Outcome> {
+    pub(super) fn delete(&self, filter: &str) -> Option<Outcome> {
         self.try_delete(filter).unwrap()
     }
 
-    fn try_delete(&self, filter: &str) -> Result<Option<Outcome>> {
+    pub(super) fn try_delete(&self, filter: &str) -> Result<Option<Outcome>> {
         block_on(async {
             let mut transaction = self.begin().await;
             transaction.delete(Some(filter), now).await?;
@@ -115,7 +115,7 @@ impl Table {
         })
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Option<Outcome>> {
+    pub(super) async fn commit(&self, transaction: Transaction) -> Result<Option<Outcome>> {
         let committer = LogCommitter::new(self.sample.storage.clone());
         match transaction.commit(&committer, &World).await? {
             Ended::Committed(outcome) => Ok(Some(*outcome)),
@@ -125,7 +125,7 @@ impl Table {
     }
 
     /// The rows of the newest version, in the order of its files.
-    fn rows(&self, columns: &[&str], filter: Option<&str>) -> Vec<String> {
+    pub(super) fn rows(&self, columns: &[&str], filter: Option<&str>) -> Vec<String> {
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
         block_on(async {
             let snapshot = self.sample.open().await.unwrap();
@@ -135,24 +135,24 @@ impl Table {
         })
     }
 
-    fn sorted(&self, columns: &[&str], filter: Option<&str>) -> Vec<String> {
+    pub(super) fn sorted(&self, columns: &[&str], filter: Option<&str>) -> Vec<String> {
         let mut rows = self.rows(columns, filter);
         rows.sort();
         rows
     }
 
-    fn files(&self) -> Vec<String> {
+    pub(super) fn files(&self) -> Vec<String> {
         block_on(async { live(&self.sample.open().await.unwrap()).await.unwrap() })
     }
 
     /// The actions of a kind in the newest commit.
-    fn last(&self, kind: &str) -> Vec<Value> {
+    pub(super) fn last(&self, kind: &str) -> Vec<Value> {
         let version = block_on(self.sample.open()).unwrap().version();
         self.sample.read(version).into_iter().filter_map(|action| action.get(kind).cloned()).collect()
     }
 
     /// Every file below the table that is none of its log.
-    fn on_disk(&self) -> BTreeSet<String> {
+    pub(super) fn on_disk(&self) -> BTreeSet<String> {
         fn walk(dir: &std::path::Path, root: &std::path::Path, found: &mut BTreeSet<String>) {
             for entry in std::fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();
@@ -197,7 +197,7 @@ fn printed(batch: &RecordBatch) -> Vec<String> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 

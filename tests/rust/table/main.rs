@@ -15,6 +15,7 @@ mod file_index;
 mod history;
 mod incoming;
 mod nested;
+mod optimize;
 mod pages;
 mod plan;
 mod read;

@@ -10,11 +10,11 @@ use deltic_protocol::commit::MarkedFile;
 use deltic_protocol::deletion_vector::DeletionVector;
 
 use super::find::{Covered, Found, Touched};
-use super::rewrite::{Copying, Written};
 use crate::error::{Error, Result};
+use crate::rewrite::{Copying, Written};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
+use crate::storage::Storage;
 use crate::transaction::builder::change_files::{Change, changes_spec, write_changes};
 use crate::transaction::builder::{Own, Transaction};
 use crate::write::plan::FileKind;
@@ -142,12 +142,12 @@ impl Chosen {
         if !self.copied.is_empty() {
             let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, tx.tracks_rows()?)?;
             replaced.rewritten = copying.copy(storage, left(&self.copied)?, clock).await?;
-            hold(&mut replaced.unclaimed, &replaced.rewritten)?;
+            replaced.unclaimed.hold(&replaced.rewritten.0)?;
         }
         if !self.copied_new.is_empty() {
             let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, None)?;
             replaced.new = copying.copy(storage, left(&self.copied_new)?, clock).await?;
-            hold(&mut replaced.unclaimed, &replaced.new)?;
+            replaced.unclaimed.hold(&replaced.new.0)?;
         }
         if !self.copied.is_empty() && tx.feeds_changes()? {
             let gone = |touched: &Touched| {
@@ -157,7 +157,7 @@ impl Chosen {
             let tasks = self.copied.iter().map(gone).collect::<Result<_>>()?;
             let specs = (changes_spec(snapshot)?, tx.rewrite_spec(FileKind::Change)?);
             replaced.changes = write_changes(storage, specs, tasks).await?;
-            hold(&mut replaced.unclaimed, &replaced.changes)?;
+            replaced.unclaimed.hold(&replaced.changes.0)?;
         }
         Ok(())
     }
@@ -196,12 +196,4 @@ fn left(touched: &[Touched]) -> Result<Vec<FileTask>> {
         Ok(FileTask { deletion_vector: Some(gone.to_inline()?), ..touched.task.clone() })
     };
     touched.iter().map(left).collect()
-}
-
-/// Has files deleted unless they are claimed.
-fn hold(unclaimed: &mut Unclaimed, (files, _): &Written) -> Result<()> {
-    files.iter().try_for_each(|file| {
-        unclaimed.push(decode_path(&file.add.path)?);
-        Ok(())
-    })
 }

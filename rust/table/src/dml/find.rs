@@ -22,9 +22,9 @@ use deltic_protocol::log_bounds::statistics;
 use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
-use super::rewrite::refuse_column;
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, worker_count};
+use crate::rewrite::refuse_column;
 use crate::scan::count::{count_rows, covered};
 use crate::scan::plan::{ScanPlan, task};
 use crate::scan::read::{ReadOptions, Reader};

@@ -14,6 +14,5 @@ mod constraint;
 mod delete;
 mod find;
 mod preview;
-mod rewrite;
 
 pub use preview::Preview;

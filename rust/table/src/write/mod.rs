@@ -7,7 +7,7 @@ mod input;
 pub mod layout;
 pub mod options;
 pub mod partition;
-mod pieces;
+pub(crate) mod pieces;
 pub mod plan;
 mod setup;
 mod sort;

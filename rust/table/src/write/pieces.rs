@@ -44,7 +44,7 @@ fn halve(piece: RecordBatch, pieces: &mut Vec<RecordBatch>) {
 }
 
 /// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
-pub(super) fn memory(batch: &RecordBatch) -> usize {
+pub(crate) fn memory(batch: &RecordBatch) -> usize {
     let besides = (batch.num_columns() + 1) * ARRAY_OVERHEAD;
     batch.columns().iter().map(|column| laid_out(column.as_ref())).fold(besides, usize::saturating_add)
 }

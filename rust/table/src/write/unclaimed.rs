@@ -6,7 +6,9 @@ use futures::{StreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::storage::Storage;
+use crate::error::Result;
+use crate::storage::{Storage, decode_path};
+use crate::write::plan::DataFile;
 
 /// Files deleted at a time.
 const DELETING: usize = 32;
@@ -27,6 +29,17 @@ impl Unclaimed {
     /// Takes in a file, before it exists.
     pub(crate) fn push(&mut self, key: String) {
         self.keys.push(key);
+    }
+
+    /// Takes in files that were written.
+    ///
+    /// # Errors
+    /// `Corrupt` for a path that is none, which the writer rules out.
+    pub(crate) fn hold(&mut self, files: &[DataFile]) -> Result<()> {
+        files.iter().try_for_each(|file| {
+            self.push(decode_path(&file.add.path)?);
+            Ok(())
+        })
     }
 
     /// The files are somebody's from now on.

@@ -164,7 +164,7 @@ impl Added {
 }
 
 /// What reads a file.
-pub(super) fn task_of(add: &Add) -> FileTask {
+pub(crate) fn task_of(add: &Add) -> FileTask {
     FileTask {
         path: add.path.clone(),
         size: u64::try_from(add.size).unwrap_or_default(),

@@ -8,6 +8,9 @@ use super::options::Overwrites;
 impl Transaction {
     /// Counters of what was done; none where no rows were to be.
     pub(super) fn metrics(&self, now_ms: i64) -> Map<String, Value> {
+        if let Some(metrics) = &self.rearranged {
+            return metrics.clone();
+        }
         let mut metrics = self.options.metrics.clone();
         let removed = self.removed.num_removed() as u64;
         let changes_rows = self.writes

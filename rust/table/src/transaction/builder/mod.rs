@@ -48,6 +48,7 @@ mod write;
 
 pub(crate) use added::Own;
 pub use added::delete_written;
+pub(crate) use added::task_of;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use options::{
@@ -84,6 +85,9 @@ pub struct Transaction {
     holds_to: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
+    /// What it counts, if it puts rows of the base into other files and does nothing else. Whoever wrote those keeps them
+    /// where another writer is in the way.
+    rearranged: Option<Map<String, Value>>,
     removed: Actions,
     /// Files of the base that are added again, and nothing else.
     re_added: Option<Actions>,
@@ -192,6 +196,7 @@ impl Transaction {
             replaces: None,
             holds_to: None,
             rearrange_only: false,
+            rearranged: None,
             removed: Actions::new(),
             re_added: None,
             added: Added::default(),
@@ -414,7 +419,7 @@ impl Transaction {
                 return Err(error.in_table(storage.location()));
             }
         };
-        let (own, travelled) = (this.names(), this.travelled);
+        let (own, travelled, lent) = (this.names(), this.travelled, this.rearranged.is_some());
         let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
         if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
             ended = match Box::pin(again.on_newest()).await {
@@ -432,7 +437,9 @@ impl Transaction {
         };
         if is_refused(&failed, travelled) {
             vectors.delete_unnamed(false).await;
-            own.delete(&storage).await;
+            if !(lent && is_conflict(&failed)) {
+                own.delete(&storage).await;
+            }
         }
         // Who would not write to a table that is there builds on none: it was created meanwhile.
         let error = match mode {
@@ -562,6 +569,11 @@ impl Transaction {
 fn is_refused(failed: &Failed, travelled: bool) -> bool {
     let Failed::Certainly(error) = failed else { return false };
     !travelled || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
+}
+
+/// Whether another writer is in the way.
+fn is_conflict(failed: &Failed) -> bool {
+    matches!(failed, Failed::Certainly(error) if matches!(error.kind(), Kind::Conflict(_)))
 }
 
 fn check_writable((protocol, metadata): (&Protocol, &Metadata), shape: &TableShape) -> Result<()> {

@@ -35,6 +35,7 @@ use crate::write::rules::{RowRules, WriteRules};
 use crate::write::writer;
 
 mod overwrite;
+mod rearrange;
 mod schema;
 
 impl Transaction {

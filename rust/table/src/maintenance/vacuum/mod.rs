@@ -5,7 +5,7 @@
 //! begins and how it ends.
 //!
 //! Invariant: every version that was current within the retention can be read after it, and so can what writers that
-//! began within the retention commit later (`tests/rust/table/vacuum.rs`). Memory holds 32 bytes for each file that is kept
+//! began within the retention commit later (`tests/python/test_vacuum.py`). Memory holds 32 bytes for each file that is kept
 //! and a page of the listing.
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".

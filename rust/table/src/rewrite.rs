@@ -1,4 +1,4 @@
-//! Copy-on-write: files without the rows that go, in the order of the rows.
+//! Rows of files in other files: those that a change leaves, or all of them in another arrangement.
 //!
 //! Rows that stay keep their ids and the version that they are of, in the columns that the table's properties name. They are
 //! streamed: memory holds what a scan and a writer hold.
@@ -23,18 +23,20 @@ use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
 use crate::write::plan::{DataFile, HiddenColumn, HiddenValues, WriteSpec};
-use crate::write::writer::{Clock, DataWriter};
+use crate::write::writer::{Clock, DataWriter, Limits};
 
 /// Files that were written, and what to wait for until they would survive a power cut.
-pub(super) type Written = (Vec<DataFile>, Syncing);
+pub(crate) type Written = (Vec<DataFile>, Syncing);
 
 /// How rows are read and written again.
 #[derive(Debug, Clone)]
-pub(super) struct Copying {
-    pub(super) read: ReadSpec,
-    pub(super) write: WriteSpec,
+pub(crate) struct Copying {
+    pub(crate) read: ReadSpec,
+    pub(crate) write: WriteSpec,
     /// What rows are called while they are written: hidden columns have other names in files than for who reads them.
     written: SchemaRef,
+    /// What a writer may hold.
+    limits: Limits,
 }
 
 impl Copying {
@@ -42,7 +44,7 @@ impl Copying {
     ///
     /// # Errors
     /// `Unsupported` if the table has a column of the name of one that is needed beside its own.
-    pub(super) fn new(snapshot: &Snapshot, write: WriteSpec, tracking: Option<RowTracking>) -> Result<Self> {
+    pub(crate) fn new(snapshot: &Snapshot, write: WriteSpec, tracking: Option<RowTracking>) -> Result<Self> {
         let mut read = ReadSpec { may_lack_row_ids: true, ..read_spec(snapshot, None)? };
         let mut hidden = Vec::new();
         if let Some(tracking) = tracking {
@@ -67,23 +69,28 @@ impl Copying {
         for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {
             *field = Arc::new(field.as_ref().clone().with_name(&hidden.name));
         }
-        Ok(Self { read, write, written: Arc::new(Schema::new(fields)) })
+        Ok(Self { read, write, written: Arc::new(Schema::new(fields)), limits: Limits::default() })
+    }
+
+    /// The same rows into other files, with a writer that holds no more than this.
+    pub(crate) fn to_files(&self, write: WriteSpec, limits: Limits) -> Self {
+        Self { write, limits, ..self.clone() }
     }
 
     /// Writes the rows of `tasks`, in their order.
-    pub(super) async fn copy(&self, storage: &Storage, tasks: Vec<FileTask>, clock: Clock) -> Result<Written> {
+    pub(crate) async fn copy(&self, storage: &Storage, tasks: Vec<FileTask>, clock: Clock) -> Result<Written> {
         let reader = Reader::new(storage.clone(), self.read.clone())?;
         self.write(storage, reader.read(tasks, ReadOptions::default()), clock).await
     }
 
     /// Writes rows that were read so.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         storage: &Storage,
         rows: impl Stream<Item = Result<RecordBatch>>,
         clock: Clock,
     ) -> Result<Written> {
-        let writer = DataWriter::new(storage.clone(), &self.write, clock)?;
+        let writer = DataWriter::new(storage.clone(), &self.write, clock)?.with_limits(self.limits);
         let named = |batch: Result<RecordBatch>| {
             Ok(RecordBatch::try_new(Arc::clone(&self.written), batch?.columns().to_vec())?)
         };
@@ -92,7 +99,7 @@ impl Copying {
 }
 
 /// Refuses a table that has a column of a name that is needed beside its own.
-pub(super) fn refuse_column(schema: &StructType, name: &str) -> Result<()> {
+pub(crate) fn refuse_column(schema: &StructType, name: &str) -> Result<()> {
     match schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
         None => Ok(()),
         Some(taken) => Err(Error::unsupported(

@@ -1,0 +1,111 @@
+"""What maintenance did to a table, or would do (`OptimizeResult`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltic.display import html_table, printable, size
+
+__all__ = ["OptimizeResult"]
+
+
+@dataclass(frozen=True, repr=False)
+class OptimizeResult:
+    """What `Table.optimize` did, or with `dry_run=True` would do.
+
+    `read_version`: the version whose files were looked at. `versions`: those that were committed, in order; empty when
+    nothing was to be done, and of a dry run. `layout`: `"compact"`, `"zorder"` or `"hilbert"`, and `columns` those that
+    rows are ordered by. `target_file_size` in bytes.
+
+    `files_total`: live files. Of these `files_considered` are in the partitions that were asked for, and
+    `files_skipped` of them stay as they are. `files_to_rewrite` with `bytes_to_rewrite` bytes are written again, into
+    about `expected_files`; `partitions` says the same by partition: `values`, `files`, `bytes` and `expected_files` of
+    each. `files_lost` of them stayed after all, since another writer changed rows of them meanwhile, or of others that
+    they were to be put together with: running it again takes them.
+
+    `metrics`: counters by delta-spark's names, of all commits: `numAddedFiles`, `numAddedBytes`, `numRemovedFiles`,
+    `numRemovedBytes`, `numDeletionVectorsRemoved`; and the sizes of the files that were added, `minFileSize`,
+    `p25FileSize`, `p50FileSize`, `p75FileSize` (these three of the last commit) and `maxFileSize`.
+    """
+
+    dry_run: bool
+    read_version: int
+    versions: list[int]
+    layout: str
+    columns: list[str]
+    target_file_size: int
+    files_total: int
+    files_considered: int
+    files_skipped: int
+    files_lost: int
+    files_to_rewrite: int
+    bytes_to_rewrite: int
+    expected_files: int
+    partitions: list[dict[str, Any]]
+    metrics: Mapping[str, int]
+
+    @classmethod
+    def parse(cls, text: str, dry_run: bool) -> OptimizeResult:
+        """Parse a result as the core describes it."""
+        return cls(dry_run=dry_run, **json.loads(text))
+
+    @property
+    def partitions_optimized(self) -> int:
+        """How many partitions have files that are written again; a table without partitions is one."""
+        return len(self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, as JSON would have it."""
+        return {
+            "dry_run": self.dry_run,
+            "read_version": self.read_version,
+            "versions": list(self.versions),
+            "layout": self.layout,
+            "columns": list(self.columns),
+            "target_file_size": self.target_file_size,
+            "files_total": self.files_total,
+            "files_considered": self.files_considered,
+            "files_skipped": self.files_skipped,
+            "files_lost": self.files_lost,
+            "files_to_rewrite": self.files_to_rewrite,
+            "bytes_to_rewrite": self.bytes_to_rewrite,
+            "expected_files": self.expected_files,
+            "partitions_optimized": self.partitions_optimized,
+            "partitions": [dict(partition) for partition in self.partitions],
+            "metrics": dict(self.metrics),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        along = f" by {', '.join(self.columns)}" if self.columns else ""
+        before = f"{self.files_to_rewrite:,} files, {size(self.bytes_to_rewrite)}"
+        partitions = f" in {self.partitions_optimized:,} partitions" if self.partitions_optimized > 1 else ""
+        told = [
+            ("layout", f"{self.layout}{along}, files of {size(self.target_file_size)}"),
+            ("looked at", f"version {self.read_version}, {self.files_considered:,} of {self.files_total:,} files"),
+        ]
+        if self.dry_run:
+            told.append(("would rewrite", f"{before}{partitions}, as about {self.expected_files:,}"))
+        elif self.versions:
+            count = self.metrics.get
+            gone = f"{count('numRemovedFiles', 0):,} files, {size(count('numRemovedBytes', 0))}"
+            came = f"{count('numAddedFiles', 0):,} files, {size(count('numAddedBytes', 0))}"
+            told += [
+                ("rewrote", f"{gone}{partitions}, as {came}"),
+                ("committed", "version " + ", ".join(str(version) for version in self.versions)),
+            ]
+        else:
+            told.append(("rewrote", "nothing"))
+        if self.files_lost:
+            told.append(("left out", f"{self.files_lost:,} files that other writers got to"))
+        return [(name, printable(value)) for name, value in told]
+
+    def __repr__(self) -> str:
+        kind = ", dry run" if self.dry_run else ""
+        return f"OptimizeResult({self.layout}{kind})" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("OPTIMIZE" + (" (dry run)" if self.dry_run else ""), self.lines())

@@ -1,0 +1,127 @@
+//! A bin's rows, written again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use deltic_protocol::action::Add;
+use futures::TryStreamExt;
+use serde_json::json;
+
+use super::layout::{CurveLayout, Layout};
+use super::options::Limits;
+use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
+use super::ranges::Sampler;
+use super::sort::in_order;
+use crate::error::Result;
+use crate::rewrite::{Copying, Written};
+use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::task::{FileTask, ReadSpec};
+use crate::storage::Storage;
+use crate::transaction::builder::task_of;
+use crate::write::plan::{DataFile, WriteSpec};
+use crate::write::unclaimed::Unclaimed;
+use crate::write::writer::{Clock, Limits as WriteLimits};
+
+/// How bins are written again.
+#[derive(Debug, Clone)]
+pub(super) struct Rewriting {
+    pub(super) storage: Storage,
+    pub(super) copying: Copying,
+    pub(super) layout: Layout,
+    /// Bytes that a file should have.
+    pub(super) target: u64,
+    pub(super) limits: Limits,
+    /// Bins at a time.
+    pub(super) tasks: usize,
+    pub(super) clock: Clock,
+}
+
+/// A bin and the files that take its place, which are deleted unless somebody claims them.
+pub(super) struct Rewritten {
+    pub(super) bin: Bin,
+    pub(super) files: Vec<DataFile>,
+    pub(super) unclaimed: Unclaimed,
+}
+
+impl Rewriting {
+    /// Writes the rows of a bin again. `cube`: the id of what is clustered together.
+    ///
+    /// # Errors
+    /// Those of reading and writing; no file is left then.
+    pub(super) async fn write(self, bin: Bin, cube: String) -> Result<Rewritten> {
+        let (mut files, syncing) = match &self.layout {
+            Layout::Compact => self.compact(&bin).await?,
+            Layout::Along(layout) => self.arrange(&bin, layout).await?,
+        };
+        let mut unclaimed = Unclaimed::new(self.storage.clone());
+        unclaimed.hold(&files)?;
+        if let Layout::Along(layout @ CurveLayout { curve: super::curve::Curve::Hilbert, .. }) = &self.layout {
+            files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
+        }
+        syncing.wait().await?;
+        Ok(Rewritten { bin, files, unclaimed })
+    }
+
+    /// One file, rows as they come.
+    async fn compact(&self, bin: &Bin) -> Result<Written> {
+        // A little more than was meant is better than a small file beside a large one.
+        let target_file_size = self.target.saturating_mul(2);
+        let copying = self.copying(|spec| WriteSpec { target_file_size, ..spec });
+        let rows = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
+        copying.write(&self.storage, rows, self.clock).await
+    }
+
+    /// Files of as many rows each, in the order of a curve.
+    async fn arrange(&self, bin: &Bin, layout: &CurveLayout) -> Result<Written> {
+        let mut columns: Vec<String> = layout.columns.iter().filter_map(|path| path.first().cloned()).collect();
+        columns.sort();
+        columns.dedup();
+        let keys = ReadSpec { columns, row_tracking: None, ..self.copying.read.clone() };
+        let mut keys = std::pin::pin!(Reader::new(self.storage.clone(), keys)?.read(tasks(bin), self.reading(bin)));
+        let mut sampler = Sampler::new(layout.clone());
+        while let Some(batch) = keys.try_next().await? {
+            sampler.update(&batch)?;
+        }
+        let (rows, expected) = (sampler.rows(), bin.expected(self.target));
+        let Some(ranges) = sampler.finish()? else { return Ok(Written::default()) };
+        let max_rows_per_file = Some(rows.div_ceil(expected).max(1));
+        let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
+        let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
+        let bytes = self.limits.sort_bytes / self.tasks;
+        let ordered = in_order(all, Arc::new(ranges), (rows, bytes)).await?;
+        copying.write(&self.storage, ordered, self.clock).await
+    }
+
+    fn copying(&self, change: impl FnOnce(WriteSpec) -> WriteSpec) -> Copying {
+        let write = change(self.copying.write.clone());
+        let memory = self.limits.write_bytes / self.tasks;
+        self.copying.to_files(write, WriteLimits { memory, ..WriteLimits::default() })
+    }
+
+    /// Of a large file its parts, of small ones several at once; of all bins together as much as a scan reads.
+    fn reading(&self, bin: &Bin) -> ReadOptions {
+        let options = ReadOptions::default();
+        let concurrent_files = (2 * options.concurrent_files / self.tasks).clamp(2, bin.files.len().max(2));
+        ReadOptions { concurrent_files, ..options }
+    }
+}
+
+fn tasks(bin: &Bin) -> Vec<FileTask> {
+    bin.files.iter().map(|file| task_of(&file.add)).collect()
+}
+
+/// Has the log say by whom, with what and by which columns a file was clustered.
+fn mark_clustered(add: &mut Add, cube: &str, layout: &CurveLayout) {
+    add.clustering_provider = Some(PROVIDER.to_owned());
+    let tags: BTreeMap<String, Option<String>> = BTreeMap::from([
+        (CUBE_ID.to_owned(), Some(cube.to_owned())),
+        (CUBE_COLUMNS.to_owned(), Some(cube_columns(layout))),
+    ]);
+    add.tags.get_or_insert_with(BTreeMap::new).extend(tags);
+}
+
+/// The columns of a cube as its tag has them.
+pub(super) fn cube_columns(layout: &CurveLayout) -> String {
+    let names: Vec<String> = layout.columns.iter().map(|path| path.join(".")).collect();
+    json!(names).to_string()
+}

@@ -1,0 +1,172 @@
+//! Bins that were written again become a version of the table.
+//!
+//! All bins of a commit are prepared on the version whose files were chosen, so that whatever was committed since is
+//! judged by the conflict rules. Where another writer has removed a file of a bin, or taken rows out of one, that bin is
+//! given up, its new files are deleted, and the others are committed.
+//!
+//! Invariant: a file that a commit may name is never deleted here: from the first attempt on the transaction has them,
+//! and gives them back only with a conflict.
+
+use std::collections::HashMap;
+
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::commit::Conflict;
+use deltic_protocol::replay::canonical_path;
+use futures::TryStreamExt;
+use serde_json::{Map, Value, json};
+
+use super::bins::Rewritten;
+use super::options::Optimized;
+use crate::after_commit::HandleState;
+use crate::checkpoint::read::AddColumns;
+use crate::committers::Committer;
+use crate::error::{Kind, Result};
+use crate::snapshot::Snapshot;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::write::unclaimed::Unclaimed;
+
+/// The operation by which other writers know it.
+const OPERATION: &str = "OPTIMIZE";
+
+/// What all commits of one OPTIMIZE share.
+pub(super) struct Committing<'a> {
+    pub(super) snapshot: Snapshot,
+    pub(super) base: HandleState,
+    pub(super) parameters: Map<String, Value>,
+    pub(super) committer: &'a dyn Committer,
+    pub(super) ids: &'a dyn Ids,
+    pub(super) retry: &'a dyn RetryPolicy,
+}
+
+impl Committing<'_> {
+    /// Commits these bins, but for those that other writers got to; adds to `done` what came of it.
+    pub(super) async fn commit(&self, mut bins: Vec<Rewritten>, done: &mut Optimized) -> Result<()> {
+        while !bins.is_empty() {
+            let conflict = match self.attempt(&mut bins, done).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let Kind::Conflict(kind) = conflict.kind() else { return Err(conflict) };
+            // The transaction gave the files back.
+            for bin in &mut bins {
+                bin.unclaimed.hold(&bin.files)?;
+            }
+            let (kept, lost) = match kind {
+                Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete => self.still_there(bins).await?,
+                Conflict::ConcurrentAppend
+                | Conflict::MetadataChanged
+                | Conflict::ProtocolChanged
+                | Conflict::ConcurrentTransaction => (Vec::new(), bins),
+            };
+            let none_is_lost = lost.is_empty();
+            let is_about_rows =
+                !kept.is_empty() || matches!(kind, Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete);
+            done.files_lost += lost.iter().map(|bin| bin.bin.files.len() as u64).sum::<u64>();
+            for bin in lost {
+                bin.unclaimed.delete().await;
+            }
+            if none_is_lost || !is_about_rows {
+                for bin in kept {
+                    bin.unclaimed.delete().await;
+                }
+                return Err(conflict);
+            }
+            bins = kept;
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, bins: &mut [Rewritten], done: &mut Optimized) -> Result<()> {
+        let storage = self.snapshot.storage();
+        let known = Known { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
+        let options = TransactionOptions {
+            operation: OPERATION.to_owned(),
+            parameters: self.parameters.clone(),
+            ..TransactionOptions::default()
+        };
+        let mut transaction = Transaction::begin(storage, known, options, self.ids).await?;
+        let counted = counters(bins);
+        let metrics = counted.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
+        let gone = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
+        let files = bins.iter().flat_map(|bin| bin.files.iter().cloned()).collect();
+        transaction.rearrange(gone, files, metrics.collect(), self.retry.now_ms())?;
+        for bin in bins.iter_mut() {
+            std::mem::replace(&mut bin.unclaimed, Unclaimed::new(storage.clone())).claim();
+        }
+        if let Ended::Committed(outcome) = transaction.commit(self.committer, self.retry).await? {
+            done.versions.push(outcome.committed.version);
+            count(done, &counted);
+        }
+        Ok(())
+    }
+
+    /// The bins whose files all are as they were, and the others.
+    async fn still_there(&self, bins: Vec<Rewritten>) -> Result<(Vec<Rewritten>, Vec<Rewritten>)> {
+        let mut vectors: HashMap<String, (usize, Option<String>)> = HashMap::new();
+        let mut missing: Vec<usize> = Vec::with_capacity(bins.len());
+        for (number, bin) in bins.iter().enumerate() {
+            missing.push(bin.bin.files.len());
+            for file in &bin.bin.files {
+                let vector = file.add.deletion_vector.as_ref().map(DeletionVectorDescriptor::unique_id);
+                vectors.insert(canonical_path(&file.add.path).into_owned(), (number, vector));
+            }
+        }
+        let newest = self.snapshot.refresh().await?;
+        let columns = AddColumns { members: vec!["path", "deletionVector"], ..AddColumns::default() };
+        let mut live = std::pin::pin!(newest.live_files(&columns).await?);
+        while let Some(adds) = live.try_next().await? {
+            for (row, path) in adds.path().iter().enumerate() {
+                let known = path.and_then(|path| vectors.get(canonical_path(path).as_ref()));
+                let Some((number, vector)) = known else { continue };
+                let now = adds.deletion_vector(row)?.map(|vector| vector.unique_id());
+                if let (true, Some(missing)) = (&now == vector, missing.get_mut(*number)) {
+                    *missing = missing.saturating_sub(1);
+                }
+            }
+        }
+        let all_there = missing.into_iter().map(|missing| missing == 0);
+        let (kept, lost): (Vec<_>, Vec<_>) = bins.into_iter().zip(all_there).partition(|(_, is_there)| *is_there);
+        let bins = |some: Vec<(Rewritten, bool)>| some.into_iter().map(|(bin, _)| bin).collect();
+        Ok((bins(kept), bins(lost)))
+    }
+}
+
+/// What delta-spark counts of an OPTIMIZE.
+fn counters(bins: &[Rewritten]) -> Vec<(&'static str, u64)> {
+    let sum = |numbers: &[u64]| numbers.iter().copied().fold(0, u64::saturating_add);
+    let removed: Vec<u64> = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.bytes())).collect();
+    let vectors = bins.iter().flat_map(|bin| &bin.bin.files).filter(|file| file.add.deletion_vector.is_some()).count();
+    let size = |size: i64| u64::try_from(size).unwrap_or_default();
+    let mut added: Vec<u64> = bins.iter().flat_map(|bin| bin.files.iter().map(|file| size(file.add.size))).collect();
+    added.sort_unstable();
+    let quarter = |quarters: usize| {
+        let at = (added.len() * quarters / 4).min(added.len().saturating_sub(1));
+        added.get(at).copied().unwrap_or_default()
+    };
+    vec![
+        ("numAddedFiles", added.len() as u64),
+        ("numAddedBytes", sum(&added)),
+        ("numRemovedFiles", removed.len() as u64),
+        ("numRemovedBytes", sum(&removed)),
+        ("numDeletionVectorsRemoved", vectors as u64),
+        ("minFileSize", quarter(0)),
+        ("p25FileSize", quarter(1)),
+        ("p50FileSize", quarter(2)),
+        ("p75FileSize", quarter(3)),
+        ("maxFileSize", quarter(4)),
+    ]
+}
+
+/// Adds the counters of a commit to those of the commits before it; what says how sizes are spread is of the last one.
+fn count(done: &mut Optimized, counted: &[(&'static str, u64)]) {
+    for (name, value) in counted {
+        let all = done.metrics.entry((*name).to_owned()).or_default();
+        *all = match *name {
+            "minFileSize" if *all > 0 => (*all).min(*value),
+            "maxFileSize" => (*all).max(*value),
+            name if name.starts_with("num") => all.saturating_add(*value),
+            _ => *value,
+        };
+    }
+}

@@ -1,0 +1,114 @@
+//! The files of a version that OPTIMIZE may write again.
+
+use arrow_array::Array;
+use deltic_protocol::action::Add;
+use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
+use deltic_protocol::predicate::{BoundPredicate, parse};
+use deltic_protocol::prune;
+use futures::TryStreamExt;
+
+use crate::checkpoint::read::AddColumns;
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+
+/// A live file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Candidate {
+    /// What the log says of it, without statistics.
+    pub(super) add: Add,
+    /// Rows in it, whether they count or not, if the log says so.
+    pub(super) stored: Option<u64>,
+}
+
+impl Candidate {
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::try_from(self.add.size).unwrap_or_default()
+    }
+
+    /// Rows of it that are deleted.
+    pub(super) fn deleted(&self) -> u64 {
+        let cardinality = self.add.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
+        u64::try_from(cardinality).unwrap_or_default()
+    }
+
+    /// What its tag of this name says.
+    pub(super) fn tag(&self, name: &str) -> Option<&str> {
+        self.add.tags.as_ref()?.get(name)?.as_deref()
+    }
+}
+
+/// The files of a version.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Live files.
+    pub(super) total: u64,
+    /// Those in the partitions that were asked for.
+    pub(super) considered: u64,
+    /// Those of them that may be written again.
+    pub(super) candidates: Vec<Candidate>,
+}
+
+/// A condition that chooses partitions.
+///
+/// # Errors
+/// `Invalid` if it does not parse, does not fit the columns, or asks about other columns.
+pub(super) fn partition_filter(text: Option<&str>, shape: &TableShape) -> Result<Option<BoundPredicate>> {
+    let Some(text) = text else { return Ok(None) };
+    let bound = parse(text)?.bind(&shape.schema)?;
+    let is_other = |name: &&String| !shape.is_partition_column(name);
+    let columns = bound.columns();
+    if let Some(column) = columns.iter().filter_map(|column| column.path.first()).find(is_other) {
+        let partitions = match shape.partition_columns.is_empty() {
+            true => "the table has none".to_owned(),
+            false => format!("those are {}", shape.partition_columns.join(", ")),
+        };
+        return Err(Error::invalid(format!(
+            "OPTIMIZE takes whole files, so its condition is about partition columns ({partitions}), and `{column}` is \
+             none; leave it out of the condition"
+        )));
+    }
+    Ok(Some(bound))
+}
+
+/// Lists the live files; of those that `filter` chooses, `may_be_rewritten` says which ones to keep in mind.
+pub(super) async fn list(
+    snapshot: &Snapshot,
+    filter: Option<&BoundPredicate>,
+    may_be_rewritten: impl Fn(&Candidate) -> bool,
+) -> Result<Listed> {
+    let members = vec![
+        "path",
+        "partitionValues",
+        "size",
+        "modificationTime",
+        "deletionVector",
+        "baseRowId",
+        "defaultRowCommitVersion",
+        "tags",
+        "clusteringProvider",
+    ];
+    let columns = AddColumns { members, num_records: true, ..AddColumns::default() };
+    let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
+    let mut listed = Listed::default();
+    while let Some(adds) = live.try_next().await? {
+        listed.total += adds.len() as u64;
+        let adds = match filter {
+            Some(filter) => {
+                let bounds = LogBounds::of_partitions(&adds, snapshot.shape(), &filter.columns())?;
+                adds.filter(prune::keep(filter, &bounds)?)?
+            }
+            None => adds,
+        };
+        listed.considered += adds.len() as u64;
+        let counts = statistics(&adds, &[])?.num_records;
+        for row in 0..adds.len() {
+            let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
+            let candidate = Candidate { add: adds.sized_add(row)?, stored };
+            if may_be_rewritten(&candidate) {
+                listed.candidates.push(Candidate { add: Add { stats: None, ..candidate.add }, stored });
+            }
+        }
+    }
+    Ok(listed)
+}

@@ -1,0 +1,160 @@
+//! How the rows of a bin are arranged.
+//!
+//! A table with clustering columns is clustered, along a Hilbert curve through them. Any other is compacted, rows in the
+//! order in which they came, or ordered along a Z-order curve through columns that the caller names.
+//!
+//! PROTOCOL.md: "Clustered Table".
+
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+
+use super::curve::{Curve, MOST_DIMENSIONS};
+use super::options::OptimizeOptions;
+use crate::error::{Error, Result};
+
+/// The arrangement of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// As they come.
+    Compact,
+    /// Along a curve.
+    Along(CurveLayout),
+}
+
+/// Rows along a curve through columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CurveLayout {
+    pub(super) curve: Curve,
+    /// Logical paths.
+    pub(super) columns: Vec<Vec<String>>,
+    /// Physical paths of the same.
+    pub(super) physical: Vec<Vec<String>>,
+}
+
+impl Layout {
+    /// What the table and the caller ask for. `clustering`: physical paths of the table's clustering columns.
+    ///
+    /// # Errors
+    /// `Invalid` if both name columns, or for a column that the table lacks, or by which no rows can be ordered;
+    /// `Unsupported` if a clustering column is such.
+    pub(super) fn of(shape: &TableShape, clustering: &[Vec<String>], options: &OptimizeOptions) -> Result<Self> {
+        match (clustering.is_empty(), options.zorder_by.is_empty()) {
+            (true, true) if options.full => Err(Error::invalid(
+                "full=True clusters all files of a clustered table anew, and this table has no clustering columns",
+            )),
+            (true, true) => Ok(Self::Compact),
+            (true, false) if options.full => {
+                Err(Error::invalid("full=True is for clustered tables; Z-order takes all files anyway"))
+            }
+            (true, false) => z_order(shape, &options.zorder_by).map(Self::Along),
+            (false, true) => clustered(shape, clustering).map(Self::Along),
+            (false, false) => Err(Error::invalid(
+                "the table has clustering columns, by which OPTIMIZE orders its rows; leave zorder_by out",
+            )),
+        }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Compact => "compact",
+            Self::Along(CurveLayout { curve: Curve::ZOrder, .. }) => "zorder",
+            Self::Along(CurveLayout { curve: Curve::Hilbert, .. }) => "hilbert",
+        }
+    }
+
+    /// The columns of its curve, with dots inside structs.
+    pub(super) fn columns(&self) -> Vec<String> {
+        match self {
+            Self::Compact => Vec::new(),
+            Self::Along(layout) => layout.columns.iter().map(|path| path.join(".")).collect(),
+        }
+    }
+}
+
+fn z_order(shape: &TableShape, names: &[String]) -> Result<CurveLayout> {
+    let mut layout = CurveLayout { curve: Curve::ZOrder, columns: Vec::new(), physical: Vec::new() };
+    for name in names {
+        let path = find(&shape.schema, name)?;
+        if path.first().is_some_and(|column| shape.is_partition_column(column)) {
+            let message = format!("the rows of a file have one value of the partition column `{name}`; leave it out");
+            return Err(Error::invalid(message));
+        }
+        if layout.columns.contains(&path) {
+            return Err(Error::invalid(format!("zorder_by names the column `{name}` twice")));
+        }
+        // Whatever has an order has statistics.
+        layout.physical.extend(shape.leaf(&path)?.map(|leaf| leaf.path));
+        layout.columns.push(path);
+    }
+    if layout.columns.len() > MOST_DIMENSIONS {
+        let message = format!("zorder_by takes at most {MOST_DIMENSIONS} columns, of which three or four are of use");
+        return Err(Error::invalid(message));
+    }
+    Ok(layout)
+}
+
+fn clustered(shape: &TableShape, clustering: &[Vec<String>]) -> Result<CurveLayout> {
+    let logical = |physical: &Vec<String>| {
+        let path = shape.mapping.logical_path(&shape.schema, physical).ok_or_else(|| {
+            let column = physical.join(".");
+            Error::corrupt(format!("the table is clustered by a column that it does not have, `{column}`"))
+        })?;
+        check_ordered(&shape.schema, &path).map_err(|e| Error::unsupported("clustering", e.to_string()))?;
+        Ok(path)
+    };
+    let columns = clustering.iter().map(logical).collect::<Result<Vec<_>>>()?;
+    if columns.len() > MOST_DIMENSIONS {
+        let message = format!(
+            "the table is clustered by {} columns, and more than {MOST_DIMENSIONS} do not fit a curve; cluster it by fewer",
+            columns.len()
+        );
+        return Err(Error::unsupported("clustering", message));
+    }
+    Ok(CurveLayout { curve: Curve::Hilbert, columns, physical: clustering.to_vec() })
+}
+
+/// The path of a column that a caller names.
+fn find(schema: &StructType, name: &str) -> Result<Vec<String>> {
+    let parts: Vec<&str> = match schema.field(name) {
+        Some(_) => vec![name],
+        None => name.split('.').collect(),
+    };
+    let (mut inside, mut path) = (Some(schema), Vec::with_capacity(parts.len()));
+    for part in parts {
+        let field = inside.and_then(|fields| fields.field(part)).ok_or_else(|| {
+            let names: Vec<&str> = schema.fields.iter().map(|f| f.name.as_str()).collect();
+            Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
+        })?;
+        path.push(field.name.clone());
+        inside = if let DataType::Struct(fields) = &field.data_type { Some(fields) } else { None };
+    }
+    check_ordered(schema, &path)?;
+    Ok(path)
+}
+
+/// Refuses a column whose values have no order.
+fn check_ordered(schema: &StructType, path: &[String]) -> Result<()> {
+    let mut inside = Some(schema);
+    let mut found = None;
+    for part in path {
+        let field = inside.and_then(|fields| fields.fields.iter().find(|field| &field.name == part));
+        inside = field.and_then(|f| if let DataType::Struct(fields) = &f.data_type { Some(&**fields) } else { None });
+        found = field.map(|field| &field.data_type);
+    }
+    let has_order = match found {
+        Some(DataType::Primitive(primitive)) => {
+            !matches!(primitive, PrimitiveType::Void | PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
+        }
+        Some(_) | None => false,
+    };
+    match has_order {
+        true => Ok(()),
+        false => {
+            let column = path.join(".");
+            Err(Error::invalid(format!(
+                "rows cannot be ordered by `{column}`: it holds no single values with an order"
+            )))
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What keeps a table healthy and changes no row: OPTIMIZE and VACUUM.
+//!
+//! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
+//! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
+//! sampled values (`ranges`, `curve`), within bounded memory (`sort`). Nothing here commits but by a
+//! [`Transaction`](crate::transaction::builder::Transaction).
+//!
+//! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows
+//! (`optimize::rows_and_ids_stay`).
+//!
+//! Proved by `tests/rust/table/optimize.rs` and `tests/python/test_optimize.py`.
+//!
+//! PROTOCOL.md: "Add File and Remove File" (`dataChange`), "Row Tracking", "Clustered Table".
+
+mod bins;
+mod commit;
+mod curve;
+mod files;
+mod layout;
+mod optimize;
+mod options;
+mod pack;
+mod ranges;
+mod sort;
+mod vacuum;
+
+pub use optimize::{optimize, plan_optimize};
+pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
+pub use vacuum::{Search, VacuumOptions, Vacuumed, vacuum};

@@ -1,0 +1,237 @@
+//! OPTIMIZE: chooses files, has them written again, and commits.
+//!
+//! A large table takes several commits, each of which stands by itself: what is interrupted leaves what was committed,
+//! and running it again goes on from there.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use deltic_protocol::property::Properties;
+use futures::future::{Either, select};
+use serde_json::{Map, Value, json};
+
+use super::bins::{Rewriting, Rewritten, cube_columns};
+use super::commit::Committing;
+use super::curve::Curve;
+use super::files::{Candidate, list, partition_filter};
+use super::layout::{CurveLayout, Layout};
+use super::options::{OptimizeOptions, Optimized, PartitionToOptimize};
+use super::pack::{self, Bin};
+use crate::after_commit::HandleState;
+use crate::committers::Committer;
+use crate::error::{Error, Result};
+use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::rewrite::Copying;
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use crate::write::writer::Clock;
+
+/// Bytes that a file should have where nobody says otherwise, as in delta-spark.
+const TARGET_FILE_SIZE: u64 = 1 << 30;
+
+/// How long an interruption may go unnoticed.
+const NOTICE: Duration = Duration::from_millis(50);
+
+/// What is to be done, and how.
+struct Plan {
+    snapshot: Snapshot,
+    base: HandleState,
+    rewriting: Rewriting,
+    bins: Vec<Bin>,
+    told: Optimized,
+}
+
+/// What OPTIMIZE would do to the newest version.
+///
+/// # Errors
+/// As [`optimize`], but for those of reading data files, of writing and of committing.
+pub async fn plan_optimize(
+    (storage, latest): (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+) -> Result<Optimized> {
+    let planned = plan((storage, latest), options, (ids, clock)).await;
+    Ok(planned.map_err(|e| e.in_table(storage.location()))?.told)
+}
+
+/// Writes files of the newest version again and commits them, in one or several versions.
+///
+/// # Errors
+/// `Invalid` for what does not fit the table's columns, `Unsupported` if deltic cannot write the table, `Conflict` if
+/// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Storage` when
+/// interrupted. What was committed by then is committed: running it again goes on from there.
+pub async fn optimize(
+    (storage, latest): (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+) -> Result<Optimized> {
+    let optimized = run((storage, latest), options, (ids, clock), (committer, retry)).await;
+    optimized.map_err(|e| e.in_table(storage.location()))
+}
+
+async fn run(
+    from: (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+) -> Result<Optimized> {
+    let Plan { snapshot, base, rewriting, bins, told: mut done } = plan(from, options, (ids, clock)).await?;
+    let parameters = parameters(&rewriting.layout, options);
+    let committing = Committing { snapshot, base, parameters, committer, ids, retry };
+    for bins in of_commits(bins, options.limits.commit_bytes) {
+        let written = unless_cancelled(write_all(&rewriting, bins, ids), retry, &done).await?;
+        committing.commit(written, &mut done).await?;
+    }
+    Ok(done)
+}
+
+/// Writes bins again, several at once.
+async fn write_all(rewriting: &Rewriting, bins: Vec<Bin>, ids: &dyn Ids) -> Result<Vec<Rewritten>> {
+    let write = |bin| in_parallel(rewriting.clone().write(bin, ids.unique()));
+    all_of(bins.into_iter().map(write), rewriting.tasks).await
+}
+
+/// Drops the work, and with it the files that it wrote, when the caller wants no more.
+async fn unless_cancelled<T>(
+    work: impl Future<Output = Result<T>>,
+    retry: &dyn RetryPolicy,
+    done: &Optimized,
+) -> Result<T> {
+    let cancelled = async {
+        while !retry.is_cancelled() {
+            tokio::time::sleep(NOTICE).await;
+        }
+    };
+    match select(pin!(work), pin!(cancelled)).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(Error::storage(
+            true,
+            match done.versions.last() {
+                None => "interrupted: nothing was committed".to_owned(),
+                Some(last) => format!("interrupted: what was committed as version {last} and before stands"),
+            },
+        )),
+    }
+}
+
+/// Bins in groups that are committed together.
+fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
+    let mut groups: Vec<Vec<Bin>> = Vec::new();
+    let mut held = u64::MAX;
+    for bin in bins {
+        let more = bin.bytes();
+        match groups.last_mut() {
+            Some(group) if held < bytes => group.push(bin),
+            Some(_) | None => {
+                groups.push(vec![bin]);
+                held = 0;
+            }
+        }
+        held = held.saturating_add(more);
+    }
+    groups
+}
+
+async fn plan(
+    (storage, latest): (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+) -> Result<Plan> {
+    check(options)?;
+    let known = Known { state: None, latest, now_ms: Some(clock()) };
+    let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+    let snapshot = transaction.snapshot().await?;
+    let base = HandleState::of(&snapshot).await?;
+    let shape = snapshot.shape();
+    let layout = Layout::of(shape, &base.state.clustering, options)?;
+    let filter = partition_filter(options.filter.as_deref(), shape)?;
+    let target = match options.target_file_size {
+        Some(size) => size,
+        None => Properties::of(snapshot.metadata()).target_file_size()?.unwrap_or(TARGET_FILE_SIZE),
+    };
+    let mut spec = transaction.rearrange_spec()?;
+    if let Layout::Along(layout) = &layout {
+        // Files are skipped by these columns, so they have statistics.
+        spec.clustering = layout.physical.clone();
+    }
+    let copying = Copying::new(&snapshot, spec, transaction.tracks_rows()?)?;
+    let is_compaction = layout == Layout::Compact;
+    let may_be_rewritten = |file: &Candidate| !is_compaction || pack::is_worth_compacting(file, target);
+    let listed = list(&snapshot, filter.as_ref(), may_be_rewritten).await?;
+    let bins = match &layout {
+        Layout::Compact => pack::compact(listed.candidates, target),
+        Layout::Along(along @ CurveLayout { curve: Curve::Hilbert, .. }) => {
+            pack::cluster(listed.candidates, &cube_columns(along), (options.full, &options.limits))
+        }
+        Layout::Along(_) => pack::z_order(listed.candidates),
+    };
+    let files_to_rewrite = bins.iter().map(|bin| bin.files.len() as u64).sum();
+    let told = Optimized {
+        read_version: snapshot.version(),
+        layout: layout.name().to_owned(),
+        columns: layout.columns(),
+        target_file_size: target,
+        files_total: listed.total,
+        files_considered: listed.considered,
+        files_skipped: listed.considered.saturating_sub(files_to_rewrite),
+        files_to_rewrite,
+        bytes_to_rewrite: bins.iter().map(Bin::bytes).fold(0, u64::saturating_add),
+        expected_files: bins.iter().map(|bin| expected(bin, &layout, target)).sum(),
+        partitions: partitions(&bins, &layout, target),
+        ..Optimized::default()
+    };
+    let tasks = options.max_tasks.unwrap_or_else(worker_count).clamp(1, bins.len().max(1));
+    let (storage, limits) = (storage.clone(), options.limits);
+    let rewriting = Rewriting { storage, copying, layout, target, limits, tasks, clock };
+    Ok(Plan { snapshot, base, rewriting, bins, told })
+}
+
+fn check(options: &OptimizeOptions) -> Result<()> {
+    match (options.target_file_size, options.max_tasks) {
+        (Some(0), _) => Err(Error::invalid("target_file_size is a number of bytes, at least 1")),
+        (_, Some(0)) => Err(Error::invalid("max_tasks is a number of bins, at least 1")),
+        (Some(_) | None, _) => Ok(()),
+    }
+}
+
+/// Files that take the place of a bin, about.
+fn expected(bin: &Bin, layout: &Layout, target: u64) -> u64 {
+    if *layout == Layout::Compact { 1 } else { bin.expected(target) }
+}
+
+fn partitions(bins: &[Bin], layout: &Layout, target: u64) -> Vec<PartitionToOptimize> {
+    let mut partitions: BTreeMap<_, PartitionToOptimize> = BTreeMap::new();
+    for bin in bins {
+        let partition = partitions.entry(&bin.partition).or_default();
+        partition.values.clone_from(&bin.partition);
+        partition.files += bin.files.len() as u64;
+        partition.bytes = partition.bytes.saturating_add(bin.bytes());
+        partition.expected_files += expected(bin, layout, target);
+    }
+    partitions.into_values().collect()
+}
+
+/// The parameters by which the history shows it, with delta-spark's names.
+fn parameters(layout: &Layout, options: &OptimizeOptions) -> Map<String, Value> {
+    let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
+    let (z_order, cluster) = match layout {
+        Layout::Compact => (Vec::new(), Vec::new()),
+        Layout::Along(CurveLayout { curve: Curve::ZOrder, .. }) => (layout.columns(), Vec::new()),
+        Layout::Along(CurveLayout { curve: Curve::Hilbert, .. }) => (Vec::new(), layout.columns()),
+    };
+    let mut parameters = Map::from_iter([
+        ("predicate".to_owned(), json!(json!(predicate).to_string())),
+        ("zOrderBy".to_owned(), json!(json!(z_order).to_string())),
+        ("clusterBy".to_owned(), json!(json!(cluster).to_string())),
+        ("auto".to_owned(), json!(false)),
+    ]);
+    if options.full {
+        parameters.insert("isFull".to_owned(), json!(true));
+    }
+    parameters
+}

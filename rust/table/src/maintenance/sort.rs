@@ -1,0 +1,268 @@
+//! Rows in the order of a curve, within bounded memory.
+//!
+//! Rows are gathered until they take more bytes than they may. From then on they go to temporary files, one for each part
+//! of the curve, each about as large as what memory may hold; a part that turned out larger is cut again, unless all its
+//! rows are at one place. Parts are then read and sorted, one after the other. Rows at one place keep their order.
+//!
+//! Memory holds what `bytes` says of rows, 16 bytes for each of these, and a batch for each part.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Seek, Write};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{RecordBatch, UInt32Array, UInt64Array};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::interleave::interleave_record_batch;
+use arrow_select::take::take_record_batch;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use tokio::sync::mpsc;
+
+use super::ranges::Ranges;
+use crate::error::{Error, Result};
+use crate::parallel::{blocking, worker_count};
+use crate::write::pieces::memory;
+
+/// Rows in a batch that is handed out.
+const BATCH_ROWS: usize = 32 * 1024;
+
+/// Batches that are handed out before the one before was taken.
+const AHEAD: usize = 2;
+
+/// Parts of a curve at a time.
+const MOST_PARTS: usize = 256;
+
+/// Parts that a part is cut into which is too large.
+const PARTS_OF_A_PART: u64 = 16;
+
+/// The column of a temporary file with the places of rows.
+const PLACE: &str = "";
+
+/// Rows and where on the curve they stand.
+struct Piece {
+    batch: RecordBatch,
+    places: Vec<u64>,
+}
+
+/// Some rows of a part of the curve.
+enum Part {
+    Gathered(Vec<Piece>),
+    Spilled(Spilled),
+}
+
+/// Rows in a temporary file, which goes with it.
+struct Spilled {
+    file: File,
+    schema: SchemaRef,
+    bytes: usize,
+    /// The least and the greatest place of a row.
+    places: (u64, u64),
+}
+
+/// Gives the rows in the order of the curve. `total_rows`: how many there are, about. `bytes`: how much of them memory
+/// may hold.
+///
+/// # Errors
+/// Those of reading the rows, and of temporary files.
+pub(super) async fn in_order(
+    rows: impl Stream<Item = Result<RecordBatch>> + Send,
+    ranges: Arc<Ranges>,
+    (total_rows, bytes): (u64, usize),
+) -> Result<impl Stream<Item = Result<RecordBatch>> + Send> {
+    let placed = |batch: Result<RecordBatch>| {
+        let ranges = ranges.clone();
+        async move {
+            let batch = batch?;
+            computed(move || Ok(Piece { places: ranges.places(&batch)?, batch })).await
+        }
+    };
+    let mut pieces = std::pin::pin!(rows.map(placed).buffered(worker_count()));
+    let (mut gathered, mut held, mut held_rows) = (Vec::new(), 0_usize, 0_usize);
+    let mut spilling: Option<Spilling> = None;
+    while let Some(piece) = pieces.try_next().await? {
+        held = held.saturating_add(memory(&piece.batch));
+        held_rows += piece.batch.num_rows();
+        gathered.push(piece);
+        if spilling.is_none() && held <= bytes {
+            continue;
+        }
+        let more = std::mem::take(&mut gathered);
+        let mut to = match spilling.take() {
+            Some(spilling) => spilling,
+            None => Spilling::new(ranges.cuts(parts(held, held_rows, (total_rows, bytes)))),
+        };
+        spilling = Some(
+            computed(move || {
+                more.iter().try_for_each(|piece| to.push(piece))?;
+                Ok(to)
+            })
+            .await?,
+        );
+    }
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let parts = match spilling {
+            None => Ok(vec![Part::Gathered(gathered)]),
+            Some(spilling) => spilling.finish(),
+        };
+        let mut hand_out =
+            |batch| sender.blocking_send(Ok(batch)).map_err(|_| Error::internal("nobody takes the rows"));
+        let handed = parts.and_then(|parts| parts.into_iter().try_for_each(|part| part.emit(bytes, &mut hand_out)));
+        if let Err(error) = handed {
+            // If nobody takes the error, nobody wants the rows.
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    Ok(stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|batch| (batch, receiver)) }))
+}
+
+/// How many parts there are to be, each of which memory may hold: twice as many as fit it exactly.
+fn parts(held: usize, held_rows: usize, (total_rows, bytes): (u64, usize)) -> usize {
+    let all = (held as u128) * u128::from(total_rows) / (held_rows.max(1) as u128);
+    usize::try_from(all * 2 / (bytes.max(1) as u128)).unwrap_or(MOST_PARTS).clamp(2, MOST_PARTS)
+}
+
+async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    blocking(work).await.map_err(|e| Error::internal("sorting rows failed").caused_by(e))?
+}
+
+/// Rows on their way into temporary files.
+struct Spilling {
+    /// Places at which a part begins.
+    cuts: Vec<u64>,
+    parts: Vec<Option<Spill>>,
+}
+
+/// A temporary file that is being written.
+struct Spill {
+    writer: StreamWriter<BufWriter<File>>,
+    schema: SchemaRef,
+    /// With the places.
+    stored: SchemaRef,
+    bytes: usize,
+    places: (u64, u64),
+}
+
+impl Spilling {
+    fn new(cuts: Vec<u64>) -> Self {
+        let parts = (0..=cuts.len()).map(|_| None).collect();
+        Self { cuts, parts }
+    }
+
+    fn push(&mut self, piece: &Piece) -> Result<()> {
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.parts.len()];
+        for (row, place) in (0_u32..).zip(&piece.places) {
+            let part = self.cuts.partition_point(|cut| cut <= place);
+            rows.get_mut(part).into_iter().for_each(|rows| rows.push(row));
+        }
+        for (part, rows) in self.parts.iter_mut().zip(rows) {
+            if rows.is_empty() {
+                continue;
+            }
+            let places: Vec<u64> = rows.iter().filter_map(|row| piece.places.get(*row as usize).copied()).collect();
+            let batch = take_record_batch(&piece.batch, &UInt32Array::from(rows))?;
+            let spill = match part {
+                Some(spill) => spill,
+                None => part.insert(Spill::new(batch.schema())?),
+            };
+            spill.push(&batch, places)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<Part>> {
+        self.parts.into_iter().flatten().map(|spill| spill.finish().map(Part::Spilled)).collect()
+    }
+}
+
+impl Spill {
+    fn new(schema: SchemaRef) -> Result<Self> {
+        let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new(PLACE, DataType::UInt64, false)));
+        let file = BufWriter::new(tempfile::tempfile().map_err(no_space)?);
+        let stored = Arc::new(Schema::new(fields));
+        let writer = StreamWriter::try_new(file, &stored)?;
+        Ok(Self { writer, schema, stored, bytes: 0, places: (u64::MAX, 0) })
+    }
+
+    fn push(&mut self, batch: &RecordBatch, places: Vec<u64>) -> Result<()> {
+        let (least, greatest) = (places.iter().min(), places.iter().max());
+        self.places.0 = self.places.0.min(least.copied().unwrap_or(u64::MAX));
+        self.places.1 = self.places.1.max(greatest.copied().unwrap_or_default());
+        self.bytes = self.bytes.saturating_add(memory(batch));
+        let mut columns = batch.columns().to_vec();
+        columns.push(Arc::new(UInt64Array::from(places)));
+        let batch = RecordBatch::try_new(self.stored.clone(), columns)?;
+        self.writer.write(&batch).map_err(no_space)
+    }
+
+    fn finish(self) -> Result<Spilled> {
+        let mut file = self.writer.into_inner().map_err(no_space)?;
+        file.flush().map_err(no_space)?;
+        let mut file = file.into_inner().map_err(|e| no_space(e.into_error()))?;
+        file.rewind().map_err(no_space)?;
+        Ok(Spilled { file, schema: self.schema, bytes: self.bytes, places: self.places })
+    }
+}
+
+impl Spilled {
+    /// Its rows, as they came.
+    fn pieces(self) -> Result<impl Iterator<Item = Result<Piece>>> {
+        let schema = self.schema;
+        let reader = StreamReader::try_new(BufReader::new(self.file), None)?;
+        Ok(reader.map(move |batch| {
+            let mut columns = batch?.columns().to_vec();
+            let places =
+                columns.pop().and_then(|places| Some(places.as_primitive_opt::<UInt64Type>()?.values().to_vec()));
+            let places = places.ok_or_else(|| Error::internal("rows were set aside without their places"))?;
+            Ok(Piece { batch: RecordBatch::try_new(schema.clone(), columns)?, places })
+        }))
+    }
+}
+
+impl Part {
+    /// Hands out its rows in order.
+    fn emit(self, bytes: usize, hand_out: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+        let spilled = match self {
+            Self::Gathered(pieces) => return emit_sorted(&pieces, hand_out),
+            Self::Spilled(spilled) => spilled,
+        };
+        let (least, greatest) = spilled.places;
+        if least >= greatest {
+            return spilled.pieces()?.try_for_each(|piece| hand_out(piece?.batch));
+        }
+        if spilled.bytes <= bytes {
+            let pieces = spilled.pieces()?.collect::<Result<Vec<_>>>()?;
+            return emit_sorted(&pieces, hand_out);
+        }
+        let width = (greatest - least) / PARTS_OF_A_PART;
+        let cuts =
+            (1..PARTS_OF_A_PART).map(|part| least + width.max(1).saturating_mul(part)).filter(|cut| *cut <= greatest);
+        let mut spilling = Spilling::new(cuts.collect());
+        spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
+        spilling.finish()?.into_iter().try_for_each(|part| part.emit(bytes, hand_out))
+    }
+}
+
+fn emit_sorted(pieces: &[Piece], hand_out: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+    let rows = pieces.iter().map(|piece| piece.places.len()).sum();
+    let mut order: Vec<(u64, u32, u32)> = Vec::with_capacity(rows);
+    for (number, piece) in (0_u32..).zip(pieces) {
+        order.extend((0_u32..).zip(&piece.places).map(|(row, place)| (*place, number, row)));
+    }
+    order.sort_unstable();
+    let batches: Vec<&RecordBatch> = pieces.iter().map(|piece| &piece.batch).collect();
+    for rows in order.chunks(BATCH_ROWS) {
+        let rows: Vec<(usize, usize)> = rows.iter().map(|(_, piece, row)| (*piece as usize, *row as usize)).collect();
+        hand_out(interleave_record_batch(&batches, &rows)?)?;
+    }
+    Ok(())
+}
+
+fn no_space(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::storage(false, "rows that are sorted do not fit memory, and the folder for temporary files takes them not")
+        .caused_by(error)
+}

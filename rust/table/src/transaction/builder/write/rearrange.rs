@@ -1,0 +1,55 @@
+//! Rows of the base in other files, and nothing else: no row comes, goes or changes.
+//!
+//! What was read is the files that go, whatever else there is: a winner that adds files is in nobody's way, and one that
+//! takes rows out of a file that goes is a conflict. The new files outlive such a conflict: whoever wrote them tries again
+//! with those whose rows are still where they were.
+//!
+//! Proved by `tests/rust/table/optimize.rs`.
+//!
+//! PROTOCOL.md: "Add File and Remove File" (`dataChange`).
+
+use deltic_protocol::action::{Action, Add, Remove};
+use deltic_protocol::commit::{Actions, ReadSet};
+use deltic_protocol::replay::paths::PathSet;
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::storage::Syncing;
+use crate::transaction::builder::Transaction;
+use crate::write::plan::{DataFile, FileKind, WriteSpec};
+
+impl Transaction {
+    /// How files of rows that the table has are written where no row changes.
+    ///
+    /// # Errors
+    /// `Corrupt` for a property that cannot be read.
+    pub(crate) fn rearrange_spec(&mut self) -> Result<WriteSpec> {
+        Ok(WriteSpec { rearrange_only: true, ..self.rewrite_spec(FileKind::Data)? })
+    }
+
+    /// Puts the rows of files of the base into files that are durable. `metrics`: what the commit counts.
+    ///
+    /// # Errors
+    /// `Internal` if one of the files changes data, or an action cannot be printed, which the types rule out.
+    pub(crate) fn rearrange(
+        &mut self,
+        gone: impl Iterator<Item = Add>,
+        files: Vec<DataFile>,
+        metrics: Map<String, Value>,
+        now_ms: i64,
+    ) -> Result<()> {
+        if let Some(file) = files.iter().find(|file| file.add.data_change) {
+            return Err(Error::internal("a file that changes data takes no other's place").in_file(&file.add.path));
+        }
+        let (mut removes, mut read) = (Actions::new(), PathSet::default());
+        for add in gone {
+            read.insert(&add.path);
+            removes.push(Action::Remove(Remove { data_change: false, ..add.removed(now_ms) }))?;
+        }
+        self.remove_files(removes)?;
+        self.has_read(ReadSet::Files(read));
+        self.add_rewritten((files, Syncing::default()));
+        self.rearranged = Some(metrics);
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! OPTIMIZE: the rows stay, whatever memory there is and whoever commits meanwhile; and no file is left that no version
+//! names. Rows are compared as text.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deltic_protocol::action::lines::Lines;
+use deltic_protocol::alter::Alteration;
+use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::maintenance::{Limits, OptimizeOptions, Optimized, optimize, plan_optimize};
+use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
+use deltic_table::storage::Put;
+use deltic_table::transaction::RetryPolicy;
+use futures::future::BoxFuture;
+use proptest::prelude::*;
+
+use super::dml::{FEED, IDS, Row, Table, VECTORS, World, block_on, now};
+
+fn options() -> OptimizeOptions {
+    OptimizeOptions::default()
+}
+
+fn z_order(columns: &[&str]) -> OptimizeOptions {
+    OptimizeOptions { zorder_by: columns.iter().map(|name| (*name).to_owned()).collect(), ..options() }
+}
+
+async fn run(table: &Table, options: &OptimizeOptions, committer: &dyn Committer) -> Result<Optimized> {
+    optimize((&table.sample.storage, None), options, (&World, now), (committer, &World)).await
+}
+
+fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
+    block_on(run(table, options, &LogCommitter::new(table.sample.storage.clone()))).unwrap()
+}
+
+/// Data files below the table.
+fn data_files(table: &Table) -> BTreeSet<String> {
+    let is_data = |path: &String| path.ends_with(".parquet") && !path.starts_with("_change_data");
+    table.on_disk().into_iter().filter(is_data).collect()
+}
+
+fn numbers(part: &'static str, values: std::ops::Range<i64>) -> Vec<Row> {
+    values.map(|x| (part, Some(x))).collect()
+}
+
+/// Three files in each of the partitions `a` and `b`.
+fn two_partitions(properties: &[(&str, &str)]) -> Table {
+    let table = Table::new(properties, true);
+    for first in [0, 10, 20] {
+        table.write(&[numbers("a", first..first + 10), numbers("b", first..first + 10)].concat());
+    }
+    table
+}
+
+/// Does something before the first commit, as another writer would.
+struct Overtaken<F> {
+    log: LogCommitter,
+    before: Mutex<Option<F>>,
+}
+
+impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Overtaken<F> {
+    fn new(table: &Table, before: F) -> Self {
+        Self { log: LogCommitter::new(table.sample.storage.clone()), before: Mutex::new(Some(before)) }
+    }
+}
+
+impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Committer for Overtaken<F> {
+    fn read<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<Option<Bytes>>> {
+        self.log.read(version)
+    }
+
+    fn commit<'a>(&'a self, version: u64, lines: Lines) -> BoxFuture<'a, Result<Put>> {
+        let before = self.before.lock().unwrap().take();
+        Box::pin(async move {
+            if let Some(before) = before {
+                before().await;
+            }
+            self.log.commit(version, lines).await
+        })
+    }
+
+    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.settle(version)
+    }
+
+    fn is_passed<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
+        self.log.is_passed(version)
+    }
+}
+
+/// Optimizes while another writer does something just before the commit.
+fn overtaken(table: &Table, by: impl FnOnce(&Table) + Send) -> Result<Optimized> {
+    std::thread::scope(|scope| {
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let other = scope.spawn(move || {
+            begun.recv().unwrap();
+            by(table);
+            end.send(()).unwrap();
+        });
+        let committer = Overtaken::new(table, move || -> BoxFuture<'static, ()> {
+            Box::pin(async move {
+                begin.send(()).unwrap();
+                ended.await.unwrap();
+            })
+        });
+        let optimized = block_on(run(table, &options(), &committer));
+        other.join().unwrap();
+        optimized
+    })
+}
+
+#[test]
+fn what_other_writers_got_to_is_left_as_it_is() {
+    for properties in [&[][..], &[VECTORS], &[IDS, VECTORS], &[FEED]] {
+        for filter in ["p = 'a' AND x = 3", "p = 'a' AND x < 10", "p = 'a'"] {
+            let table = two_partitions(properties);
+            let done = overtaken(&table, |table| drop(table.delete(filter))).unwrap();
+            assert_eq!((done.files_lost, done.versions.len()), (3, 1), "{properties:?} {filter}");
+            assert_eq!((done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]), (3, 1));
+            let kept = |x: &i64| match filter {
+                "p = 'a' AND x = 3" => *x != 3,
+                "p = 'a' AND x < 10" => *x >= 10,
+                _ => false,
+            };
+            let left = (0..30).filter(kept).map(|x| format!("a|{x}"));
+            let expected: BTreeSet<String> = left.chain((0..30).map(|x| format!("b|{x}"))).collect();
+            assert_eq!(table.sorted(&["p", "x"], None).into_iter().collect::<BTreeSet<_>>(), expected);
+            // Six were there, one came of ours, and one at most of the other's; none is left of those that were given up.
+            let copies = usize::from(!properties.contains(&VECTORS) && filter == "p = 'a' AND x = 3");
+            assert_eq!(data_files(&table).len(), 6 + 1 + copies, "{properties:?} {filter}");
+            // What was left is taken the next time.
+            let again = optimized(&table, &options());
+            assert_eq!(again.files_lost, 0);
+            assert_eq!(table.sorted(&["p", "x"], None).into_iter().collect::<BTreeSet<_>>(), expected);
+        }
+    }
+}
+
+#[test]
+fn appends_are_in_nobodys_way() {
+    let table = two_partitions(&[IDS]);
+    let done = overtaken(&table, |table| table.write(&numbers("a", 30..40))).unwrap();
+    assert_eq!((done.files_lost, done.metrics["numAddedFiles"]), (0, 2));
+    assert_eq!((table.files().len(), table.sorted(&["p", "x"], None).len()), (3, 70));
+}
+
+#[test]
+fn of_two_that_optimize_at_once_one_does() {
+    let table = two_partitions(&[]);
+    let done = overtaken(&table, |table| drop(optimized(table, &options()))).unwrap();
+    assert_eq!((done.files_lost, done.versions.len()), (6, 0));
+    assert_eq!((table.files().len(), data_files(&table).len()), (2, 8));
+}
+
+#[test]
+fn a_change_of_the_schema_is_in_the_way() {
+    let table = two_partitions(&[]);
+    let refused = overtaken(&table, |table| {
+        block_on(async {
+            let mut transaction = table.begin().await;
+            let properties = [("delta.enableChangeDataFeed".to_owned(), "true".to_owned())].into();
+            transaction.alter(&Alteration::SetProperties(properties), &World).unwrap();
+            table.commit(transaction).await.unwrap();
+        });
+    });
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.kind(), Kind::Conflict(Conflict::MetadataChanged)), "{refused}");
+    assert_eq!(data_files(&table).len(), 6, "what was written is deleted");
+    assert_eq!(optimized(&table, &options()).metrics["numAddedFiles"], 2);
+}
+
+/// Fails from some commit on.
+struct Failing {
+    log: LogCommitter,
+    left: AtomicUsize,
+    is_known: bool,
+}
+
+impl Committer for Failing {
+    fn read<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<Option<Bytes>>> {
+        self.log.read(version)
+    }
+
+    fn commit<'a>(&'a self, version: u64, lines: Lines) -> BoxFuture<'a, Result<Put>> {
+        let lost = || Error::storage(false, "the store is gone");
+        let works = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        match (works, self.is_known) {
+            (true, _) => self.log.commit(version, lines),
+            (false, true) => Box::pin(async move { Err(lost()) }),
+            (false, false) => Box::pin(async move { Ok(Put::Unknown(lost())) }),
+        }
+    }
+
+    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.settle(version)
+    }
+
+    fn is_passed<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
+        self.log.is_passed(version)
+    }
+}
+
+#[test]
+fn a_large_table_takes_several_commits_and_what_fails_goes_on_from_there() {
+    for is_known in [true, false] {
+        let table = two_partitions(&[]);
+        let before = table.sorted(&["p", "x"], None);
+        let each = OptimizeOptions { limits: Limits { commit_bytes: 1, ..Limits::default() }, ..options() };
+        let log = LogCommitter::new(table.sample.storage.clone());
+        let failing = Failing { log, left: AtomicUsize::new(1), is_known };
+        let failed = block_on(run(&table, &each, &failing)).unwrap_err();
+        assert!(failed.to_string().contains("the store is gone"), "{failed}");
+        // Of a commit of which nobody knows whether it landed the files stay.
+        assert_eq!((table.files().len(), data_files(&table).len()), (4, if is_known { 7 } else { 8 }));
+        assert_eq!(table.sorted(&["p", "x"], None), before);
+        let rest = optimized(&table, &each);
+        assert_eq!((rest.versions.len(), rest.files_to_rewrite), (1, 3));
+        assert_eq!((table.files().len(), table.sorted(&["p", "x"], None)), (2, before));
+    }
+    let table = two_partitions(&[]);
+    let each = OptimizeOptions { limits: Limits { commit_bytes: 1, ..Limits::default() }, ..options() };
+    let done = optimized(&table, &each);
+    assert_eq!((done.versions.len(), done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]), (2, 6, 2));
+}
+
+/// Wants nothing any more.
+struct Cancelled;
+
+impl RetryPolicy for Cancelled {
+    fn now_ms(&self) -> i64 {
+        now()
+    }
+
+    fn back_off(&self, _: u32) -> Option<Duration> {
+        None
+    }
+
+    fn is_cancelled(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_is_interrupted_leaves_no_file() {
+    let table = two_partitions(&[]);
+    let log = LogCommitter::new(table.sample.storage.clone());
+    let interrupted = block_on(async {
+        let interrupted = optimize((&table.sample.storage, None), &options(), (&World, now), (&log, &Cancelled)).await;
+        // What deletes files in the background is given the time.
+        for _ in 0..100 {
+            if data_files(&table).len() == 6 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        interrupted
+    });
+    assert!(interrupted.unwrap_err().to_string().contains("interrupted: nothing was committed"));
+    assert_eq!((data_files(&table).len(), table.files().len()), (6, 6));
+}
+
+#[test]
+fn a_plan_is_what_is_done_then() {
+    let table = two_partitions(&[VECTORS]);
+    for options in [options(), z_order(&["x"])] {
+        let planned = block_on(plan_optimize((&table.sample.storage, None), &options, (&World, now))).unwrap();
+        let done = optimized(&table, &options);
+        assert_eq!(planned, Optimized { versions: Vec::new(), metrics: planned.metrics.clone(), ..done.clone() });
+        assert_eq!(done.metrics["numRemovedFiles"], planned.files_to_rewrite);
+        assert_eq!(done.metrics["numAddedFiles"], planned.expected_files);
+    }
+}
+
+/// Orders rows along a curve, in so many bytes of memory; the values of `x` as they are read then.
+fn in_order(rows: &[Row], columns: &[&str], sort_bytes: usize) -> Vec<String> {
+    let table = Table::new(&[], false);
+    for rows in rows.chunks(700) {
+        table.write(rows);
+        // Equal rows stay in the order of their files, which is that of their times.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let limits = Limits { sort_bytes, ..Limits::default() };
+    let done = optimized(&table, &OptimizeOptions { limits, ..z_order(columns) });
+    assert_eq!(done.metrics["numAddedFiles"], 1);
+    table.rows(&["p", "x"], None)
+}
+
+#[test]
+fn rows_have_the_same_order_however_little_memory_there_is() {
+    let parts = ["a", "b", "c", "d"];
+    let mixed = |n: i64| (n * 7919) % 2003;
+    let row = |n: i64| (parts[usize::try_from(mixed(n + 5) % 4).unwrap()], (n % 11 != 0).then(|| mixed(n)));
+    let rows: Vec<Row> = (0..3000).map(row).collect();
+    for columns in [&["x"][..], &["p"], &["p", "x"]] {
+        let in_memory = in_order(&rows, columns, usize::MAX);
+        for sort_bytes in [0, 5_000, 40_000] {
+            assert!(in_order(&rows, columns, sort_bytes) == in_memory, "{columns:?} in {sort_bytes} bytes");
+        }
+        let mut all: Vec<String> = in_memory.clone();
+        all.sort();
+        let mut expected: Vec<String> =
+            rows.iter().map(|(p, x)| format!("{p}|{}", x.map_or("null".to_owned(), |x| x.to_string()))).collect();
+        expected.sort();
+        assert!(all == expected);
+    }
+    // One column has more ranges than there are values: its order is that of the values, nulls first.
+    let sorted = in_order(&rows, &["x"], 5_000);
+    let values: Vec<Option<i64>> = sorted.iter().map(|row| row.split_once('|').unwrap().1.parse().ok()).collect();
+    assert!(values.is_sorted());
+}
+
+/// Rows of a table that nobody chose by hand.
+fn some_rows() -> impl Strategy<Value = Vec<Vec<Row>>> {
+    let part = prop_oneof![Just("a"), Just("b"), Just("")];
+    let value = prop_oneof![2 => (-20..20_i64).prop_map(Some), 1 => Just(None), 1 => any::<i64>().prop_map(Some)];
+    prop::collection::vec(prop::collection::vec((part, value), 0..40), 1..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 50, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rows_and_ids_stay(
+        files in some_rows(),
+        (partitioned, vectors) in any::<(bool, bool)>(),
+        (layout, sort_bytes, target) in (0..3_u8, prop_oneof![Just(0), Just(2_000), Just(1 << 20)], 500..5_000_u64),
+        low in -20..20_i64,
+    ) {
+        let properties = if vectors { vec![IDS, VECTORS] } else { vec![IDS] };
+        let table = Table::new(&properties, partitioned);
+        for rows in &files {
+            table.write(rows);
+        }
+        table.delete(&format!("x BETWEEN {low} AND {}", low + 5));
+        table.write(&[("a", Some(low))]);
+        let columns = ["p", "x", ROW_ID, ROW_COMMIT_VERSION];
+        let before = table.sorted(&columns, None);
+        let options = match (layout, partitioned) {
+            (0, _) => options(),
+            (1, _) => z_order(&["x"]),
+            (_, true) => z_order(&["x"]),
+            (_, false) => z_order(&["x", "p"]),
+        };
+        let limits = Limits { sort_bytes, ..Limits::default() };
+        let options = OptimizeOptions { target_file_size: Some(target), limits, ..options };
+        let done = optimized(&table, &options);
+        prop_assert_eq!(table.sorted(&columns, None), before.clone());
+        if layout == 0 {
+            let again = optimized(&table, &OptimizeOptions { target_file_size: Some(1 << 30), ..options.clone() });
+            prop_assert_eq!(table.sorted(&columns, None), before.clone());
+            let (first, second) = (done.versions.len(), again.versions.len());
+            prop_assert!(first <= 1 && second <= 1);
+        }
+        // Rows that come then have ids of their own.
+        table.write(&[("b", Some(1))]);
+        let mut ids = table.sorted(&[ROW_ID], None);
+        ids.dedup();
+        prop_assert_eq!(ids.len(), before.len() + 1);
+    }
+}
