@@ -23,7 +23,7 @@ from typing import NoReturn as _NoReturn
 from deltic.alter import field
 from deltic.check import Check, Finding
 from deltic.detail import Detail
-from deltic.dml import Preview
+from deltic.dml import Literal, Preview, lit
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -74,6 +74,7 @@ __all__ = [
     "DelticError",
     "Detail",
     "Finding",
+    "Literal",
     "InvalidInputError",
     "MetadataChangedError",
     "Plan",
@@ -91,6 +92,7 @@ __all__ = [
     "VersionNotFoundError",
     "create",
     "field",
+    "lit",
     "read_task_group",
     "write",
 ]

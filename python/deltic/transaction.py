@@ -20,6 +20,7 @@ from deltic.alter import Alterable, columns_of
 from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import stream
 from deltic.detail import Detail
+from deltic.dml import Assigned, assignments
 from deltic.errors import InvalidInputError
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
@@ -155,6 +156,15 @@ class Transaction(Alterable[None]):
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
         """
         return self._core().delete(condition(where, "where"))
+
+    def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
+        """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
+
+        Later reads and changes of this transaction see them as they are then. The arguments, the errors and what is
+        written are those of `Table.update`.
+        """
+        columns, values = assignments(set)
+        return self._core().update(columns, values, condition(where, "where"))
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).

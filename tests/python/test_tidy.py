@@ -21,7 +21,7 @@ PROTOCOL: list[set[str]] = [
     {"property"},
     {"log", "deletion_vector", "stats", "constraint"},
     {"feature", "validation"},
-    {"alter", "replay", "prune"},
+    {"alter", "row_update", "replay", "prune"},
     {"log_bounds"},
     {"commit", "check"},
 ]
@@ -69,7 +69,7 @@ BINDING: list[set[str]] = [
     {"write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "dml", "hints", "_deltic"},
+    {"errors", "display", "hints", "_deltic"},
     {"arguments"},
     {"scan", "check", "detail", "write_options"},
     {"snapshot", "data"},

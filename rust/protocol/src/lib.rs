@@ -6,7 +6,7 @@
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`,
 //! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, `constraint`, then `feature` and
-//! `validation`, then `alter`, `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails
+//! `validation`, then `alter`, `row_update`, `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails
 //! on one that climbs.
 
 pub mod action;
@@ -26,6 +26,7 @@ pub mod predicate;
 pub mod property;
 pub mod prune;
 pub mod replay;
+pub mod row_update;
 pub mod scalar;
 pub mod schema;
 pub mod stats;

@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_array::RecordBatch;
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
+use deltic_protocol::row_update::NewValue;
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
@@ -19,6 +21,7 @@ use deltic_table::transaction::builder::{
 };
 use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
+use futures::TryStreamExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -30,6 +33,28 @@ use crate::clock::Clock;
 use crate::errors::{Failure, Result, barrier};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, read_tasks};
+
+/// Columns and what they become: expressions, and values from the one row of `values`, in the order of the columns.
+fn assignments(
+    py: Python<'_>,
+    set: Vec<(String, Option<String>)>,
+    values: &Bound<'_, PyAny>,
+) -> Result<Vec<(String, NewValue)>> {
+    let read = |rows: Batches| async move { rows.try_collect::<Vec<RecordBatch>>().await };
+    let rows = run_fed(py, (reader_from_py(values)?, true), read, std::future::ready(()))?;
+    let mut values = rows.iter().filter(|rows| rows.num_rows() == 1).flat_map(RecordBatch::columns);
+    let assign = |(column, sql): (String, Option<String>)| {
+        let value = match sql {
+            Some(sql) => NewValue::Expression(sql),
+            None => match values.next() {
+                Some(value) => NewValue::Value(Arc::clone(value)),
+                None => return Err(Error::internal("a column is set to a value that is not there").into()),
+            },
+        };
+        Ok((column, value))
+    };
+    set.into_iter().map(assign).collect()
+}
 
 /// What is said of a commit: JSON text, and its lines if they were asked for.
 type Landed<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -180,6 +205,33 @@ impl Transaction {
     #[pyo3(signature = (filter = None))]
     fn delete_preview(&self, py: Python<'_>, filter: Option<String>) -> Result<String> {
         let preview = self.with(|builder| run(py, builder.delete_preview(filter.as_deref(), Clock::now)))?;
+        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+    }
+
+    /// Sets columns of rows; how many rows. `set`: columns, and for each an expression, or none where `values` has a value.
+    #[pyo3(signature = (set, values, filter = None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        set: Vec<(String, Option<String>)>,
+        values: &Bound<'_, PyAny>,
+        filter: Option<String>,
+    ) -> Result<u64> {
+        let set = assignments(py, set, values)?;
+        self.with(|builder| run(py, builder.update(set, filter.as_deref(), Clock::now)))
+    }
+
+    /// What setting columns of rows would do, as JSON text.
+    #[pyo3(signature = (set, values, filter = None))]
+    fn update_preview(
+        &self,
+        py: Python<'_>,
+        set: Vec<(String, Option<String>)>,
+        values: &Bound<'_, PyAny>,
+        filter: Option<String>,
+    ) -> Result<String> {
+        let set = assignments(py, set, values)?;
+        let preview = self.with(|builder| run(py, builder.update_preview(set, filter.as_deref(), Clock::now)))?;
         Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
     }
 

@@ -63,6 +63,22 @@ impl Assignment {
         self.stored(batch, context).map_err(|trouble| trouble.into_error(context.first_row))
     }
 
+    /// As [`Assignment::values`], with messages that call rows by what `number` gives for them.
+    ///
+    /// # Errors
+    /// As [`Assignment::values`].
+    pub(crate) fn values_numbered(
+        &self,
+        batch: &RecordBatch,
+        now: Option<i64>,
+        number: &dyn Fn(usize) -> u64,
+    ) -> Result<ArrayRef> {
+        self.stored(batch, Context { now, first_row: 0 }).map_err(|trouble| match trouble {
+            Trouble::Row(row, message) => Error::invalid(format!("row {}: {message}", number(row))),
+            other => other.into_error(0),
+        })
+    }
+
     fn stored(&self, batch: &RecordBatch, context: Context) -> Evaluated {
         let from = self.expression.data_type();
         let values = evaluate_rows(&self.expression, batch, context.now)?;

@@ -38,7 +38,7 @@ pub use functions::names as function_names;
 pub(crate) use kernel::Evaluated;
 pub use like::Pattern;
 pub use parse::{MAX_DEPTH, MAX_LENGTH, parse_expression};
-pub(crate) use parse::{hint, parse_condition};
+pub(crate) use parse::{hint, parse_condition, parse_value};
 pub(crate) use print::{fmt_bytes, fmt_text};
 pub use set::ValueSet;
 pub(crate) use set::partition_point;

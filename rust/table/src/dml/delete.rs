@@ -5,7 +5,7 @@
 //!
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
-use super::find::find;
+use super::find::{Fate, find};
 use super::rewrite::refuse_column;
 use super::sort::sort;
 use crate::error::Result;
@@ -34,19 +34,20 @@ impl Transaction {
         let begun_ms = clock();
         let snapshot = self.removable().await?;
         refuse_column(&read_spec(&snapshot, Some(&[]))?, ROW_INDEX)?;
-        let mut found = Box::pin(find(self, &snapshot, filter, begun_ms)).await?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Gone, begun_ms))).await?;
         let found_ms = clock();
-        let sorted = sort(self, &mut found, begun_ms)?;
-        let replaced = Box::pin(sorted.replace(self, &snapshot, clock)).await?;
+        let sorted = sort(self, &mut found, (Fate::Gone, begun_ms))?;
+        let replaced = Box::pin(sorted.replace(self, &snapshot, (None, clock))).await?;
         let deleted = sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows));
         let (copied, (bytes, vectors)) = (sorted.copied_rows(), sorted.gone());
         self.has_read(found.into_read_set()?);
-        sorted.apply(self, replaced, begun_ms)?;
+        sorted.apply(self, replaced, (Fate::Gone, begun_ms))?;
         let ended_ms = clock();
         self.count_rows(|counts| {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
             counts.scan_ms += found_ms - begun_ms;
             counts.rewrite_ms += ended_ms - found_ms;
+            counts.deletes = true;
             counts.deleted_rows = counts.deleted_rows.zip(deleted).map(|(all, more)| all.saturating_add(more));
             counts.copied_rows += copied;
             counts.removed_bytes += bytes;

@@ -34,6 +34,15 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::builder::Transaction;
 
+/// What becomes of the rows that are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// They go.
+    Gone,
+    /// They are changed, so they are read whatever the log proves.
+    Changed,
+}
+
 /// What a condition holds for.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -45,7 +54,7 @@ pub(super) struct Found {
     pub(super) own_covered_rows: u64,
     /// Files with matching rows, which were read.
     pub(super) touched: Vec<Touched>,
-    /// Files that were read.
+    /// Files that had to be read for it.
     pub(super) candidates: u64,
     /// Bytes that were read of them.
     pub(super) bytes_read: u64,
@@ -111,10 +120,24 @@ struct Candidate {
     task: FileTask,
     /// Rows in it, if the log says.
     stored: Option<u64>,
+    /// Whether the log proves that every row matches.
+    is_covered: bool,
+}
+
+impl Candidate {
+    /// Rows in it, if nothing else has to be known of it.
+    fn known(&self) -> Option<u64> {
+        self.stored.filter(|_| self.is_covered)
+    }
 }
 
 /// Finds the rows that make `filter` TRUE, all without one, in the table as the transaction sees it.
-pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&str>, now_ms: i64) -> Result<Found> {
+pub(super) async fn find(
+    tx: &Transaction,
+    snapshot: &Snapshot,
+    filter: Option<&str>,
+    (fate, now_ms): (Fate, i64),
+) -> Result<Found> {
     let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
     let mut found = Found {
         covered: Covered { rows: Some(0), ..Covered::default() },
@@ -131,10 +154,10 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
         for row in covered.set_indices() {
             found.read.insert(adds.path().value(row));
         }
-        judge(tx, (&adds, &covered), now_ms, (&mut found, &mut candidates))?;
+        judge(tx, (&adds, &covered), (fate, now_ms), (&mut found, &mut candidates))?;
     }
-    judge_own(tx, &plan, (&mut found, &mut candidates))?;
-    found.candidates = candidates.len() as u64;
+    judge_own(tx, &plan, fate, (&mut found, &mut candidates))?;
+    found.candidates = candidates.iter().filter(|candidate| candidate.known().is_none()).count() as u64;
     let before = snapshot.storage().counts();
     found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
     found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
@@ -166,38 +189,45 @@ impl Found {
 fn judge(
     tx: &Transaction,
     (adds, covered): (&AddBatch, &BooleanBuffer),
-    now_ms: i64,
+    (fate, now_ms): (Fate, i64),
     (found, candidates): (&mut Found, &mut Vec<Candidate>),
 ) -> Result<()> {
     let counts = statistics(adds, &[])?.num_records;
     for row in 0..adds.len() {
         let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
         let Some(task) = tx.seen(task(adds, row)?)? else { continue };
-        if covered.value(row) {
+        let is_covered = covered.value(row);
+        if is_covered && fate == Fate::Gone {
             let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
             let counted = stored.zip(u64::try_from(deleted).ok()).and_then(|(stored, gone)| stored.checked_sub(gone));
             found.covered.push(adds.sized_add(row)?, counted, now_ms)?;
         } else {
-            candidates.push(Candidate { task, stored });
+            candidates.push(Candidate { task, stored, is_covered });
         }
     }
     Ok(())
 }
 
 /// The same of the transaction's own files.
-fn judge_own(tx: &Transaction, plan: &ScanPlan, (found, candidates): (&mut Found, &mut Vec<Candidate>)) -> Result<()> {
+fn judge_own(
+    tx: &Transaction,
+    plan: &ScanPlan,
+    fate: Fate,
+    (found, candidates): (&mut Found, &mut Vec<Candidate>),
+) -> Result<()> {
     let Some(adds) = tx.own_adds()? else { return Ok(()) };
     let filter = plan.filter();
     let covered = covered(&adds, plan.snapshot().shape(), filter.as_ref())?;
     let counts = statistics(&adds, &[])?.num_records;
     for row in 0..adds.len() {
         let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-        match stored.filter(|_| covered.value(row)) {
+        let is_covered = covered.value(row);
+        match stored.filter(|_| is_covered && fate == Fate::Gone) {
             Some(rows) => {
                 found.own_covered.insert(adds.path().value(row).to_owned());
                 found.own_covered_rows += rows;
             }
-            None => candidates.push(Candidate { task: task(&adds, row)?, stored }),
+            None => candidates.push(Candidate { task: task(&adds, row)?, stored, is_covered }),
         }
     }
     Ok(())
@@ -227,7 +257,8 @@ async fn touch(
     reader: Reader,
     (candidate, options): (Candidate, ReadOptions),
 ) -> Result<Option<Touched>> {
-    let Candidate { mut task, stored } = candidate;
+    let known = candidate.known();
+    let Candidate { mut task, stored, .. } = candidate;
     let place = |e: Error, task: &FileTask| e.in_file(&task.path);
     let before = match &task.deletion_vector {
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
@@ -235,6 +266,10 @@ async fn touch(
     };
     // So that it is not fetched once more.
     task.deletion_vector = if before.is_empty() { None } else { Some(before.to_inline()?) };
+    if let Some(stored) = known {
+        let rows = DeletionVector::first(stored).minus(&before);
+        return Ok((!rows.is_empty()).then_some(Touched { task, add: None, rows, before, stored }));
+    }
     let mut rows = DeletionVector::default();
     let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
     while let Some(batch) = batches.try_next().await? {

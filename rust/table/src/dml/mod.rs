@@ -1,4 +1,4 @@
-//! Rows that change: DELETE, as steps of a transaction.
+//! Rows that change: DELETE and UPDATE, as steps of a transaction.
 //!
 //! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
 //! (`rewrite`), as the table's properties say. Files that the log proves to hold matching rows only go unread. Nothing
@@ -9,10 +9,12 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
+mod changed;
 mod delete;
 mod find;
 mod preview;
 mod rewrite;
 mod sort;
+mod update;
 
 pub use preview::Preview;

@@ -3,9 +3,10 @@
 use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
 
-use super::find::{Found, Touched, find};
+use super::find::{Fate, Found, Touched, find};
 use super::sort::{Sorted, sort};
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
 
@@ -44,15 +45,23 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::delete`], but for those of writing.
     pub async fn delete_preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
-        let preview = self.preview(filter, clock).await;
+        let preview = async {
+            let snapshot = self.removable().await?;
+            self.preview(&snapshot, filter, (Fate::Gone, clock())).await
+        };
+        let preview = Box::pin(preview).await;
         preview.map_err(|e| e.in_table(self.storage().location()))
     }
 
-    async fn preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
-        let snapshot = self.removable().await?;
-        let mut found = Box::pin(find(self, &snapshot, filter, clock())).await?;
-        let sorted = sort(self, &mut found, clock())?;
-        let (rereads, writes) = costs(&sorted, self.feeds_changes()?)?;
+    pub(super) async fn preview(
+        &self,
+        snapshot: &Snapshot,
+        filter: Option<&str>,
+        fate: (Fate, i64),
+    ) -> Result<Preview> {
+        let mut found = Box::pin(find(self, snapshot, filter, fate)).await?;
+        let sorted = sort(self, &mut found, fate)?;
+        let (rereads, writes) = costs(&sorted, fate.0, self.feeds_changes()?)?;
         let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
@@ -72,8 +81,22 @@ impl Transaction {
 }
 
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
-fn costs(sorted: &Sorted, feeds: bool) -> Result<(u64, u64)> {
+fn costs(sorted: &Sorted, fate: Fate, feeds: bool) -> Result<(u64, u64)> {
     let (mut reads, mut writes) = (0_u64, 0_u64);
+    if fate == Fate::Changed {
+        for touched in sorted.copied.iter().chain(&sorted.marked) {
+            let changed = share(touched, touched.rows.cardinality());
+            let all = share(touched, touched.counted());
+            let is_marked = sorted.marked.iter().any(|marked| std::ptr::eq(marked, touched));
+            let written = if is_marked { changed } else { all };
+            reads = reads.saturating_add(if is_marked { changed } else { touched.task.size });
+            writes = writes.saturating_add(written);
+            if feeds {
+                (reads, writes) = (reads.saturating_add(changed), writes.saturating_add(changed.saturating_mul(2)));
+            }
+        }
+        return Ok((reads, writes.saturating_add(vector_bytes(sorted)?)));
+    }
     for touched in &sorted.copied {
         let gone = share(touched, touched.rows.cardinality());
         let left = share(touched, touched.counted().saturating_sub(touched.rows.cardinality()));
@@ -83,12 +106,17 @@ fn costs(sorted: &Sorted, feeds: bool) -> Result<(u64, u64)> {
     if feeds && !sorted.copied.is_empty() {
         (reads, writes) = (reads.saturating_add(sorted.covered.bytes), writes.saturating_add(sorted.covered.bytes));
     }
-    if !sorted.marked.is_empty() {
-        let vectors: Vec<DeletionVector> =
-            sorted.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
-        writes = writes.saturating_add(to_file_bytes(&vectors)?.0.len() as u64);
+    Ok((reads, writes.saturating_add(vector_bytes(sorted)?)))
+}
+
+/// Bytes of the deletion vectors.
+fn vector_bytes(sorted: &Sorted) -> Result<u64> {
+    if sorted.marked.is_empty() {
+        return Ok(0);
     }
-    Ok((reads, writes))
+    let vectors: Vec<DeletionVector> =
+        sorted.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
+    Ok(to_file_bytes(&vectors)?.0.len() as u64)
 }
 
 /// What so many rows take of a file's bytes.

@@ -9,9 +9,11 @@ use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
 use deltic_protocol::deletion_vector::DeletionVector;
 
-use super::find::{Covered, Found, Touched};
+use super::changed::{Part, Updating};
+use super::find::{Covered, Fate, Found, Touched};
 use super::rewrite::{Copying, Written};
 use crate::error::{Error, Result};
+use crate::scan::plan::read_spec;
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
@@ -38,11 +40,11 @@ pub(super) struct Sorted {
     pub(super) rows: u64,
 }
 
-/// Sorts files of which rows are to be deleted.
+/// Sorts files with rows that are found.
 ///
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
-pub(super) fn sort(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<Sorted> {
+pub(super) fn sort(tx: &Transaction, found: &mut Found, (fate, now_ms): (Fate, i64)) -> Result<Sorted> {
     let (marks, feeds) = (tx.uses_vectors()?, tx.feeds_changes()?);
     let mut sorted = Sorted {
         covered: std::mem::take(&mut found.covered),
@@ -55,19 +57,19 @@ pub(super) fn sort(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<S
     for mut touched in std::mem::take(&mut found.touched) {
         let (path, rows) = (touched.task.path.clone(), touched.rows.cardinality());
         match (tx.own(&path), touched.is_whole()) {
-            (Some(_), true) => drop(sorted.own_gone.insert(path)),
-            (Some(own), false) => {
+            (Some(_), true) if fate == Fate::Gone => drop(sorted.own_gone.insert(path)),
+            (Some(own), _) => {
                 sorted.own_gone.insert(path);
                 if own == Own::New { &mut sorted.copied_new } else { &mut sorted.copied }.push(touched);
             }
-            (None, true) => {
+            (None, true) if fate == Fate::Gone => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 sorted.covered.push(add, Some(rows), now_ms)?;
                 continue;
             }
             (None, false) if marks => sorted.marked.push(touched),
-            (None, false) => {
+            (None, _) => {
                 found.read.insert(&path);
                 sorted.copied.push(touched);
             }
@@ -111,11 +113,17 @@ impl Sorted {
         (bytes, vectors)
     }
 
-    /// Writes the rows that stay, and records those that go.
+    /// Writes the rows that stay or are changed, and records those that go or are. `updating`: what rows become, if they do
+    /// not go.
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
-    pub(super) async fn replace(&self, tx: &mut Transaction, snapshot: &Snapshot, clock: Clock) -> Result<Replaced> {
+    pub(super) async fn replace(
+        &self,
+        tx: &mut Transaction,
+        snapshot: &Snapshot,
+        (updating, clock): (Option<&Updating>, Clock),
+    ) -> Result<Replaced> {
         let storage = tx.storage().clone();
         let mut replaced = Replaced {
             rewritten: Written::default(),
@@ -123,7 +131,13 @@ impl Sorted {
             changes: Written::default(),
             unclaimed: Unclaimed::new(storage.clone()),
         };
-        match self.write(tx, (snapshot, &storage), &mut replaced, clock).await {
+        let written = match updating {
+            None => Box::pin(self.write(tx, (snapshot, &storage), &mut replaced, clock)).await,
+            Some(updating) => {
+                Box::pin(self.write_changed(tx, (snapshot, &storage), &mut replaced, (updating, clock))).await
+            }
+        };
+        match written {
             Ok(()) => Ok(replaced),
             Err(error) => {
                 replaced.unclaimed.delete().await;
@@ -162,11 +176,47 @@ impl Sorted {
         Ok(())
     }
 
+    async fn write_changed(
+        &self,
+        tx: &mut Transaction,
+        (snapshot, storage): (&Snapshot, &Storage),
+        replaced: &mut Replaced,
+        (updating, clock): (&Updating, Clock),
+    ) -> Result<()> {
+        let mut parts = Vec::with_capacity(self.copied.len() + self.marked.len());
+        for touched in &self.copied {
+            parts.push(whole_part(touched)?);
+        }
+        for touched in &self.marked {
+            parts.push(changed_part(touched)?);
+        }
+        if !parts.is_empty() {
+            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, tx.tracks_rows()?)?;
+            replaced.rewritten = updating.copy(storage, &copying, parts, clock).await?;
+            hold(&mut replaced.unclaimed, &replaced.rewritten)?;
+        }
+        if !self.copied_new.is_empty() {
+            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, None)?;
+            let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
+            replaced.new = updating.copy(storage, &copying, parts, clock).await?;
+            hold(&mut replaced.unclaimed, &replaced.new)?;
+        }
+        if tx.feeds_changes()? && !(self.copied.is_empty() && self.marked.is_empty()) {
+            // Also refuses a column of the name of the feed's.
+            changes_spec(snapshot)?;
+            let parts = self.copied.iter().chain(&self.marked).map(changed_part).collect::<Result<_>>()?;
+            let specs = (&read_spec(snapshot, None)?, tx.rewrite_spec(FileKind::Change)?);
+            replaced.changes = updating.record(storage, specs, parts).await?;
+            hold(&mut replaced.unclaimed, &replaced.changes)?;
+        }
+        Ok(())
+    }
+
     /// Makes all of it steps of the transaction.
     ///
     /// # Errors
     /// `Internal` if an action cannot be printed, which the types rule out.
-    pub(super) fn apply(self, tx: &mut Transaction, replaced: Replaced, now_ms: i64) -> Result<()> {
+    pub(super) fn apply(self, tx: &mut Transaction, replaced: Replaced, (fate, now_ms): (Fate, i64)) -> Result<()> {
         let mut removes = self.covered.removes;
         let mut spoken_of = Vec::new();
         for add in self.copied.into_iter().filter_map(|touched| touched.add) {
@@ -175,7 +225,10 @@ impl Sorted {
         }
         tx.remove_files(removes)?;
         tx.discard(|file| self.own_gone.contains(&file.add.path));
-        for Touched { add, rows, before, stored, .. } in self.marked {
+        for Touched { add, rows, before, stored, task } in self.marked {
+            if fate == Fate::Changed {
+                spoken_of.push((task.path, Some(before.union(&rows))));
+            }
             tx.mark(MarkedFile { add: add.ok_or_else(unknown)?, stored, before, rows, vector: None });
         }
         let Replaced { rewritten, new, changes, unclaimed } = replaced;
@@ -187,6 +240,18 @@ impl Sorted {
         }
         Ok(())
     }
+}
+
+/// All rows of a file, some of them to be changed.
+fn whole_part(touched: &Touched) -> Result<Part> {
+    let rows = (!touched.is_whole()).then(|| touched.rows.clone());
+    Ok(Part { task: touched.task.clone(), rows })
+}
+
+/// The rows of a file that are changed, and no others.
+fn changed_part(touched: &Touched) -> Result<Part> {
+    let only_rows = if touched.is_whole() { None } else { Some(touched.rows.to_inline()?) };
+    Ok(Part { task: FileTask { only_rows, ..touched.task.clone() }, rows: None })
 }
 
 /// What reads the rows that stay.

@@ -36,6 +36,10 @@ pub(crate) struct RowCounts {
     pub(crate) scan_ms: i64,
     /// Milliseconds that writing took.
     pub(crate) rewrite_ms: i64,
+    /// Whether rows were to be deleted.
+    pub(crate) deletes: bool,
+    /// Rows that were updated, if any were to be.
+    pub(crate) updated_rows: Option<u64>,
     /// Rows that were deleted; none if a file that went as a whole does not say how many it had.
     pub(crate) deleted_rows: Option<u64>,
     /// Rows that were copied as they are.
@@ -94,8 +98,11 @@ impl RowChanges {
         count("numRemovedBytes", counts.removed_bytes);
         count("numAddedFiles", rewritten.files);
         count("numAddedBytes", rewritten.bytes);
-        if let Some(deleted) = counts.deleted_rows {
+        if let Some(deleted) = counts.deleted_rows.filter(|_| counts.deletes) {
             count("numDeletedRows", deleted);
+        }
+        if let Some(updated) = counts.updated_rows {
+            count("numUpdatedRows", updated);
         }
         count("numCopiedRows", counts.copied_rows);
         count("numAddedChangeFiles", self.recorded.len() as u64);

@@ -1,0 +1,218 @@
+//! Rows with other values in some of their columns: what UPDATE computes.
+//!
+//! A column is named by its path; a field of a struct can be assigned alone, and a struct that is NULL is there then. What
+//! is assigned is an expression over the row as it was, stored as Spark's ANSI store assignment does it, or a value. Columns
+//! that the table computes are computed again.
+//!
+//! Invariant: everything that is not assigned stays as it was, and what comes out has the schema that went in
+//! (`row_update::only_what_is_assigned_changes`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt64Array};
+use arrow_buffer::NullBuffer;
+use arrow_schema::Fields;
+use arrow_select::nullif::nullif;
+use arrow_select::take::take;
+
+use crate::constraint::{Rules, Source};
+use crate::error::{Error, Result};
+use crate::expression::{Assignment, Context, Name, parse_value};
+use crate::schema::identity::is_identity;
+use crate::schema::path;
+use crate::schema::{DataType, StructField, StructType};
+
+/// What a column becomes.
+#[derive(Debug, Clone)]
+pub enum NewValue {
+    /// An expression over the row as it was, as a caller writes it in a filter.
+    Expression(String),
+    /// One value, in the Arrow type of the column.
+    Value(ArrayRef),
+}
+
+/// Columns that are assigned, and what they become.
+#[derive(Debug, Clone)]
+pub struct RowUpdate {
+    assigned: Vec<Assigned>,
+    /// Columns that the table computes, and that are not assigned.
+    generated: Vec<usize>,
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug, Clone)]
+struct Assigned {
+    /// Positions, top-down.
+    at: Vec<usize>,
+    /// As it is written.
+    name: String,
+    nullable: bool,
+    value: Computed,
+}
+
+#[derive(Debug, Clone)]
+enum Computed {
+    Assignment(Box<Assignment>),
+    Value(ArrayRef),
+}
+
+/// A column by its path, as a caller writes it: its positions top-down, its names, and the field.
+///
+/// # Errors
+/// `Invalid` if there is none.
+pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name, &'a StructField)> {
+    let in_key = |e: Error| Error::invalid(format!("cannot set `{text}`: {}", e.message()));
+    let path = match schema.index_of(text) {
+        Some(_) => vec![text.to_owned()],
+        None => path::parse(text).map_err(in_key)?,
+    };
+    let column = crate::expression::resolve::resolve(schema, &path).map_err(in_key)?;
+    let (mut at, mut level, mut found) = (Vec::new(), Some(schema), None);
+    for name in &column.path {
+        let inside = level.and_then(|level| Some((level, level.index_of(name)?)));
+        let field = inside.and_then(|(level, index)| Some((index, level.fields.get(index)?)));
+        let (index, field) = field.ok_or_else(|| Error::internal("a column was found and is not there"))?;
+        at.push(index);
+        level = if let DataType::Struct(inner) = &field.data_type { Some(inner) } else { None };
+        found = Some(field);
+    }
+    let field = found.ok_or_else(|| Error::internal("a path is empty"))?;
+    Ok((at, Name(column.path), field))
+}
+
+impl RowUpdate {
+    /// Of rows of a table with this schema (logical names).
+    ///
+    /// # Errors
+    /// `Invalid`, naming it, for a column that there is not, that is assigned twice or numbered by the table, and for what it
+    /// cannot become; `Unsupported` for what deltic does not evaluate.
+    pub fn new(set: Vec<(String, NewValue)>, schema: &StructType) -> Result<Self> {
+        if set.is_empty() {
+            return Err(Error::invalid("nothing is to be set; name at least one column"));
+        }
+        let mut assigned: Vec<Assigned> = Vec::new();
+        for (key, value) in set {
+            let (at, name, field) = find(schema, &key)?;
+            let name = name.to_string();
+            if let Some(other) = assigned.iter().find(|other| other.at.starts_with(&at) || at.starts_with(&other.at)) {
+                let message = match other.at == at {
+                    true => format!("`{key}` is set twice"),
+                    false => format!("`{key}` and `{}` cannot both be set: one is inside the other", other.name),
+                };
+                return Err(Error::invalid(message));
+            }
+            if at.len() == 1 && is_identity(field) {
+                let message = format!("the table numbers its rows in the column `{name}`, which cannot be set");
+                return Err(Error::invalid(message));
+            }
+            let value = match value {
+                NewValue::Value(value) => Computed::Value(value),
+                NewValue::Expression(sql) => {
+                    let bound = parse_value(&sql).and_then(|parsed| parsed.bind(schema));
+                    let assignment = bound.and_then(|bound| Assignment::new(bound, &name, &field.data_type));
+                    let assignment = assignment
+                        .map_err(|e| Error::new(e.kind().clone(), format!("cannot set `{key}`: {}", e.message())))?;
+                    Computed::Assignment(Box::new(assignment))
+                }
+            };
+            assigned.push(Assigned { at, name, nullable: field.nullable, value });
+        }
+        let rules = Rules::of(schema, &BTreeMap::new(), None)?;
+        let is_left = |at: &usize| !assigned.iter().any(|assigned| assigned.at.first() == Some(at));
+        let generated = (0..schema.fields.len()).filter(|at| rules.source(*at) == Source::Generated);
+        let generated = generated.filter(is_left).collect();
+        Ok(Self { assigned, generated, rules: Arc::new(rules) })
+    }
+
+    /// Positions of the columns that may change.
+    pub fn changes(&self) -> impl Iterator<Item = usize> {
+        self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
+    }
+
+    /// The rows of `old`, which has the columns of the schema in their order, as they are then. `now`: the time in
+    /// microseconds since the epoch. `number`: how messages call a row.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the row, where a value cannot be computed or the column cannot have it.
+    pub fn apply(&self, old: &RecordBatch, now: Option<i64>, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
+        let mut columns = old.columns().to_vec();
+        for assigned in &self.assigned {
+            let values = match &assigned.value {
+                Computed::Assignment(assignment) => assignment.values_numbered(old, now, number)?,
+                Computed::Value(value) => take(value, &UInt64Array::from(vec![0; old.num_rows()]), None)?,
+            };
+            if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
+                let message =
+                    format!("row {}: the column {} is not nullable, and would be NULL", number(row), assigned.name);
+                return Err(Error::invalid(message));
+            }
+            let Some((first, inside)) = assigned.at.split_first() else { continue };
+            let column = columns.get_mut(*first).ok_or_else(missing)?;
+            *column = put(column, inside, values, (&assigned.name, number))?;
+        }
+        let batch = |columns| {
+            let options = RecordBatchOptions::new().with_row_count(Some(old.num_rows()));
+            RecordBatch::try_new_with_options(old.schema(), columns, &options)
+        };
+        let assigned = batch(columns)?;
+        if self.generated.is_empty() {
+            return Ok(assigned);
+        }
+        let mut columns = assigned.columns().to_vec();
+        for at in &self.generated {
+            let context = Context { now, first_row: 0 };
+            *columns.get_mut(*at).ok_or_else(missing)? = self.rules.generated_values(*at, &assigned, context)?;
+        }
+        Ok(batch(columns)?)
+    }
+}
+
+fn missing() -> Error {
+    Error::internal("rows to be updated lack a column")
+}
+
+fn first_null(values: &ArrayRef) -> Option<usize> {
+    let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0)?;
+    nulls.iter().position(|is_valid| !is_valid)
+}
+
+/// A column with values put in at a place inside it. Structs around the place that were NULL are there, with nothing else
+/// in them.
+fn put(
+    column: &ArrayRef,
+    at: &[usize],
+    values: ArrayRef,
+    (name, number): (&str, &dyn Fn(usize) -> u64),
+) -> Result<ArrayRef> {
+    let Some((first, inside)) = at.split_first() else { return Ok(values) };
+    let parent = column.as_struct_opt().ok_or_else(missing)?;
+    let (fields, mut children, nulls) = (parent.fields().clone(), parent.columns().to_vec(), parent.nulls().cloned());
+    if let Some(nulls) = nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
+        children = children.iter().map(|child| null_where(child, nulls)).collect::<Result<_>>()?;
+    }
+    let child = children.get_mut(*first).ok_or_else(missing)?;
+    *child = put(child, inside, values, (name, number))?;
+    check_nulls(&fields, &children, (name, number))?;
+    Ok(Arc::new(StructArray::try_new_with_length(fields, children, None, parent.len())?))
+}
+
+/// `child`, but NULL wherever its parent is.
+fn null_where(child: &ArrayRef, parent: &NullBuffer) -> Result<ArrayRef> {
+    Ok(nullif(child, &arrow_array::BooleanArray::new(!parent.inner(), None))?)
+}
+
+/// Refuses a struct that was NULL and now lacks what it must have.
+fn check_nulls(fields: &Fields, children: &[ArrayRef], (name, number): (&str, &dyn Fn(usize) -> u64)) -> Result<()> {
+    for (field, child) in fields.iter().zip(children).filter(|(field, _)| !field.is_nullable()) {
+        if let Some(row) = first_null(child) {
+            return Err(Error::invalid(format!(
+                "row {}: {name} is set inside a struct that is NULL, whose field `{}` is not nullable; set the whole struct",
+                number(row),
+                field.name()
+            )));
+        }
+    }
+    Ok(())
+}

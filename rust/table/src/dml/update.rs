@@ -1,0 +1,127 @@
+//! UPDATE: rows that make a condition TRUE get other values.
+//!
+//! Where the table's properties ask for deletion vectors, the rows are marked and written to files of their own; otherwise,
+//! and where every row of a file changes, files are written again, in the order of their rows. Rows keep their ids.
+//!
+//! Proved by `dml::update`, and beside a model by `tests/python/test_row_changes.py`.
+//!
+//! PROTOCOL.md: "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{Field, Schema};
+use deltic_protocol::row_update::{NewValue, RowUpdate, find as find_column};
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{StructField, StructType, arrow::to_rows_schema};
+
+use super::changed::Updating;
+use super::find::{Fate, find};
+use super::preview::Preview;
+use super::rewrite::refuse_column;
+use super::sort::sort;
+use crate::error::{Error, Result};
+use crate::scan::plan::read_spec;
+use crate::scan::row_tracking::ROW_INDEX;
+use crate::snapshot::Snapshot;
+use crate::transaction::builder::Transaction;
+use crate::write::conform::Conformer;
+use crate::write::writer::Clock;
+
+impl Transaction {
+    /// Sets columns of the rows that make `filter` TRUE, of all without one; says how many rows. Values are of one row, in
+    /// any Arrow type that the column takes.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is append-only, and for columns, filters and values that do not fit, naming the row where one
+    /// does; `Unsupported` for rows that the transaction has changed before, on a table that records changes; those of
+    /// reading and writing. The transaction is what it was then.
+    pub async fn update(&mut self, set: Vec<(String, NewValue)>, filter: Option<&str>, clock: Clock) -> Result<u64> {
+        let updated = self.update_rows(set, filter, clock).await;
+        updated.map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    async fn update_rows(&mut self, set: Vec<(String, NewValue)>, filter: Option<&str>, clock: Clock) -> Result<u64> {
+        if self.replayed().is_some() {
+            return Ok(0);
+        }
+        let begun_ms = clock();
+        let snapshot = self.removable().await?;
+        let updating = updating(&snapshot, set, begun_ms)?;
+        let fate = (Fate::Changed, begun_ms);
+        let mut found = Box::pin(find(self, &snapshot, filter, fate)).await?;
+        let found_ms = clock();
+        let sorted = sort(self, &mut found, fate)?;
+        let replaced = Box::pin(sorted.replace(self, &snapshot, (Some(&updating), clock))).await?;
+        let (updated, copied, (bytes, vectors)) = (sorted.rows, sorted.copied_rows(), sorted.gone());
+        self.has_read(found.into_read_set()?);
+        sorted.apply(self, replaced, fate)?;
+        let ended_ms = clock();
+        self.count_rows(|counts| {
+            counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
+            counts.scan_ms += found_ms - begun_ms;
+            counts.rewrite_ms += ended_ms - found_ms;
+            counts.updated_rows = Some(counts.updated_rows.unwrap_or_default().saturating_add(updated));
+            counts.copied_rows += copied;
+            counts.removed_bytes += bytes;
+            counts.removed_vectors += vectors;
+        });
+        Ok(updated)
+    }
+
+    /// What [`Transaction::update`] would do. Whether values can be computed is not tried.
+    ///
+    /// # Errors
+    /// As [`Transaction::update`], but for those of writing.
+    pub async fn update_preview(
+        &mut self,
+        set: Vec<(String, NewValue)>,
+        filter: Option<&str>,
+        clock: Clock,
+    ) -> Result<Preview> {
+        let preview = async {
+            let snapshot = self.removable().await?;
+            updating(&snapshot, set, clock())?;
+            self.preview(&snapshot, filter, (Fate::Changed, clock())).await
+        };
+        let preview = Box::pin(preview).await;
+        preview.map_err(|e| e.in_table(self.storage().location()))
+    }
+}
+
+/// What rows become, checked against the table.
+fn updating(snapshot: &Snapshot, set: Vec<(String, NewValue)>, now_ms: i64) -> Result<Updating> {
+    let read = read_spec(snapshot, None)?;
+    refuse_column(&read, ROW_INDEX)?;
+    let set = set.into_iter().map(|(key, value)| {
+        let value = match value {
+            NewValue::Value(value) => NewValue::Value(stored(&read.schema, &key, value)?),
+            sql @ NewValue::Expression(_) => sql,
+        };
+        Ok((key, value))
+    });
+    let update = RowUpdate::new(set.collect::<Result<_>>()?, &read.schema)?;
+    Ok(Updating::new(update, now_ms.saturating_mul(1000)))
+}
+
+/// A caller's value as the column at `key` has it.
+fn stored(schema: &StructType, key: &str, value: ArrayRef) -> Result<ArrayRef> {
+    let (_, _, field) = find_column(schema, key)?;
+    if value.len() != 1 {
+        return Err(Error::invalid(format!("cannot set `{key}`: there are {} values, and one is needed", value.len())));
+    }
+    // Whether NULL is allowed is said with the row that would be.
+    let alone = StructType::new(vec![StructField::new(&field.name, field.data_type.clone(), true)]);
+    let to = to_rows_schema(&alone).field(0).data_type().clone();
+    if *value.data_type() == to {
+        return Ok(value);
+    }
+    if value.logical_null_count() == 1 {
+        return Ok(arrow_array::new_null_array(&to, 1));
+    }
+    let given = Schema::new(vec![Field::new(&field.name, value.data_type().clone(), true)]);
+    let given = RecordBatch::try_new(given.into(), vec![value])?;
+    let conformed = Conformer::new(&alone, ColumnMapping::None)?.conform(&given);
+    let conformed =
+        conformed.map_err(|e| Error::new(e.kind().clone(), format!("cannot set `{key}`: {}", e.message())))?;
+    let column = conformed.columns().first().ok_or_else(|| Error::internal("a value was lost"))?;
+    Ok(arrow_cast::cast(column, &to)?)
+}
