@@ -9,9 +9,9 @@ from typing import NoReturn
 
 __all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
 
-_NO_ROWS_CHANGE = (
-    "deltic does not change single rows yet: remove whole files by a filter and append what they should hold, in one "
-    "transaction (docs/howto.md, 'Delete or change rows')"
+_NO_MERGE = (
+    "deltic does not merge yet: `Table.delete` or `Table.update` and `append`, in one transaction, change the rows and add "
+    "the new ones (docs/howto.md, 'Delete or change rows')"
 )
 _NO_REWRITE = "deltic does not rewrite files yet: use another client for it, such as delta-spark or deltalake"
 
@@ -56,9 +56,8 @@ _ROWS = {
 }
 
 _CHANGES = {
-    "update": _NO_ROWS_CHANGE,
-    "merge": _NO_ROWS_CHANGE,
-    "upsert": _NO_ROWS_CHANGE,
+    "merge": _NO_MERGE,
+    "upsert": _NO_MERGE,
     "optimize": _NO_REWRITE,
     "compact": _NO_REWRITE,
     "z_order": _NO_REWRITE,
@@ -175,9 +174,9 @@ TOP = {
     "ColumnProperties": "give `compression` and `target_file_size` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
-    "merge": _NO_ROWS_CHANGE,
+    "merge": _NO_MERGE,
     "delete": "use `deltic.Table(uri).delete(where)`",
-    "update": _NO_ROWS_CHANGE,
+    "update": "use `deltic.Table(uri).update(set, where)`",
     "optimize": _NO_REWRITE,
     "vacuum": TABLES["vacuum"],
 }

@@ -71,7 +71,7 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments"},
-    {"scan", "check", "detail", "write_options"},
+    {"scan", "check", "detail", "dml", "write_options"},
     {"snapshot", "data"},
     {"alter"},
     {"transaction"},
