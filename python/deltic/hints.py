@@ -10,8 +10,8 @@ from typing import NoReturn
 __all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
 
 _NO_MERGE = (
-    "deltic does not merge yet: `Table.delete` or `Table.update` and `append`, in one transaction, change the rows and add "
-    "the new ones (docs/howto.md, 'Delete or change rows')"
+    "deltic does not merge yet: `Table.delete` or `Table.update` and `append`, in one transaction, change the rows and "
+    "add the new ones (docs/howto.md, 'Delete or change rows')"
 )
 _NO_REWRITE = "deltic does not rewrite files yet: use another client for it, such as delta-spark or deltalake"
 
