@@ -69,8 +69,8 @@ def _type_of(type: pa.DataType | str, argument: str = "type") -> pa.DataType:
         if 1 <= precision <= 38 and scale <= precision:
             return pa.decimal128(precision, scale)
     raise InvalidInputError(
-        f"{argument} {type!r} is no type of Delta without columns inside; write {', '.join(_TYPES)} or decimal(p,s), or "
-        "give a pyarrow type"
+        f"{argument} {type!r} is not a primitive type of Delta; write {', '.join(_TYPES)} or decimal(p,s), "
+        "or give a pyarrow type"
     )
 
 
@@ -100,7 +100,8 @@ def field(
             a long.
 
     Raises `InvalidInputError` for an argument of another kind, and for more than one of `default`, `generated` and
-    `identity`.
+    `identity`. deltic makes no tables with defaults or generated columns yet: `create` refuses them
+    (`UnsupportedFeatureError`), other clients take such a field's metadata.
 
     >>> import deltic, pyarrow as pa
     >>> deltic.field("zip", "string", comment="with the country's letters").metadata
@@ -194,7 +195,7 @@ class Alterable(Generic[Done]):
             after: The column that the first one comes after, the others following it; by default they come last.
 
         Raises `InvalidInputError` for a column that is there already, a parent that is no struct, one that may not be
-        null, and one with a default, which `alter_column` gives it afterwards.
+        null, and one with a default.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -234,7 +235,7 @@ class Alterable(Generic[Done]):
         type: pa.DataType | str | None = None,
         nullable: bool | None = None,
         comment: str | None = None,
-        default: str | None | _Unset = UNSET,
+        default: str | _Unset | None = UNSET,
         position: str | Sequence[str] | None = None,
     ) -> Done:
         """Alter a column; what is not given stays.
@@ -246,7 +247,8 @@ class Alterable(Generic[Done]):
                 sides of the point; date to timestamp_ntz. Data files are not rewritten (PROTOCOL.md: "Type Widening").
             nullable: True lets it hold nulls. It cannot become False: rows that are there may have some.
             comment: What it holds; `""` takes the comment away.
-            default: SQL of the value that rows get from now on which leave it out; None takes it away.
+            default: SQL of the value that rows get from now on which leave it out; None takes it away. deltic does
+                not fill in defaults yet, so that giving one is refused (`UnsupportedFeatureError`).
             position: `"first"`, or `"after x"` for behind the column `x` of the same struct.
 
         Raises `InvalidInputError` when there is no such column or it cannot be altered so.
@@ -288,7 +290,7 @@ class Alterable(Generic[Done]):
         """Set table properties; the features that they need are added to the protocol.
 
         Names that do not begin with `delta.` are free. Raises `InvalidInputError` for a property that does not exist or
-        cannot have the value, and for constraints, which `add_constraint` adds (PROTOCOL.md: "Table Properties").
+        cannot have the value, and for constraints, which deltic does not add yet (PROTOCOL.md: "Table Properties").
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -315,7 +317,11 @@ class Alterable(Generic[Done]):
         return self._alter("set_description", description=optional_string(description, "description"))
 
     def drop_constraint(self, name: str) -> Done:
-        """Drop a constraint. Raises `InvalidInputError`, naming those that there are, for one that is not there."""
+        """Drop a constraint.
+
+        Raises `InvalidInputError`, naming those that there are, for one that is not there. deltic does not check
+        constraints yet, so that a table that has some is not written (`UnsupportedFeatureError`).
+        """
         return self._alter("drop_constraint", name=string(name, "name"))
 
     def add_feature(self, name: str) -> Done:

@@ -23,6 +23,7 @@ __all__ = [
     "Isolation",
     "Mode",
     "PartitionOverwrite",
+    "SchemaMode",
     "Time",
     "bound",
     "columns_of",
@@ -47,6 +48,8 @@ Mode: TypeAlias = Literal["append", "overwrite", "error", "ignore"]
 """What a write does where there is a table already."""
 PartitionOverwrite: TypeAlias = Literal["static", "dynamic"]
 """What an overwrite replaces: all rows, or those in the partitions that the new rows are in."""
+SchemaMode: TypeAlias = Literal["merge", "overwrite"]
+"""What becomes of a table's columns where rows have others: they are added to, or replaced."""
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 """How much a transaction is shielded from others; see `docs/commit-protocol.md`."""
 Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import package_of
+from deltic.collections import of_batches, of_rows
 from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import Plan, Rows
@@ -18,8 +19,13 @@ from deltic.scan import Plan, Rows
 __all__ = ["refuse_names", "refuse_variants", "stream"]
 
 
-def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
-    """Any Arrow data as the core takes it. A named pandas index becomes columns, before the others."""
+def stream(
+    data: Any, known: Callable[[], pa.Schema | None] = lambda: None
+) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
+    """Any Arrow data as the core takes it. A named pandas index becomes columns, before the others.
+
+    `known` gives the columns that a table has already, whose types rows get that are passed as dicts.
+    """
     if isinstance(data, Rows):
         _refuse_no_columns(data.schema, None)
         # The core takes its own stream back whole, so that errors of reading keep their class.
@@ -27,7 +33,7 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     if isinstance(data, _deltic.ArrowStream):
         return data
     try:
-        rows = _rows(data)
+        rows = _rows(data, known)
     except InvalidInputError:
         raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -38,7 +44,7 @@ def stream(data: Any) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     return rows
 
 
-def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
+def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchReader | pa.Table:
     if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
     pandas = sys.modules.get("pandas")
@@ -47,6 +53,8 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
     if pandas is not None and isinstance(data, pandas.Series):
         raise InvalidInputError("cannot write a pandas Series: make it a frame, with series.to_frame('name')")
     polars = sys.modules.get("polars")
+    if polars is not None and isinstance(data, polars.LazyFrame):
+        data = data.collect(engine="streaming")
     if polars is not None and isinstance(data, polars.DataFrame):
         for name, dtype in data.schema.items():
             # polars aborts the process when it exports such a name.
@@ -63,6 +71,15 @@ def _rows(data: Any) -> pa.RecordBatchReader | pa.Table:
     if hasattr(data, "__arrow_c_array__"):
         batch = pa.record_batch(data)
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    dataset = sys.modules.get("pyarrow.dataset")
+    if dataset is not None and isinstance(data, dataset.Dataset):
+        return data.scanner().to_reader()
+    if dataset is not None and isinstance(data, dataset.Scanner):
+        return data.to_reader()
+    if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
+        return of_rows(data, known)
+    if isinstance(data, list | tuple | Iterator):
+        return of_batches(data)
     _refuse(data)
 
 
@@ -123,11 +140,8 @@ def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
 
 
 _HOW = {
-    ("polars", "LazyFrame"): "collect it: frame.collect()",
     ("duckdb", "DuckDBPyConnection"): "pass the relation that connection.sql('...') returns",
     ("pyspark", "DataFrame"): "use deltic.spark.write, which leaves the rows on the executors",
-    ("pyarrow", "Dataset"): "pass dataset.scanner().to_reader()",
-    ("pyarrow", "Scanner"): "pass scanner.to_reader()",
     ("numpy", "ndarray"): "name its columns, such as with pa.table({'a': array[:, 0]})",
     ("dask", "DataFrame"): "write its partitions one by one, each as the pandas frame that it computes to",
     ("deltic", "Table"): "pass its rows: table.scan()",
@@ -148,11 +162,6 @@ def _refuse(data: Any) -> NoReturn:
         raise InvalidInputError(f"{told}: a plan is files; pass the rows of snapshot.scan(...)")
     if isinstance(data, Mapping):
         raise InvalidInputError(f"{told}: make a table of it, with pa.table(columns), columns being lists by name")
-    if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
-        raise InvalidInputError(
-            f"{told} of rows: make a table of it, with pa.Table.from_pylist(rows, schema=schema); without a schema "
-            "pyarrow takes the names of the first row alone"
-        )
     raise InvalidInputError(
         f"{told}: pass Arrow data (anything with __arrow_c_stream__), such as a pyarrow Table or RecordBatchReader, or "
         "a polars or pandas DataFrame"

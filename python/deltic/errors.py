@@ -181,14 +181,14 @@ class ConcurrentDeleteReadError(CommitConflictError):
 
 
 class ConcurrentDeleteDeleteError(CommitConflictError):
-    """The winner removed a file that this transaction removes too.
+    """The winner removed a file, or deleted a row, that this transaction takes out too.
 
     Read again; the rows may be gone already.
     """
 
 
 class MetadataChangedError(CommitConflictError):
-    """The winner changed the table's schema, partitioning or properties.
+    """The winner changed the table's schema, partitioning or properties, or numbered rows of an identity column.
 
     Read again and check that the data still fits the table.
     """

@@ -13,7 +13,7 @@ _NO_MERGE = (
     "deltic does not merge yet: `Table.delete` or `Table.update` and `append`, in one transaction, change the rows and "
     "add the new ones (docs/howto.md, 'Delete or change rows')"
 )
-_NO_REWRITE = "deltic does not rewrite files yet: use another client for it, such as delta-spark or deltalake"
+_NO_REWRITE = "deltic does not optimize files yet: use another client for it, such as delta-spark or deltalake"
 
 _SNAPSHOT_ONLY = {
     name: f"a table changes; ask one version of it: `Table.snapshot()` has `{of}`"
@@ -169,9 +169,9 @@ TOP = {
     "convert_to_deltalake": "deltic does not convert tables in place yet; `deltic.write` copies rows into a new one",
     "convert_to_delta": "deltic does not convert tables in place yet; `deltic.write` copies rows into a new one",
     "CommitProperties": "give `user_metadata`, `app_id` and `app_version` to `deltic.write` or `Table.transaction`",
-    "PostCommitHookProperties": "checkpoints follow the property `delta.checkpointInterval` of `deltic.create`",
-    "WriterProperties": "give `compression` and `target_file_size` to `deltic.write`",
-    "ColumnProperties": "give `compression` and `target_file_size` to `deltic.write`",
+    "PostCommitHookProperties": "checkpoints follow the property `delta.checkpointInterval` (`Table.set_properties`)",
+    "WriterProperties": "give `compression`, `target_file_size`, `row_group_rows` and the like to `deltic.write`",
+    "ColumnProperties": "give `column_options` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
     "merge": _NO_MERGE,

@@ -113,9 +113,10 @@ class Snapshot:
 
         `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
         `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL such as `"month = 7 AND (carrier IN
-        ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE 'prefix%' with
-        ESCAPE, IS [NOT] NULL, literals with their type before them (DATE '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT,
-        DOUBLE, X'00ff'), nested fields with dots, back-ticked names; three-valued logic, and a row is kept when the
+        ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE with ESCAPE,
+        IS [NOT] NULL, arithmetic, CASE, casts and functions (docs/expressions.md), literals with their type before
+        them (DATE '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT, DOUBLE, X'00ff'), nested fields with dots,
+        back-ticked names; three-valued logic, and a row is kept when the
         filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a string literal stands for itself, not for
         an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
 

@@ -35,8 +35,9 @@ Hook: TypeAlias = Callable[[int, list[dict[str, Any]]], object]
 class Commit:
     """A commit that has landed.
 
-    `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when the
-    application's transaction was in the table already; `version` is then one that has it. `num_added_files`: data files
+    `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when
+    nothing was committed: the application's transaction was in the table already (`version` is then one that has it),
+    a table was there that `mode="ignore"` leaves alone, or no row was to be deleted. `num_added_files`: data files
     added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
     """
 
@@ -146,7 +147,7 @@ class Transaction(Alterable[None]):
     def append(self, data: Any) -> int:
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
         core = self._core()
-        rows = stream(data)
+        rows = stream(data, lambda: self.snapshot.schema)
         return core.append(rows, isinstance(rows, pa.Table))
 
     def delete(self, where: str | None = None) -> int | None:
@@ -185,7 +186,8 @@ class Transaction(Alterable[None]):
         properties: Mapping[str, str] | None = None,
         unset: Sequence[str] = (),
     ) -> None:
-        """Change several things of the table's metadata at once: after reads and removals, before rows are appended.
+        """Change several things of the table's metadata at once: after reads, before rows are
+        deleted or appended.
 
         What is None stays. The verbs of `Alterable` do one thing each.
 

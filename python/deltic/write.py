@@ -6,17 +6,19 @@ PROTOCOL.md: "Commit Files", "Add File and Remove File", "Commit Provenance Info
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
 from deltic import _deltic
 from deltic.alter import columns_of
-from deltic.arguments import Compression, Mode, PartitionOverwrite, names, string, whole
+from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, string, whole
 from deltic.data import stream
 from deltic.errors import (
+    InvalidInputError,
     MetadataChangedError,
     ProtocolChangedError,
     TableNotFoundError,
@@ -32,7 +34,6 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 """What `create` does where there is a table already, or none."""
 
 
-
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
     done = transaction.commit(max_attempts)
@@ -40,20 +41,6 @@ def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) ->
     return Commit.parse(done[0])
 
 
-@overload
-def create(
-    uri: str | os.PathLike[str] | Table,
-    schema: Any,
-    partition_by: str | Sequence[str] | None = None,
-    *,
-    properties: Mapping[str, str] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    constraints: Mapping[str, str] | None = None,
-    mode: Literal["error", "replace", "create_or_replace"] = "error",
-    storage_options: Mapping[str, str] | None = None,
-) -> Commit: ...
-@overload
 def create(
     uri: str | os.PathLike[str] | Table,
     schema: Any,
@@ -65,20 +52,8 @@ def create(
     constraints: Mapping[str, str] | None = None,
     mode: CreateMode = "error",
     storage_options: Mapping[str, str] | None = None,
-) -> Commit | None: ...
-def create(
-    uri: str | os.PathLike[str] | Table,
-    schema: Any,
-    partition_by: str | Sequence[str] | None = None,
-    *,
-    properties: Mapping[str, str] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    constraints: Mapping[str, str] | None = None,
-    mode: CreateMode = "error",
-    storage_options: Mapping[str, str] | None = None,
-) -> Commit | None:
-    """Create an empty table, as one commit, and return that; None where `"ignore"` left a table as it was.
+) -> Commit:
+    """Create an empty table, as one commit, and return that.
 
     Arguments:
         uri: A path or URL, or a `Table`, whose settings and connections are used.
@@ -89,12 +64,14 @@ def create(
             names that do not begin with `delta.` are free. The protocol gets the features that they need.
         name: The table's name, for people.
         description: What it holds, for people.
-        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
-        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone;
+        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`. deltic does not check
+            constraints yet, so that any is refused (`UnsupportedFeatureError`).
+        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone and
+            returns its version, with no attempts;
             `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
-            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and other
-            writers conflict with it. The new table has a new id, its own columns, partitioning and properties, and keeps
-            the features of the protocol.
+            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and
+            other writers conflict with it. The new table has a new id, its own columns, partitioning and properties,
+            and keeps the features of the protocol.
         storage_options: The store's settings, as for `Table`.
 
     Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and for replacing a table
@@ -108,8 +85,8 @@ def create(
     >>> schema = pa.schema([("day", pa.date32()), ("visits", pa.int64())])
     >>> deltic.create(uri, schema, partition_by=["day"], name="visits").version
     0
-    >>> deltic.create(uri, schema, mode="ignore") is None
-    True
+    >>> deltic.create(uri, schema, mode="ignore").attempts
+    0
     >>> deltic.create(uri, pa.schema([("day", pa.date32())]), mode="replace").version
     1
     """
@@ -123,8 +100,7 @@ def create(
     if constraints is not None:
         definition["constraints"] = _expressions(constraints)
     columns = columns_of(schema, "schema")
-    told = _deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition))
-    return None if told is None else Commit.parse(told)
+    return Commit.parse(_deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition)))
 
 
 def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
@@ -143,7 +119,9 @@ def write(
     mode: Mode = "append",
     partition_by: Sequence[str] | str | None = None,
     *,
+    replace_where: str | None = None,
     partition_overwrite: PartitionOverwrite = "static",
+    schema_mode: SchemaMode | None = None,
     data_change: bool = True,
     sort_by: Sequence[str] | str | None = None,
     target_file_size: int | None = None,
@@ -169,20 +147,30 @@ def write(
             `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and the open files; or a pandas DataFrame, whose named index becomes columns,
-            before the others. Row numbers without a name are left out; another index without a name is refused.
-            Columns are found by name; a nullable one that is missing becomes null, unless the table is partitioned by
-            it. Values become those of the column's type where each is exact in it, as int64 in double, whole floats in
-            long or `2024-02-29` in date; otherwise the first row that is not is named. Extension types of Arrow are
-            refused at every depth, but for those whose values are what is stored: JSON, UUIDs, and geometries of
-            GeoArrow as well-known binary or text. A new table gets the comments of the columns and no other metadata:
-            rows do not carry the definition of the table that they come from.
+            memory holds a few batches and the open files; a `Dataset` or `Scanner` of pyarrow; a list or a generator of
+            batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
+            pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
+            out; another index without a name is refused. Columns are found by name; a nullable one that is missing
+            becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
+            exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the first row that
+            is not is named. Extension types of Arrow are refused at every depth, but for those whose values are what is
+            stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table gets the comments
+            of the columns and no other metadata: rows do not carry the definition of the table that they come from.
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+        replace_where: Which rows `"overwrite"` replaces, as SQL with the grammar of `Snapshot.plan`: those that make it
+            TRUE. Every row of the data must make it TRUE too, or the first that does not is named and nothing is
+            written. Files of such rows alone go unread, where the log proves it; of others the rows are deleted as
+            `Table.delete` deletes them, in the same commit.
         partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
             that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
             or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
+        schema_mode: What becomes of the columns where the data has others, in the same commit. `"merge"` adds those
+            that the table lacks, nested ones too, behind its own, for which older rows have null, and widens types
+            where `delta.enableTypeWidening` is true (PROTOCOL.md: "Type Widening"). `"overwrite"`, for mode
+            `"overwrite"`, gives the table the columns of the data, and the partitioning of `partition_by` if that is
+            given. Without it, a column that the table does not have is an error.
         data_change: False says that the rows are those that the table has, in other files, so that readers of changes
             pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
         sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
@@ -232,7 +220,9 @@ def write(
     """
     options = {
         "partition_by": partition_by,
+        "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
         "data_change": data_change,
         "sort_by": sort_by,
         "target_file_size": target_file_size,
@@ -251,8 +241,8 @@ def write(
     }
     chosen = core_options(mode, options)
     attempts = whole(max_attempts, "max_attempts", 1)
-    rows = stream(data)
     table = opened(uri_or_table, storage_options)
+    rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     transaction = _deltic.plan_write(table._core, rows.schema, chosen)
     on_remembered = transaction.is_on_remembered()
     try:
@@ -264,10 +254,23 @@ def write(
     return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
 
 
+def _columns_of(table: Table) -> pa.Schema | None:
+    """The columns of a table; None if there is none."""
+    try:
+        return table.snapshot().schema
+    except TableNotFoundError:
+        return None
+
+
 def _written(
     transaction: _deltic.Transaction,
     rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table,
     max_attempts: int | None,
 ) -> Commit:
-    transaction.append(rows, isinstance(rows, pa.Table))
+    try:
+        transaction.append(rows, isinstance(rows, pa.Table))
+    except BaseException:
+        # Rows that stay may have been written again already, for those that the write replaces.
+        transaction.abandon()
+        raise
     return commit(transaction, max_attempts)

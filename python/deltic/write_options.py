@@ -12,6 +12,7 @@ from typing import Any
 from deltic.arguments import (
     LEAST,
     columns_of,
+    condition,
     flag,
     json_object,
     json_or_string,
@@ -107,6 +108,8 @@ _FILES: dict[str, Check] = {
 _TABLE: dict[str, Check] = {
     "partition_by": columns_of,
     "partition_overwrite": lambda value, argument: one_of(value, argument, ("static", "dynamic")),
+    "replace_where": condition,
+    "schema_mode": lambda value, argument: one_of(value, argument, ("merge", "overwrite")),
     "properties": lambda value, _argument: properties_of(value),
     "name": string,
     "description": string,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from delta_spark import session
+from delta_spark import VALIDATING, session
 from log_files import Log, remove
 from sample import every_type, log_actions
 
@@ -58,6 +58,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = session(tmp_path_factory.mktemp("warehouse"), {})
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def validating(spark: SparkSession) -> Iterator[None]:
+    """The session of the suite validates checksums meanwhile."""
+    before = {name: spark.conf.get(name, None) for name in VALIDATING}
+    for name, value in VALIDATING.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,24 +1,26 @@
 """Tables that deltic altered, as delta-spark goes on with them, and tables of delta-spark's that deltic alters.
 
-After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its checksums
-validated, and deltic reads that.
+After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its
+checksums validated, and deltic reads that.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta_spark import VALIDATING, check_checksum
+from delta_spark import check_checksum
 from sample import rows
 
 import deltic
 
 pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("validating")
 
 ROWS = pa.table(
     {
@@ -36,7 +38,9 @@ Change = Callable[[deltic.Table], object]
 
 CHANGES: dict[str, list[Change]] = {
     "add": [
-        lambda t: t.add_columns([deltic.field("day", "date", comment="c"), pa.field("at", pa.timestamp("us"))], after="id"),
+        lambda t: t.add_columns(
+            [deltic.field("day", "date", comment="c"), pa.field("at", pa.timestamp("us"))], after="id"
+        ),
         lambda t: t.add_columns(pa.field("place.country", pa.string())),
         lambda t: t.add_columns(pa.field("tags.element.v", pa.int64())),
     ],
@@ -60,7 +64,9 @@ CHANGES: dict[str, list[Change]] = {
     ],
     "replace columns": [
         lambda t: t.replace_columns(
-            pa.schema([ROWS.schema.field(n) for n in ("part", "sizes", "place", "id", "tags")] + [pa.field("n", pa.int8())])
+            pa.schema(
+                [ROWS.schema.field(n) for n in ("part", "sizes", "place", "id", "tags")] + [pa.field("n", pa.int8())]
+            )
         ),
     ],
     "properties": [
@@ -87,20 +93,6 @@ def _together(table: deltic.Table) -> None:
         tx.drop_columns("tags")
 
 
-@pytest.fixture(scope="module")
-def spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session of the suite, as one that validates checksums."""
-    before = {name: spark.conf.get(name, None) for name in VALIDATING}
-    for name, value in VALIDATING.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
-
-
 def check(spark: SparkSession, table: deltic.Table) -> None:
     """delta-spark has the rows and the details that deltic has, and appends to the table."""
     check_checksum(spark, table.uri, needed=False)
@@ -115,8 +107,10 @@ def check(spark: SparkSession, table: deltic.Table) -> None:
     assert theirs["properties"].items() <= ours.properties.items()
     features = {"clustering", "domainMetadata"} | set(ours.table_features)
     assert set(theirs["tableFeatures"]) <= features
-    spark.sql(f"INSERT INTO delta.`{table.uri}` SELECT * FROM (SELECT * FROM delta.`{table.uri}` UNION ALL "
-              f"SELECT {', '.join('NULL' for _ in frame.columns)}) ORDER BY 1 LIMIT 1")
+    spark.sql(
+        f"INSERT INTO delta.`{table.uri}` SELECT * FROM (SELECT * FROM delta.`{table.uri}` UNION ALL "
+        f"SELECT {', '.join('NULL' for _ in frame.columns)}) ORDER BY 1 LIMIT 1"
+    )
     check_checksum(spark, table.uri)
     assert rows(spark.read.format("delta").load(table.uri).toArrow()) == rows(table.scan().to_arrow())
 
@@ -155,9 +149,13 @@ def test_deltic_alters_what_delta_spark_made(spark: SparkSession, uri: str, mode
     spark.sql(
         f"CREATE TABLE delta.`{uri}` (id INT, place STRUCT<city: STRING, zip: SMALLINT>, tags ARRAY<STRUCT<k: INT>>, "
         f"part STRING) USING delta PARTITIONED BY (part) COMMENT 'theirs' TBLPROPERTIES "
-        f"('delta.columnMapping.mode' = '{mode}', 'delta.enableTypeWidening' = 'true', 'delta.enableRowTracking' = 'true')"
+        f"('delta.columnMapping.mode' = '{mode}', 'delta.enableTypeWidening' = 'true', "
+        "'delta.enableRowTracking' = 'true')"
     )
-    insert = f"INSERT INTO delta.`{uri}` VALUES (1, named_struct('city', 'Ulm', 'zip', 89S), array(named_struct('k', 1)), 'x')"
+    insert = (
+        f"INSERT INTO delta.`{uri}` VALUES "
+        "(1, named_struct('city', 'Ulm', 'zip', 89S), array(named_struct('k', 1)), 'x')"
+    )
     spark.sql(insert)
     table = deltic.Table(uri)
     table.add_columns(pa.field("place.country", pa.string()))
@@ -211,13 +209,17 @@ def test_history_tells_what_delta_spark_would(spark: SparkSession, tmp_path: Any
 
 
 def _told(parameters: dict[str, str]) -> dict[str, Any]:
-    """Parameters without the form of their JSON, and without what delta-spark says of a column's mapping."""
+    """Parameters without the form of their JSON, and without what delta-spark says of a column's mapping.
+
+    Its SQL unsets a property whether or not it is there; deltic refuses one that is not.
+    """
     told: dict[str, Any] = {}
     for key, value in parameters.items():
         try:
             told[key] = json.loads(value)
         except ValueError:
             told[key] = value
+    told.pop("ifExists", None)
     if isinstance(column := told.get("column"), dict):
         column["metadata"] = {key: value for key, value in column["metadata"].items() if not key.startswith("delta.")}
     return told

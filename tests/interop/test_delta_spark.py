@@ -4,14 +4,14 @@ Where its jars cannot be had these tests are skipped.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from conftest import FILTERS, with_reused_sidecars
-from delta_spark import VALIDATING, check_checksum
+from delta_spark import check_checksum
 from sample import rows
 
 import deltic
@@ -19,19 +19,7 @@ import deltic
 pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
-
-@pytest.fixture(scope="module")
-def spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session of the suite, as one that validates checksums."""
-    before = {name: spark.conf.get(name, None) for name in VALIDATING}
-    for name, value in VALIDATING.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
+pytestmark = pytest.mark.usefixtures("validating")
 
 
 def theirs(spark: SparkSession, uri: str, version: int | None = None) -> pa.Table:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delta_spark import VALIDATING, check_checksum
+from delta_spark import check_checksum
 from sample import adds, log_actions, rows
 
 import deltic
@@ -25,22 +25,10 @@ import deltic.spark
 pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("validating")
+
 if TYPE_CHECKING:
     import duckdb
-
-
-@pytest.fixture(scope="module")
-def spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session of the suite, as one that validates checksums."""
-    before = {name: spark.conf.get(name, None) for name in VALIDATING}
-    for name, value in VALIDATING.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
 
 
 @dataclass

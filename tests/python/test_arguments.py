@@ -142,6 +142,12 @@ def altering(owner: str, verb: str, given: dict[str, Any]) -> Callable[[T, dict[
     return call
 
 
+def without_constraint(drop: Callable[[], object]) -> None:
+    """The name is taken, and the table has no constraint of it."""
+    with pytest.raises(deltic.InvalidInputError, match="constraint"):
+        drop()
+
+
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
@@ -211,7 +217,26 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     },
     "field": (
         lambda t, a: deltic.field(**{"name": "a", "type": "long", **a}),
-        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"},
+        {"name": "a", "type": "long", "nullable": False, "comment": "c", "default": "1", "generated": "b + 1"}
+        | {"identity": {"start": 1, "step": 1}},
+    ),
+    "Table.delete": (
+        lambda t, a: t.delete(**{"where": "a = 1", "app_id": "d", "app_version": 1, **a}),
+        {
+            "where": "a = 1",
+            "isolation": "Serializable",
+            "user_metadata": "by hand",
+            "app_id": "d",
+            "app_version": 7,
+            "max_attempts": 3,
+        },
+    ),
+    "Table.delete_preview": (lambda t, a: t.delete_preview(**a), {"where": "a = 1"}),
+    "Transaction.delete": (lambda t, a: committed(t, lambda tx: tx.delete(**a)), {"where": "a = 1"}),
+    "Table.drop_constraint": (lambda t, a: without_constraint(lambda: t.drop_constraint(**a)), {"name": "c"}),
+    "Transaction.drop_constraint": (
+        lambda t, a: committed(t, lambda tx: without_constraint(lambda: tx.drop_constraint(**a))),
+        {"name": "c"},
     ),
     "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
     "Transaction.set_metadata": (
@@ -241,7 +266,9 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "uri_or_table": Path("table"),
             "mode": "overwrite",
             "partition_by": [],
-            "partition_overwrite": "dynamic",
+            "replace_where": "a = 1",
+            "partition_overwrite": "static",
+            "schema_mode": "merge",
             "data_change": True,
             "sort_by": ["a"],
             "max_rows_per_file": 1,
@@ -266,7 +293,7 @@ SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 def signatures() -> set[tuple[str, str]]:
     """Every argument of those kinds of every public function, method and class that callers make."""
     found = set()
-    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|Isolation|Compression|PathLike)\b")
+    kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|SchemaMode|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
         if name in ("Commit", "Check", "Detail", "Finding") or name.endswith("Error"):
@@ -281,6 +308,8 @@ def signatures() -> set[tuple[str, str]]:
         for call, function in calls.items():
             for parameter in inspect.signature(function).parameters.values():
                 annotation = str(parameter.annotation)
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    continue
                 if kinds.search(annotation) and not annotation.startswith("Mapping[str, str]"):
                     found.add((call, parameter.name))
     return found

@@ -1,6 +1,8 @@
 """What a frame holds reaches the table: columns, names and the labels of rows that were named, or an error."""
 
+import decimal
 from collections.abc import Callable
+from datetime import date, datetime, timezone
 from typing import Any
 
 import duckdb
@@ -85,15 +87,23 @@ UNCLEAR: dict[str, Callable[[], Any]] = {
     "no columns and 3 rows": lambda: FRAME[[]],
     "the data has no columns": lambda: pa.table({"a": [1]}).select([]),
     "series.to_frame('name')": lambda: FRAME.v,
-    "frame.collect()": lambda: pl.DataFrame({"v": [1]}).lazy(),
     "polars type Object": lambda: pl.DataFrame([pl.Series("v", [object()], dtype=pl.Object)]),
-    "an InMemoryDataset: pass dataset.scanner()": lambda: pyarrow.dataset.dataset(pa.table({"v": [1]})),
     "a str as rows: the location goes before them, deltic.write(uri, data)": lambda: "flights",
     "a dict: make a table of it, with pa.table(": lambda: {"v": [1]},
-    "a list of rows: make a table of it, with pa.Table.from_pylist(": lambda: [{"v": 1}],
     "name its columns": lambda: np.zeros((2, 2)),
     "connection.sql('...')": lambda: duckdb.connect(),
     "table.scan()": lambda: deltic.Table("memory://none"),
+    "the data has no batch": list,
+    "item 1 (the first is 0) of the data has the columns k: string, and the first has v: int64": lambda: (
+        pa.record_batch(columns) for columns in ({"v": [1]}, {"k": ["a"]})
+    ),
+    "item 0 (the first is 0) of the data is a dict: make a list": lambda: (row for row in [{"v": 1}]),
+    "item 0 (the first is 0) of the data is an int": lambda: [1, 2],
+    "row 1 (the first is 0) of the data is a list, and others are dicts": lambda: [{"v": 1}, ["v"]],
+    "row 0 (the first is 0) of the data has a key that is an int": lambda: [{1: 2}],
+    "the values of `v` in the data have no type in common": lambda: [{"v": 1}, {"v": "x"}],
+    "row 1 (the first is 0) of the data has 1.5": lambda: [{"v": 1.0}, {"v": 1.5}],
+    "a column `q` that the table does not have": lambda: [{"v": 1}, {"q": 2}],
     "cannot write an int: pass Arrow data": lambda: 5,
     "too large": lambda: pd.DataFrame({"v": [2**70]}),
     "surrogates": lambda: pd.DataFrame({"v": ["\ud800"]}),
@@ -131,3 +141,81 @@ def test_frames_of_others_arrive_whole(uri: str) -> None:
 def test_a_pandas_without_arrow_streams(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pd.DataFrame, "__arrow_c_stream__", raising=False)
     assert stored(uri, FRAME.groupby("k")[["v"]].sum()) == (["k", "v"], [{"k": "a", "v": 5}, {"k": "b", "v": 2}])
+
+
+ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: ROWS.to_batches(),
+        lambda: tuple(ROWS.to_batches()),
+        lambda: (batch for batch in ROWS.to_batches(max_chunksize=1)),
+        lambda: iter([ROWS.slice(0, 1), ROWS.slice(1)]),
+        lambda: [pl.from_arrow(ROWS)],
+        lambda: pyarrow.dataset.dataset(ROWS),
+        lambda: pyarrow.dataset.dataset(ROWS).scanner(filter=pyarrow.dataset.field("n") > 0),
+        lambda: pl.from_arrow(ROWS).lazy().filter(pl.col("n") > 0),
+        lambda: duckdb.sql("SELECT * FROM (VALUES (1::BIGINT, 'a'), (2, 'b')) t(n, s)"),
+        lambda: ROWS.to_pylist(),
+    ],
+    ids=["list", "tuple", "generator", "tables", "frames", "dataset", "scanner", "lazy", "relation", "dicts"],
+)
+def test_collections_are_written(uri: str, data: Callable[[], Any]) -> None:
+    assert stored(uri, data()) == (["n", "s"], ROWS.to_pylist())
+    table = deltic.Table(uri)
+    with table.transaction() as tx:
+        assert tx.append(data()) == 2
+
+
+def test_dicts_have_the_columns_of_all_of_them(uri: str) -> None:
+    assert stored(uri, [{"a": 1}, {"b": "x", "a": None}, {"a": 3, "c": [1.5]}]) == (
+        ["a", "b", "c"],
+        [{"a": 1, "b": None, "c": None}, {"a": 3, "b": None, "c": [1.5]}, {"a": None, "b": "x", "c": None}],
+    )
+
+
+def test_dicts_become_the_tables_types_where_that_is_exact(uri: str) -> None:
+    fields = [("n", pa.int16()), ("d", pa.decimal128(10, 2)), ("s", pa.struct([("x", pa.float64())]))]
+    schema = pa.schema([*fields, ("m", pa.map_(pa.string(), pa.int64())), ("day", pa.date32())])
+    deltic.create(uri, schema)
+    one = {"N": 1, "d": decimal.Decimal("1.5"), "s": {"x": 2}, "m": {"k": 7}, "day": date(2026, 3, 1)}
+    deltic.write(uri, [one, {"d": 2, "m": None}, {"m": {}}])
+    rows = deltic.Table(uri).scan().to_arrow().to_pylist()
+    wanted = {"n": 1, "d": decimal.Decimal("1.50"), "s": {"x": 2.0}, "m": [("k", 7)], "day": date(2026, 3, 1)}
+    assert wanted in rows
+    assert sorted(map(repr, (row["m"] for row in rows))) == ["None", "[('k', 7)]", "[]"]
+    for wrong, told in (
+        ({"n": 70000}, "70000"),
+        ({"d": decimal.Decimal("1.555")}, "`d`"),
+        ({"m": {"k": 1.5}}, "1.5"),
+        ({"day": datetime(2026, 3, 1, 12)}, "`day`"),
+    ):
+        with pytest.raises(deltic.InvalidInputError) as caught:
+            deltic.write(uri, [wrong])
+        assert told in str(caught.value)
+    deltic.write(uri, [{"n": 2, "more": True}], schema_mode="merge")
+    assert deltic.Table(uri).scan(filter="more").to_arrow()["n"].to_pylist() == [2]
+    deltic.write(uri, [{"n": "text"}], mode="overwrite", schema_mode="overwrite")
+    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"n": "text"}]
+
+
+def test_times_in_dicts_are_not_given_a_zone(uri: str) -> None:
+    deltic.create(uri, pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    with pytest.raises(deltic.InvalidInputError, match="give it the time zone"):
+        deltic.write(uri, [{"at": datetime(2026, 1, 1)}])
+    deltic.write(uri, [{"at": datetime(2026, 1, 1, tzinfo=timezone.utc)}, {"at": None}])
+    assert deltic.Table(uri).scan().to_arrow().num_rows == 2
+
+
+def test_a_generator_that_raises_midway_leaves_the_table_alone(uri: str) -> None:
+    deltic.write(uri, ROWS)
+
+    def batches() -> Any:
+        yield from ROWS.to_batches()
+        raise RuntimeError("the source is gone")
+
+    with pytest.raises(deltic.InvalidInputError, match="the source is gone"):
+        deltic.write(uri, batches())
+    assert deltic.Table(uri).snapshot().version == 0

@@ -129,7 +129,7 @@ def test_a_location_that_is_none(location: str) -> None:
         ("id = 1 AND", "expected"),
         ("(id = 1", r"\)"),
         ("id = 1)", "paren"),
-        ("", "."),
+        ("", "expected"),
         ("id + = 2", "expected"),
         ("id + 1", "not a condition"),
         ("name LIKE 3", "LIKE"),
@@ -212,7 +212,7 @@ def test_mode_error(table: deltic.Table) -> None:
     assert deltic.write(table.uri + "2", pa.table({"id": [1]}), mode="error").version == 0
 
 
-@pytest.mark.parametrize("mode", ["ignore", "", None])
+@pytest.mark.parametrize("mode", ["upsert", "", None])
 def test_an_unknown_mode(table: deltic.Table, mode: Any) -> None:
     with pytest.raises(deltic.InvalidInputError, match="mode"):
         deltic.write(table.uri, pa.table({"id": [1], "name": ["a"], "part": ["x"]}), mode=mode)

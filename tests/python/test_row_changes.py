@@ -94,14 +94,14 @@ def test_nothing_is_committed_where_no_row_matches(uri: str) -> None:
     ("where", "told"),
     [
         ("lft = 1", "no column `lft`"),
-        ("left = 'many'", "left"),
-        ("left =", "left ="),
+        ("left = 'many'", "'many'"),
+        ("left =", "expected"),
         (["left", "=", 1], "where must be a string of SQL"),
         (3, "where must be a string of SQL, not int"),
-        ("left", "left"),
+        ("left", "is not a condition"),
     ],
 )
-def test_conditions_that_are_none_are_refused(uri: str, where: Any, told: str) -> None:
+def test_invalid_conditions_are_refused(uri: str, where: Any, told: str) -> None:
     table = made(uri)
     with pytest.raises(InvalidInputError) as refused:
         table.delete(where)
@@ -127,7 +127,7 @@ def test_a_table_that_is_not_there_has_no_rows_to_delete(uri: str) -> None:
 def test_options_of_commits_are_those_of_transactions(uri: str) -> None:
     table = made(uri)
     for options in ({"isolation": "none"}, {"max_attempts": 0}, {"user_metadata": 3}):
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(InvalidInputError, match=next(iter(options)).split("_")[0]):
             table.delete("left = 0", **options)  # type: ignore[arg-type]
     assert table.delete("left = 0", isolation="WriteSerializable", max_attempts=1).version == 1
 
@@ -356,7 +356,9 @@ def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str,
                 gone = [row for row in model.rows if keep(row, where)]
                 try:
                     assert tx.delete(sql(where)) == len(gone)
-                except deltic.UnsupportedFeatureError:
+                except deltic.UnsupportedFeatureError as error:
+                    if "a row is changed once in a transaction" not in str(error):
+                        raise
                     assert FEED.keys() <= properties.keys()
                     continue
                 model.rows = [row for row in model.rows if not keep(row, where)]

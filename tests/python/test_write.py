@@ -187,7 +187,7 @@ def test_anything_with_a_stream_may_be_written(uri: str, data: Any) -> None:
     assert deltic.Table(uri).scan().to_arrow().sort_by("a").to_pydict() == {"a": [1, 2]}
 
 
-@pytest.mark.parametrize("data", [[{"a": 1}], {"a": [1]}, "a", None, 7])
+@pytest.mark.parametrize("data", [{"a": [1]}, "a", None, 7])
 def test_what_is_no_arrow_data_is_refused(uri: str, data: Any) -> None:
     with pytest.raises(deltic.InvalidInputError, match=r"^cannot write"):
         deltic.write(uri, data)
@@ -383,9 +383,10 @@ def test_rows_do_not_define_a_table_and_a_schema_does(uri: str, key: str) -> Non
     deltic.write(uri, pa.table({"s": [{"x": "abc"}]}, schema=schema))
     stored = json.loads(deltic.Table(uri).snapshot().metadata["schemaString"])["fields"][0]
     assert [stored["metadata"], stored["type"]["fields"][0]["metadata"]] == [of_s, of_x]
-    with pytest.raises(deltic.UnsupportedFeatureError, match="column `s"):
-        deltic.create(uri + "2", schema)
+    # The value of a struct is no number, and only whole columns are generated.
     refused = (deltic.UnsupportedFeatureError, deltic.InvalidInputError)
+    with pytest.raises(refused, match="column `s"):
+        deltic.create(uri + "2", schema)
     with deltic.Table(uri).transaction() as tx, pytest.raises(refused, match="column `s"):
         tx.set_metadata(schema=schema)
 

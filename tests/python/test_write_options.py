@@ -41,7 +41,8 @@ def test_ignore_makes_a_table_and_leaves_one_alone(uri: str) -> None:
     assert info(uri, 0)["operationParameters"]["mode"] == "Ignore"
 
 
-def test_of_two_that_make_a_table_and_would_ignore_it_one_does(uri: str) -> None:
+@pytest.mark.parametrize("mode", ["ignore", "error"])
+def test_of_two_that_make_a_table_one_does(uri: str, mode: Any) -> None:
     """The second one begins before the first is done, and learns of it from its commit."""
     begun = threading.Event()
     over = threading.Event()
@@ -51,15 +52,26 @@ def test_of_two_that_make_a_table_and_would_ignore_it_one_does(uri: str) -> None
         assert over.wait(60)
         yield pa.record_batch({"n": [n]})
 
-    late: list[deltic.Commit] = []
+    late: list[Any] = []
     reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), rows(2))
-    thread = threading.Thread(target=lambda: late.append(deltic.write(uri, reader, mode="ignore")))
+
+    def write() -> None:
+        try:
+            late.append(deltic.write(uri, reader, mode=mode))
+        except deltic.DelticError as error:
+            late.append(type(error))
+
+    thread = threading.Thread(target=write)
     thread.start()
     assert begun.wait(60)
-    deltic.write(uri, pa.table({"n": [1]}), mode="ignore")
+    deltic.write(uri, pa.table({"n": [1]}), mode=mode)
     over.set()
     thread.join()
-    assert [(commit.version, commit.attempts) for commit in late] == [(0, 0)]
+    (outcome,) = late
+    if mode == "ignore":
+        assert (outcome.version, outcome.attempts) == (0, 0)
+    else:
+        assert outcome is deltic.TableExistsError
     assert deltic.Table(uri).scan().to_arrow()["n"].to_pylist() == [1]
     assert len(files(uri)) == 1, "the file of the one that lost is gone"
 

@@ -436,6 +436,16 @@ def asked(frame: DataFrame, texts: list[str]) -> list[tuple[str, list[str]] | Ex
         return asked(frame, texts[:half]) + asked(frame, texts[half:])
 
 
+def divides_null_by_zero(text: str, mine: tuple[str, list[str]] | Exception, spark: Any) -> bool:
+    """Whether one has an error where the other has NULL: it depends on Spark's optimizer for NULL by zero."""
+    if not re.search(r"[/%]|\bdiv\b|pmod\(", text) or isinstance(mine, Exception) == isinstance(spark, Exception):
+        return False
+    if isinstance(mine, Exception):
+        row = re.match(r"row (\d+): division by zero", str(mine))
+        return row is not None and spark[1][int(row[1])] == "None"
+    return bool(re.search("DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW", str(spark))) and "None" in mine[1]
+
+
 EXCLUDED = [
     "ConstantFolding", "NullPropagation", "BooleanSimplification", "SimplifyConditionals", "OptimizeIn",
     "SimplifyBinaryComparison", "ReplaceNullWithFalseInPredicate", "ReorderAssociativeOperator", "SimplifyCasts",
@@ -465,6 +475,8 @@ def test_random_expressions(utc: SparkSession, mild: bool) -> None:
             theirs_good = asked(frame, [text for text, _ in good])
             theirs_bad = [answer for text, _ in bad for answer in asked(frame, [text])]
             for (text, mine), spark in zip(good + bad, theirs_good + theirs_bad, strict=True):
+                if divides_null_by_zero(text, mine, spark):
+                    continue
                 if isinstance(spark, Exception):
                     analysis = "AnalysisException" in type(spark).__name__
                     if not isinstance(mine, Exception) and not analysis:

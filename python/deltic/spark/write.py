@@ -62,7 +62,9 @@ def write(
     app_id: str | None = None,
     app_version: int | None = None,
 ) -> Commit:
-    """Write a DataFrame as one commit, creating the table if there is none. The arguments are `deltic.write`'s.
+    """Write a DataFrame as one commit, creating the table if there is none.
+
+    The arguments are those of `deltic.write` that have the same names; it has more.
 
     `uri`: a location, or a `deltic.Table`. The metadata of the columns, such as comments and the lengths of CHAR and
     VARCHAR, becomes that of a new table, but for what defines one (defaults, generated columns, `delta.*`): a DataFrame
@@ -100,7 +102,15 @@ def write(
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
     transaction = _deltic.plan_write(table._core, rows, core_options(mode, options))
+    if transaction.replayed() is not None:
+        # Nothing is to be written, so that the rows need not be computed.
+        return commit(transaction)
     plan = transaction.write_plan(rows)
     tasks = df.mapInArrow(_writer(plan, table.storage_options), "file binary")
-    transaction.append_files(tasks.toArrow().column(0).to_pylist())
+    files = tasks.toArrow().column(0).to_pylist()
+    try:
+        transaction.append_files(files)
+    except BaseException:
+        transaction.abandon()
+        raise
     return commit(transaction)

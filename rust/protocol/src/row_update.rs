@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray, UInt64Array, new_null_array,
+};
 use arrow_buffer::NullBuffer;
 use arrow_schema::Fields;
 use arrow_select::nullif::nullif;
@@ -19,7 +21,9 @@ use arrow_select::take::take;
 
 use crate::constraint::{Rules, Source};
 use crate::error::{Error, Result};
+use crate::expression::resolve::resolve;
 use crate::expression::{Assignment, Context, Name, parse_value};
+use crate::schema::arrow::to_arrow_type;
 use crate::schema::identity::is_identity;
 use crate::schema::path;
 use crate::schema::{DataType, StructField, StructType};
@@ -39,7 +43,24 @@ pub struct RowUpdate {
     assigned: Vec<Assigned>,
     /// Columns that the table computes, and that are not assigned.
     generated: Vec<usize>,
+    /// Columns in which an empty string is NULL, as those are that partition a table.
+    partitions: Vec<usize>,
     rules: Arc<Rules>,
+    /// The time in microseconds since the epoch.
+    now: Option<i64>,
+}
+
+/// The table whose rows are updated.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// Its columns (logical names).
+    pub schema: &'a StructType,
+    /// Logical names of those that partition it.
+    pub partition_columns: &'a [String],
+    /// Its CHECK constraints, by name.
+    pub constraints: &'a BTreeMap<String, String>,
+    /// The current time in microseconds since the epoch, if it may be asked for.
+    pub now: Option<i64>,
 }
 
 #[derive(Debug, Clone)]
@@ -63,12 +84,11 @@ enum Computed {
 /// # Errors
 /// `Invalid` if there is none.
 pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name, &'a StructField)> {
-    let in_key = |e: Error| Error::invalid(format!("cannot set `{text}`: {}", e.message()));
     let path = match schema.index_of(text) {
         Some(_) => vec![text.to_owned()],
-        None => path::parse(text).map_err(in_key)?,
+        None => path::parse(text).map_err(|e| in_key(text, &e))?,
     };
-    let column = crate::expression::resolve::resolve(schema, &path).map_err(in_key)?;
+    let column = resolve(schema, &path).map_err(|e| in_key(text, &e))?;
     let (mut at, mut level, mut found) = (Vec::new(), Some(schema), None);
     for name in &column.path {
         let inside = level.and_then(|level| Some((level, level.index_of(name)?)));
@@ -83,15 +103,17 @@ pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name,
 }
 
 impl RowUpdate {
-    /// Of rows of a table with this schema (logical names).
+    /// Of rows of a table.
     ///
     /// # Errors
     /// `Invalid`, naming it, for a column that there is not, that is assigned twice or numbered by the table, and for what it
     /// cannot become; `Unsupported` for what deltic does not evaluate.
-    pub fn new(set: Vec<(String, NewValue)>, schema: &StructType) -> Result<Self> {
+    pub fn new(set: Vec<(String, NewValue)>, table: Target<'_>) -> Result<Self> {
         if set.is_empty() {
             return Err(Error::invalid("nothing is to be set; name at least one column"));
         }
+        let schema = table.schema;
+        let rules = Rules::of(schema, table.constraints, table.now)?;
         let mut assigned: Vec<Assigned> = Vec::new();
         for (key, value) in set {
             let (at, name, field) = find(schema, &key)?;
@@ -109,21 +131,22 @@ impl RowUpdate {
             }
             let value = match value {
                 NewValue::Value(value) => Computed::Value(value),
+                NewValue::Expression(sql) if sql.trim().eq_ignore_ascii_case("DEFAULT") => {
+                    Computed::Value(default_of(&rules, &at, field).map_err(|e| in_key(&key, &e))?)
+                }
                 NewValue::Expression(sql) => {
                     let bound = parse_value(&sql).and_then(|parsed| parsed.bind(schema));
                     let assignment = bound.and_then(|bound| Assignment::new(bound, &name, &field.data_type));
-                    let assignment = assignment
-                        .map_err(|e| Error::new(e.kind().clone(), format!("cannot set `{key}`: {}", e.message())))?;
-                    Computed::Assignment(Box::new(assignment))
+                    Computed::Assignment(Box::new(assignment.map_err(|e| in_key(&key, &e))?))
                 }
             };
             assigned.push(Assigned { at, name, nullable: field.nullable, value });
         }
-        let rules = Rules::of(schema, &BTreeMap::new(), None)?;
         let is_left = |at: &usize| !assigned.iter().any(|assigned| assigned.at.first() == Some(at));
         let generated = (0..schema.fields.len()).filter(|at| rules.source(*at) == Source::Generated);
         let generated = generated.filter(is_left).collect();
-        Ok(Self { assigned, generated, rules: Arc::new(rules) })
+        let partitions = table.partition_columns.iter().filter_map(|name| schema.index_of(name)).collect();
+        Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), now: table.now })
     }
 
     /// Positions of the columns that may change.
@@ -131,24 +154,25 @@ impl RowUpdate {
         self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
     }
 
-    /// The rows of `old`, which has the columns of the schema in their order, as they are then. `now`: the time in
-    /// microseconds since the epoch. `number`: how messages call a row.
+    /// The rows of `old`, which has the columns of the table in their order, as they are then. `number`: how messages call a
+    /// row.
     ///
     /// # Errors
-    /// `Invalid`, naming the row, where a value cannot be computed or the column cannot have it.
-    pub fn apply(&self, old: &RecordBatch, now: Option<i64>, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
+    /// `Invalid`, naming the row, where a value cannot be computed, the column cannot have it, or the row breaks a rule.
+    pub fn apply(&self, old: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
         let mut columns = old.columns().to_vec();
         for assigned in &self.assigned {
             let values = match &assigned.value {
-                Computed::Assignment(assignment) => assignment.values_numbered(old, now, number)?,
+                Computed::Assignment(assignment) => assignment.values_numbered(old, self.now, number)?,
                 Computed::Value(value) => take(value, &UInt64Array::from(vec![0; old.num_rows()]), None)?,
             };
+            let Some((first, inside)) = assigned.at.split_first() else { continue };
+            let values = if self.partitions.contains(first) { filled_or_null(values)? } else { values };
             if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
                 let message =
                     format!("row {}: the column {} is not nullable, and would be NULL", number(row), assigned.name);
                 return Err(Error::invalid(message));
             }
-            let Some((first, inside)) = assigned.at.split_first() else { continue };
             let column = columns.get_mut(*first).ok_or_else(missing)?;
             *column = put(column, inside, values, (&assigned.name, number))?;
         }
@@ -156,17 +180,50 @@ impl RowUpdate {
             let options = RecordBatchOptions::new().with_row_count(Some(old.num_rows()));
             RecordBatch::try_new_with_options(old.schema(), columns, &options)
         };
-        let assigned = batch(columns)?;
-        if self.generated.is_empty() {
-            return Ok(assigned);
+        let mut rows = batch(columns)?;
+        if !self.generated.is_empty() {
+            let mut columns = rows.columns().to_vec();
+            let context = Context { now: self.now, first_row: 0 };
+            for at in &self.generated {
+                *columns.get_mut(*at).ok_or_else(missing)? = self.rules.generated_values(*at, &rows, context)?;
+            }
+            rows = batch(columns)?;
         }
-        let mut columns = assigned.columns().to_vec();
-        for at in &self.generated {
-            let context = Context { now, first_row: 0 };
-            *columns.get_mut(*at).ok_or_else(missing)? = self.rules.generated_values(*at, &assigned, context)?;
-        }
-        Ok(batch(columns)?)
+        self.check(&rows, number)?;
+        Ok(rows)
     }
+
+    /// Checks what the table asks of its rows. The rows that are changed, and no others.
+    fn check(&self, rows: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<()> {
+        let context = Context { now: self.now, first_row: 0 };
+        let Err(error) = self.rules.check(rows, &self.generated, context) else { return Ok(()) };
+        // Again one by one, for a message that calls the row by its number.
+        for row in 0..rows.num_rows() {
+            let context = Context { first_row: number(row), ..context };
+            self.rules.check(&rows.slice(row, 1), &self.generated, context)?;
+        }
+        Err(error)
+    }
+}
+
+fn in_key(key: &str, error: &Error) -> Error {
+    Error::new(error.kind().clone(), format!("cannot set `{key}`: {}", error.message()))
+}
+
+/// The default of a column, as one value.
+fn default_of(rules: &Rules, at: &[usize], field: &StructField) -> Result<ArrayRef> {
+    match (at, at.first().map(|first| rules.source(*first))) {
+        ([first], Some(Source::Default)) => rules.default_values(*first, 1),
+        ([_], Some(Source::Generated)) => Err(Error::invalid("the table computes the column; leave it out")),
+        _ => Ok(new_null_array(&to_arrow_type(&field.data_type), 1)),
+    }
+}
+
+/// Strings, but NULL where they are empty.
+fn filled_or_null(values: ArrayRef) -> Result<ArrayRef> {
+    let Some(strings) = values.as_string_opt::<i32>() else { return Ok(values) };
+    let is_empty = BooleanArray::from_unary(strings, str::is_empty);
+    Ok(nullif(&values, &is_empty)?)
 }
 
 fn missing() -> Error {
@@ -200,7 +257,7 @@ fn put(
 
 /// `child`, but NULL wherever its parent is.
 fn null_where(child: &ArrayRef, parent: &NullBuffer) -> Result<ArrayRef> {
-    Ok(nullif(child, &arrow_array::BooleanArray::new(!parent.inner(), None))?)
+    Ok(nullif(child, &BooleanArray::new(!parent.inner(), None))?)
 }
 
 /// Refuses a struct that was NULL and now lacks what it must have.

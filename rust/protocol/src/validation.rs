@@ -1,4 +1,4 @@
-//! Is this metadata one that a table may have, and one that it may be given after the one it has?
+//! Checks the metadata of new tables, and changes of metadata.
 //!
 //! Everything here is known before a file is written. Values of properties are checked by `property`, what they ask of
 //! the protocol by `feature`.
@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde_json::Value;
 
 use crate::action::Metadata;
+use crate::constraint;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_exclusive};
 use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
-use crate::schema::mapping::{ColumnMapping, FIELD_ID, Identity, PHYSICAL_NAME, field_id};
+use crate::schema::mapping::{ColumnMapping, FIELD_ID, MatchBy, PHYSICAL_NAME, field_id};
 use crate::schema::widen::{TYPE_CHANGES, is_in_iceberg, is_widening};
-use crate::schema::{DataType, StructField, StructType, path};
+use crate::schema::{DataType, StructField, StructType, identity, path};
 
 /// The property that has the largest id of a column.
 pub const MAX_COLUMN_ID: &str = "delta.columnMapping.maxColumnId";
@@ -38,8 +39,13 @@ pub fn check_new(
     configuration: &BTreeMap<String, String>,
 ) -> Result<()> {
     check_schema(None, schema, Properties::new(configuration))?;
+    for field in &schema.fields {
+        // In a table that exists this is damage; in one to be made it is the caller's mistake.
+        identity::Identity::of(field).map_err(|e| Error::invalid(e.message().to_owned()))?;
+    }
     check_exclusive(configuration)?;
     check_partitioning(schema, partition_by)?;
+    constraint::check(schema, Properties::new(configuration))?;
     if partition_by.len() == schema.fields.len() {
         return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
     }
@@ -88,11 +94,14 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     check_schema(Some(Known { schema: &known, properties: Properties::of(before) }), &schema, Properties::of(after))?;
     check_exclusive(&after.configuration)?;
     check_partitioning(&schema, &mut after.partition_columns.clone())?;
+    if after.partition_columns.len() == schema.fields.len() && known.fields.len() > before.partition_columns.len() {
+        return Err(Error::invalid("every column is a partition column then; leave at least one for the data files"));
+    }
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
     }
-    let identity = Properties::of(before).column_mapping_mode()?.identity();
-    if !has_same_partitioning((&known, before), (&schema, after), identity) {
+    let match_by = Properties::of(before).column_mapping_mode()?.match_by();
+    if !has_same_partitioning((&known, before), (&schema, after), match_by) {
         return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));
     }
     if !after.format.provider.eq_ignore_ascii_case("parquet") {
@@ -102,14 +111,14 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let modes = (old.column_mapping_mode()?, new.column_mapping_mode()?);
     if modes.0 != modes.1 && modes != (ColumnMapping::None, ColumnMapping::Name) {
         let hint = match modes.1 {
-            ColumnMapping::None => "drop the feature `columnMapping` instead (`drop_feature`)",
+            ColumnMapping::None => "dropping the feature `columnMapping` needs another client, such as delta-spark",
             _ => "a table that has files can only go from none to name",
         };
         let (from, to) = (modes.0.as_str(), modes.1.as_str());
         return Err(Error::invalid(format!("the column mapping mode cannot go from {from} to {to}; {hint}")));
     }
-    let largest = |p: Properties<'_>| p.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i64>().ok());
-    if largest(new) < largest(old) {
+    let largest = |p: Properties<'_>| p.max_column_id();
+    if largest(new)? < largest(old)? {
         return Err(Error::invalid(format!(
             "`{MAX_COLUMN_ID}` cannot become smaller: old ids would be given out again"
         )));
@@ -119,20 +128,23 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    check_steps(&known, &schema, identity, (old, new))
+    check_steps(&known, &schema, match_by, (old, new))?;
+    // What could not be followed before may stay.
+    let rules = constraint::check(&schema, new);
+    if constraint::check(&known, old).is_ok() { rules } else { Ok(()) }
 }
 
 /// Whether the same columns partition the table, whatever they are called.
 fn has_same_partitioning(
     (known, before): (&StructType, &Metadata),
     (schema, after): (&StructType, &Metadata),
-    identity: Identity,
+    match_by: MatchBy,
 ) -> bool {
     let columns = before.partition_columns.iter().zip(&after.partition_columns);
     before.partition_columns.len() == after.partition_columns.len()
         && columns.into_iter().all(|(old, new)| {
             let pair = known.field(old).zip(schema.field(new));
-            pair.is_some_and(|(old, new)| identity.is_same(old, new))
+            pair.is_some_and(|(old, new)| match_by.is_same(old, new))
         })
 }
 
@@ -142,8 +154,8 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
     let mut seen = HashMap::new();
     for field in &schema.fields {
         let path = path_of(above, &field.name);
-        let identity = mapping.identity();
-        let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, identity)));
+        let match_by = mapping.match_by();
+        let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, match_by)));
         let is_kept = known.is_some_and(|known| known.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
         if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
@@ -178,15 +190,15 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
 }
 
 /// Whether a field is a column that was there: by its id where both have one, else by its name.
-fn is_known(known: &StructField, field: &StructField, identity: Identity) -> bool {
-    match (identity, field_id(known)) {
-        (Identity::Id, Some(_)) => Identity::Id.is_same(known, field),
-        _ => Identity::Name.is_same(known, field),
+fn is_known(known: &StructField, field: &StructField, match_by: MatchBy) -> bool {
+    match (match_by, field_id(known)) {
+        (MatchBy::Id, Some(_)) => MatchBy::Id.is_same(known, field),
+        _ => MatchBy::Name.is_same(known, field),
     }
 }
 
-/// Refuses new column metadata that means something to Delta and would not be followed. What generated columns,
-/// identities, defaults and invariants ask is refused by `feature`.
+/// Refuses new column metadata that means something to Delta and would not be followed. Identities of new
+/// tables are checked by [`check_new`], other uses of features by `feature`.
 fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
     const JUDGED_AS_FEATURES: [&str; 3] = ["delta.generationExpression", "delta.identity.", "delta.invariants"];
     let is_new = |key: &&String| known.is_none_or(|known| !known.metadata.contains_key(*key));
@@ -263,7 +275,7 @@ fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Proper
     if mapping == ColumnMapping::None {
         return Ok(());
     }
-    let largest = properties.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
+    let largest = properties.max_column_id()?;
     let unset = || Error::invalid(format!("columns are mapped, so `{MAX_COLUMN_ID}` must be set"));
     let largest = largest.ok_or_else(unset)?;
     let (mut ids, mut names) = (HashMap::new(), HashMap::new());
@@ -305,12 +317,12 @@ fn check_ids(
 fn check_steps(
     before: &StructType,
     after: &StructType,
-    identity: Identity,
+    match_by: MatchBy,
     (old, new): (Properties<'_>, Properties<'_>),
 ) -> Result<()> {
-    for difference in differences(before, after, identity) {
+    for difference in differences(before, after, match_by) {
         match difference {
-            Difference::Dropped { path } | Difference::Renamed { path, .. } if identity == Identity::Name => {
+            Difference::Dropped { path } | Difference::Renamed { path, .. } if match_by == MatchBy::Name => {
                 return Err(Error::invalid(format!(
                     "the column `{}` would be gone; without column mapping columns cannot be dropped or renamed: set \
                      `delta.columnMapping.mode` to `name` first, as with \
@@ -319,7 +331,7 @@ fn check_steps(
                 )));
             }
             Difference::Dropped { .. } | Difference::Renamed { .. } => {}
-            Difference::Added { path, field } => check_added(&path, &field, identity, old)?,
+            Difference::Added { path, field } => check_added(&path, &field, match_by, old)?,
             Difference::Tightened { path } => {
                 let path = path::print(&path);
                 let message = format!("the column `{path}` may hold nulls already, so it stays nullable");
@@ -328,12 +340,12 @@ fn check_steps(
             Difference::Retyped { path, from, to } => check_type_change(&path, (&from, &to), new)?,
         }
     }
-    check_promises(before, after, identity)?;
-    if identity == Identity::Id { check_physical_names_stay(before, after) } else { Ok(()) }
+    check_promises(before, after, match_by)?;
+    if match_by == MatchBy::Id { check_physical_names_stay(before, after) } else { Ok(()) }
 }
 
 /// What a column says of its values must hold for those that are there, so it is said when the table is created.
-fn check_promises(before: &StructType, after: &StructType, identity: Identity) -> Result<()> {
+fn check_promises(before: &StructType, after: &StructType, match_by: MatchBy) -> Result<()> {
     const PROMISES: [(&str, &str); 7] = [
         ("delta.generationExpression", "generated"),
         ("delta.identity.start", "an identity"),
@@ -343,9 +355,9 @@ fn check_promises(before: &StructType, after: &StructType, identity: Identity) -
         ("delta.identity.highWaterMark", "an identity"),
         (TYPE_CHANGES, ""),
     ];
-    let key = |path: &str, field: &StructField| match identity {
-        Identity::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
-        Identity::Name => path.to_owned(),
+    let key = |path: &str, field: &StructField| match match_by {
+        MatchBy::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
+        MatchBy::Name => path.to_owned(),
     };
     let mut known = HashMap::new();
     before.each_field("", &mut |path, field| drop(known.insert(key(path, field), field.metadata.clone())));
@@ -369,7 +381,7 @@ fn check_promises(before: &StructType, after: &StructType, identity: Identity) -
     broken.map_or(Ok(()), |message| Err(Error::invalid(message)))
 }
 
-fn check_added(path: &[String], field: &StructField, identity: Identity, old: Properties<'_>) -> Result<()> {
+fn check_added(path: &[String], field: &StructField, match_by: MatchBy, old: Properties<'_>) -> Result<()> {
     let path = path::print(path);
     if !field.nullable {
         let message = format!("the new column `{path}` must be nullable: files that are there do not have it");
@@ -377,13 +389,12 @@ fn check_added(path: &[String], field: &StructField, identity: Identity, old: Pr
     }
     if field.metadata.contains_key(CURRENT_DEFAULT) {
         return Err(Error::invalid(format!(
-            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without, and \
-             give it one then (`alter_column`)"
+            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without"
         )));
     }
-    let largest = old.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok());
+    let largest = old.max_column_id()?;
     match field_id(field).zip(largest) {
-        Some((id, largest)) if identity == Identity::Id && id <= largest => {
+        Some((id, largest)) if match_by == MatchBy::Id && id <= largest => {
             Err(Error::invalid(format!("the new column `{path}` has the id {id}, which was given out before")))
         }
         _ => Ok(()),

@@ -171,7 +171,7 @@ impl Snapshot {
         let detail = run(py, Detail::of(&self.0))?;
         let told = json!({"num_files": detail.num_files, "size_in_bytes": detail.size_in_bytes,
             "num_rows": detail.num_rows, "last_modified": detail.last_modified,
-            "table_features": detail.table_features, "clustering_columns": Vec::<String>::new()});
+            "table_features": detail.table_features, "clustering_columns": detail.clustering_columns});
         Ok(told.to_string())
     }
 

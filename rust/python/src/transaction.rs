@@ -17,7 +17,7 @@ use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::Storage;
 use deltic_table::table::Table as CoreTable;
 use deltic_table::transaction::builder::{
-    Ended, Outcome, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
+    Ended, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
 };
 use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
@@ -161,6 +161,7 @@ impl Transaction {
             if builder.replayed().is_some() {
                 return Ok(0);
             }
+            run(py, builder.replace_rows(Clock::now))?;
             let schema = rows.schema();
             let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
@@ -188,7 +189,10 @@ impl Transaction {
     /// Adds files that executors wrote, each in its byte form.
     fn append_files(&self, py: Python<'_>, files: Vec<PyBackedBytes>) -> Result<()> {
         let files = files.into_iter().map(|bytes| DataFile::from_bytes(&bytes));
-        self.with(|builder| run(py, async { builder.append_each(files) }))
+        self.with(|builder| {
+            run(py, builder.replace_rows(Clock::now))?;
+            run(py, async { builder.append_each(files) })
+        })
     }
 
     fn remove_paths(&self, py: Python<'_>, paths: Vec<String>) -> Result<u64> {
@@ -267,21 +271,12 @@ impl Transaction {
     ) -> Result<Option<Landed<'py>>> {
         let clock = Clock::with_attempts(max_attempts);
         let commit = self.table.commit(self.take()?, &clock);
-        let ended = run_to_end(py, commit, &clock, |ended| match ended {
-            Ended::Committed(outcome) => Some(outcome.committed.version),
-            Ended::Replayed(_) | Ended::Nothing => None,
-        })?;
-        let outcome = match ended {
-            Ended::Committed(outcome) => outcome,
-            Ended::Replayed(version) => {
-                let told = json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}});
-                return Ok(Some((told.to_string(), None)));
-            }
-            Ended::Nothing => return Ok(None),
+        let ended = run_to_end(py, commit, &clock, version_of)?;
+        let lines = match &ended {
+            Ended::Committed(outcome) if wants_lines => Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)),
+            Ended::Committed(_) | Ended::Replayed(_) | Ended::Nothing => None,
         };
-        let told = told(&outcome);
-        let lines = if wants_lines { Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)) } else { None };
-        Ok(Some((told, lines)))
+        Ok(told(&ended).map(|told| (told, lines)))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
@@ -294,14 +289,30 @@ impl Transaction {
     }
 }
 
-/// What is said of a commit that was made.
-pub(crate) fn told(outcome: &Outcome) -> String {
+/// The version that was committed.
+pub(crate) fn version_of(ended: &Ended) -> Option<u64> {
+    match ended {
+        Ended::Committed(outcome) => Some(outcome.committed.version),
+        Ended::Replayed(_) | Ended::Nothing => None,
+    }
+}
+
+/// What is said of a commit, as JSON text; nothing where there is none.
+pub(crate) fn told(ended: &Ended) -> Option<String> {
+    let outcome = match ended {
+        Ended::Committed(outcome) => outcome,
+        Ended::Replayed(version) => {
+            let told = json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}});
+            return Some(told.to_string());
+        }
+        Ended::Nothing => return None,
+    };
     let (committed, mut metrics) = (&outcome.committed, outcome.metrics.clone());
     let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
     metrics.extend(failed);
     let told = json!({"version": committed.version, "attempts": committed.attempts,
         "num_added_files": committed.num_added, "metrics": metrics});
-    told.to_string()
+    Some(told.to_string())
 }
 
 /// Enables row tracking, giving ids to the files of the table; gives the version and how many files.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use deltic_entry::entry;
+use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_table::storage::Storage;
 use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
@@ -16,11 +17,11 @@ use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
 use crate::table::{Table, storage};
-use crate::transaction::{parse_options, run_to_end, told};
+use crate::transaction::{parse_options, run_to_end, told, version_of};
 
 type Options = Option<HashMap<String, String>>;
 
-/// Creates the empty table; gives JSON text of what was done, or nothing if there is a table that stays.
+/// Creates the empty table; gives JSON text of what was done.
 #[entry]
 #[pyfunction]
 pub(crate) fn create(
@@ -28,7 +29,7 @@ pub(crate) fn create(
     table: &Table,
     schema: &Bound<'_, PyAny>,
     definition_json: &str,
-) -> Result<Option<String>> {
+) -> Result<String> {
     let definition: Definition = parse_options(definition_json)?;
     let table_definition = TableDefinition {
         schema: from_arrow_schema(&schema_from_py(schema)?)?,
@@ -40,8 +41,8 @@ pub(crate) fn create(
     };
     let clock = Clock::default();
     let create = table.0.create((table_definition, definition.mode), (&clock, &clock));
-    let created = run_to_end(py, create, &clock, |created| created.as_ref().map(|outcome| outcome.committed.version))?;
-    Ok(created.map(|outcome| told(&outcome)))
+    let created = run_to_end(py, create, &clock, version_of)?;
+    told(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
 }
 
 /// A table to be, but for its columns.

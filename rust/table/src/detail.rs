@@ -5,14 +5,13 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics", "Version Checksum File", "Clustered Table".
 
-use arrow_array::Array;
-use deltic_protocol::action::batch::AddBatch;
+use arrow_buffer::BooleanBuffer;
 use deltic_protocol::feature;
-use deltic_protocol::log_bounds::statistics;
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
+use crate::scan::count::known_rows;
 use crate::snapshot::Snapshot;
 use crate::transaction::state_of;
 
@@ -29,6 +28,8 @@ pub struct Detail {
     pub last_modified: Option<i64>,
     /// The features of the protocol, listed or implied by its versions.
     pub table_features: Vec<String>,
+    /// The columns by which it is clustered, with dots inside structs.
+    pub clustering_columns: Vec<String>,
 }
 
 impl Detail {
@@ -46,32 +47,23 @@ impl Detail {
             num_files = num_files.saturating_add(adds.len() as u64);
             let sizes = adds.size().into_iter().flatten().flatten();
             size_in_bytes = sizes.fold(size_in_bytes, |all, size| all.saturating_add(size.try_into().unwrap_or(0)));
-            num_rows = match num_rows {
-                Some(rows) => rows_of(&adds).map_err(place)?.map(|more| rows.saturating_add(more)),
-                None => None,
-            };
+            let counted = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(place)?;
+            let rows = counted.into_iter().try_fold(0_u64, |all, rows| Some(all.saturating_add(rows?)));
+            num_rows = num_rows.zip(rows).map(|(all, more)| all.saturating_add(more));
         }
+        let state = state_of(snapshot).await?;
+        let shape = snapshot.shape();
+        let named = |path: &Vec<String>| {
+            shape.mapping.logical_path(&shape.schema, path).unwrap_or_else(|| path.clone()).join(".")
+        };
+        let clustering_columns = state.clustering.iter().map(named).collect();
         Ok(Self {
             num_files,
             size_in_bytes,
             num_rows,
-            last_modified: state_of(snapshot).await?.timestamp,
+            clustering_columns,
+            last_modified: state.timestamp,
             table_features: feature::supported(snapshot.protocol()).into_iter().collect(),
         })
     }
-}
-
-/// The rows of some files, if the log has the number of each.
-fn rows_of(adds: &AddBatch) -> Result<Option<u64>> {
-    let counts = statistics(adds, &[])?.num_records;
-    let mut rows = 0_u64;
-    for row in 0..adds.len() {
-        let deleted = adds.deletion_vector(row)?.map_or(0, |vector| vector.cardinality);
-        let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|stored| stored.checked_sub(deleted));
-        match stored.and_then(|rows| u64::try_from(rows).ok()) {
-            Some(more) => rows = rows.saturating_add(more),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(rows))
 }

@@ -22,8 +22,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
-    CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
-    WriteOptions,
+    CreateMode, Ended, Ids, Known, TableDefinition, Transaction, TransactionHeader, TransactionOptions, WriteOptions,
 };
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
@@ -171,8 +170,8 @@ impl Table {
         Transaction::resume(&self.storage, header)
     }
 
-    /// Creates the empty table, or replaces the one that is there; none if the mode leaves that one alone. Of several that
-    /// create it at once one does, and the others find it there.
+    /// Creates the empty table, or replaces the one that is there, as the mode says. Of several that create it at once one
+    /// does, and the others find it there.
     ///
     /// # Errors
     /// As [`Transaction::create`] and [`Table::commit`].
@@ -180,21 +179,17 @@ impl Table {
         &self,
         (definition, mode): (TableDefinition, CreateMode),
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Option<Box<Outcome>>> {
+    ) -> Result<Ended> {
         loop {
             let now_ms = retry.now_ms();
             let (known, table) = (self.known(now_ms), (definition.clone(), mode));
-            let begun = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
-            let Some(transaction) = begun else { return Ok(None) };
+            let transaction = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
             let creates = transaction.creates();
             match (self.commit(transaction, retry).await, mode) {
-                (Ok(Ended::Committed(outcome)), _) => return Ok(Some(outcome)),
-                (Ok(Ended::Replayed(_) | Ended::Nothing), _) => {
-                    return Err(Error::internal("creating a table committed nothing"));
-                }
+                (Ok(ended), _) => return Ok(ended),
                 (Err(error), _) if !creates || !is_created_meanwhile(&error) => return Err(error),
-                (Err(_), CreateMode::Ignore) => return Ok(None),
-                (Err(_), CreateMode::CreateOrReplace) => {}
+                // There is one now.
+                (Err(_), CreateMode::Ignore | CreateMode::CreateOrReplace) => {}
                 (Err(error), CreateMode::Error | CreateMode::Replace) => {
                     return Err(Error::table_exists().in_table(self.storage.location()).caused_by(error));
                 }
@@ -252,7 +247,7 @@ impl Table {
         self.with(|known| {
             let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
             let state = known.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
-            Known { state, latest: known.latest.clone() }
+            Known { state, latest: known.latest.clone(), now_ms: Some(now_ms) }
         })
     }
 

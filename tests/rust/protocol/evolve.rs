@@ -11,7 +11,7 @@ use deltic_protocol::schema::assign::{Names, assign, assign_nested, strip};
 use deltic_protocol::schema::evolve::{
     ColumnChange, Difference, Position, add, alter, differences, drop_column, find, merge, rename, replace,
 };
-use deltic_protocol::schema::mapping::{FIELD_ID, Identity, PHYSICAL_NAME};
+use deltic_protocol::schema::mapping::{FIELD_ID, MatchBy, PHYSICAL_NAME};
 use deltic_protocol::schema::widen::{Record, is_automatic, is_in_iceberg, is_widening};
 use deltic_protocol::schema::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, json, path};
 use proptest::prelude::*;
@@ -162,8 +162,8 @@ fn step(schema: &StructType, line: &str) -> Result<StructType, Error> {
         "merge" => merge(schema, &schema_of(rest), false),
         "widen" => merge(schema, &schema_of(rest), true),
         "replace" => replace(schema, &schema_of(rest)),
-        "record" => Record { identity: Identity::Name, version: None }.changes(schema, &schema_of(rest)),
-        "record-ids" => Record { identity: Identity::Id, version: Some(7) }.changes(schema, &schema_of(rest)),
+        "record" => Record { match_by: MatchBy::Name, version: None }.changes(schema, &schema_of(rest)),
+        "record-ids" => Record { match_by: MatchBy::Id, version: Some(7) }.changes(schema, &schema_of(rest)),
         "assign" => {
             let (schema, largest) = assign(schema, largest(), Names::Unique(&mut next))?;
             check_largest(&schema, largest);
@@ -242,9 +242,9 @@ fn every_difference_is_listed() {
     };
     let common = ["l.element!", "m.value long>struct<k: long>"];
     let inside = ["s.x integer>long", "-s.y", "+s.z long"];
-    assert_eq!(shown(Identity::Id), [&["a=b", "a!"][..], &inside, &common].concat());
-    assert_eq!(shown(Identity::Name), [&["-a"][..], &inside, &common, &["+b long"]].concat());
-    assert!(differences(&before, &before, Identity::Id).is_empty());
+    assert_eq!(shown(MatchBy::Id), [&["a=b", "a!"][..], &inside, &common].concat());
+    assert_eq!(shown(MatchBy::Name), [&["-a"][..], &inside, &common, &["+b long"]].concat());
+    assert!(differences(&before, &before, MatchBy::Id).is_empty());
 }
 
 fn primitive(text: &str) -> PrimitiveType {

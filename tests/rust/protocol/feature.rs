@@ -152,16 +152,19 @@ const WRITABLE: &str = "
 1,4 | | delta.enableChangeDataFeed=true                          = ok
 2,5 | | delta.columnMapping.mode=none                            = ok
 1,6 | | delta.appendOnly=true                                    = ok
-1,2 | delta.invariants |                                         = invariants
-1,2 | nested delta.invariants |                                  = invariants
-1,3 | | delta.constraints.positive=a > 0                         = checkConstraints
-1,4 | delta.generationExpression |                               = generatedColumns
+1,2 | delta.invariants |                                         = ok
+1,1 | delta.invariants |                                         = invariants
+1,2 | nested delta.invariants |                                  = ok
+1,3 | | delta.constraints.positive=a > 0                         = ok
+1,2 | | delta.constraints.positive=a > 0                         = checkConstraints
+1,4 | delta.generationExpression |                               = ok
+1,3 | delta.generationExpression |                               = generatedColumns
 2,5 | | delta.columnMapping.mode=name                            = ok
 2,5 | | delta.columnMapping.mode=id                              = ok
 2,5 | | delta.columnMapping.mode=other                           = Corrupt none, name or id
 1,6 | delta.identity.start |                                     = ok
 1,5 | delta.identity.start |                                     = identityColumns
-1,6 | nested delta.identity.step | delta.constraints.x=y         = checkConstraints identityColumns
+1,6 | nested delta.identity.step | delta.constraints.x=y         = identityColumns
 # used without being allowed
 1,1 | | delta.constraints.positive=a > 0                         = checkConstraints
 1,2 | | delta.enableRowTracking=true                             = rowTracking
@@ -205,7 +208,7 @@ const WRITABLE: &str = "
 3,7 r:typeWidening w:typeWidening | |                            = ok
 3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = ok
 3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = ok
-1,7 w:allowColumnDefaults | CURRENT_DEFAULT |                    = allowColumnDefaults
+1,7 w:allowColumnDefaults | CURRENT_DEFAULT |                    = ok
 1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=true  = ok
 1,7 w: | | delta.enableInCommitTimestamps=true                   = inCommitTimestamp
 1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=yes   = Corrupt true or false
@@ -251,8 +254,9 @@ fn a_refusal_gives_every_reason() {
     let error = check_writable(&protocol("1,7 w:rowTracking,zebra"), &metadata, &schema).unwrap_err();
     assert_eq!(
         error.message(),
-        "deltic cannot write to this table because of `checkConstraints` (the table has the constraint `positive`), \
-         `invariants` (column `a.a` has an invariant), `rowTracking` (the protocol does not list `domainMetadata`, which it \
+        "deltic cannot write to this table because of `checkConstraints` (the table has the constraint `positive`, and the \
+         protocol does not list it), `invariants` (column `a.a` has an invariant, and the protocol does not list it), \
+         `rowTracking` (the protocol does not list `domainMetadata`, which it \
          needs), \
          `zebra` (not known to this version of deltic; upgrade it)"
     );
@@ -342,14 +346,14 @@ geometry | = geospatial
 | delta.enableTypeWidening=true                                  = 3,7 r:typeWidening w:appendOnly,invariants,typeWidening
 delta.identity.start |                                           = 1,7 w:appendOnly,identityColumns,invariants
 | delta.enableVariantShredding=true                              = variantShredding
-| delta.columnMapping.mode=name                                  = columnMapping
+| delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
-| delta.constraints.x=a > 0                                      = checkConstraints
+| delta.constraints.x=a > 0                                      = 1,7 w:appendOnly,checkConstraints,invariants
 | delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest
 | delta.universalFormat.enabledFormats=iceberg                   = universalFormat
 | delta.enableIcebergCompatV2=true                               = icebergCompatV2
-delta.generationExpression |                                     = generatedColumns
-CURRENT_DEFAULT |                                                = allowColumnDefaults
+delta.generationExpression |                                     = 1,7 w:appendOnly,generatedColumns,invariants
+CURRENT_DEFAULT |                                                = 1,7 w:allowColumnDefaults,appendOnly,invariants
 | delta.appendonly=true                                          = Invalid did you mean `delta.appendOnly`
 | Delta.x=true                                                   = Invalid there is no table property `Delta.x`
 | delta.=true                                                    = Invalid there is no table property

@@ -77,7 +77,7 @@ async fn begin(sample: &Sample) -> Transaction {
 
 /// What a handle knows.
 fn known_as(state: Option<HandleState>) -> Known {
-    Known { state, latest: None }
+    Known { state, ..Known::default() }
 }
 
 async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {

@@ -107,9 +107,9 @@ pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<Aske
 
 /// Whether a column that is gone is the one that is new, under another name, is anybody's guess.
 pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &StructType) -> Result<()> {
-    let identity = Properties::of(before.metadata).column_mapping_mode()?.identity();
+    let match_by = Properties::of(before.metadata).column_mapping_mode()?.match_by();
     let parent = |path: &[String]| path.split_last().map(|(_, above)| above.to_vec());
-    let found = differences(known, schema, identity);
+    let found = differences(known, schema, match_by);
     for difference in &found {
         let Difference::Dropped { path: gone } = difference else { continue };
         let new = found.iter().find_map(|other| match other {

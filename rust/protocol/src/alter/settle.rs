@@ -41,7 +41,7 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     }
     schema = mapped(&schema, &mut metadata, unique)?;
     name_row_tracking_columns(&mut metadata.configuration, unique)?;
-    let found = differences(&known, &schema, mapping.identity());
+    let found = differences(&known, &schema, mapping.match_by());
     if mapping != ColumnMapping::None {
         follow_names(before, &mut metadata, &found)?;
     }
@@ -52,7 +52,7 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     check_char_lengths(&known, &schema)?;
     let supported = feature::supported(before.protocol);
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
-    let record = Record { identity: mapping.identity(), version: is_preview.then_some(before.version) };
+    let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
     schema = record.changes(&known, &schema);
     metadata.schema_string = json::print(&schema);
     let protocol = feature::upgraded(before.protocol, (&known, &schema), &properties)?;
@@ -78,7 +78,7 @@ fn mapped(schema: &StructType, metadata: &mut Metadata, unique: &mut dyn FnMut()
     if properties.column_mapping_mode()? == ColumnMapping::None {
         return Ok(schema.clone());
     }
-    let largest = properties.get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<i32>().ok()).unwrap_or(0);
+    let largest = properties.max_column_id()?.unwrap_or(0);
     let (mut schema, mut largest) = assign(schema, largest, Names::Unique(unique))?;
     if properties.is_true("delta.enableIcebergCompatV2")? || properties.is_true("delta.enableIcebergCompatV3")? {
         (schema, largest) = assign_nested(&schema, largest)?;
@@ -103,8 +103,11 @@ fn name_row_tracking_columns(
     Ok(())
 }
 
-/// What calls columns by their names does so by the new ones.
+/// Partitioning and the columns with statistics follow renames.
 fn follow_names(before: Before<'_>, metadata: &mut Metadata, found: &[Difference]) -> Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
     for difference in found {
         match difference {
             Difference::Renamed { path, name } => {

@@ -116,7 +116,9 @@ impl Pending {
 
     /// Whether it only adds files, and has read none.
     pub fn is_blind_append(&self) -> bool {
-        self.read.is_nothing() && self.actions.only_adds() && self.marked.is_empty()
+        // Rows that are only rearranged were read somewhere.
+        let is_new = self.actions.changes_data() || self.actions.num_added() == 0;
+        is_new && self.read.is_nothing() && self.actions.only_adds() && self.marked.is_empty()
     }
 
     /// The protocol after it.
@@ -153,6 +155,9 @@ impl Pending {
 
     /// Refuses a commit that mentions a logical file twice in one role.
     pub fn check_duplicates(&self) -> Result<()> {
+        if let Some(marked) = self.marked.iter().find(|marked| self.actions.removes(&marked.add.path)) {
+            return Err(Error::invalid("the commit adds or removes this file twice").in_file(&marked.add.path));
+        }
         self.actions.check_duplicates()
     }
 }

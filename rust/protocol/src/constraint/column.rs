@@ -3,9 +3,9 @@
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{DataType as ArrowType, Schema};
 
-use super::check::{Constraint, in_sql};
+use super::condition::{Constraint, in_sql};
 use crate::error::{Error, Result};
-use crate::expression::{Assignment, Column, Context, parse_expression};
+use crate::expression::{Assignment, BoundExpression, Column, Context, parse_expression};
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, StructField, StructType};
@@ -55,6 +55,11 @@ impl GeneratedColumn {
     /// As it was written.
     pub fn sql(&self) -> &str {
         &self.sql
+    }
+
+    /// The expression, bound to the table's schema.
+    pub fn expression(&self) -> &BoundExpression {
+        self.value.expression()
     }
 
     /// The values of rows whose columns have logical names.

@@ -8,10 +8,10 @@
 //!
 //! PROTOCOL.md: "CHECK Constraints", "Column Invariants", "Generated Columns", "Default Columns".
 
-mod check;
 mod column;
+mod condition;
 mod rules;
 
-pub use check::Constraint;
 pub use column::{ColumnDefault, DefaultValue, GeneratedColumn};
-pub use rules::{Rules, Source, check_constraints};
+pub use condition::Constraint;
+pub use rules::{Rules, Source, check, check_constraints};

@@ -1,13 +1,13 @@
 //! All rules of a table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::{ArrayRef, RecordBatch};
 
-use super::check::Constraint;
 use super::column::{ColumnDefault, DEFAULT, DefaultValue, GENERATION, GeneratedColumn, sql_of};
+use super::condition::Constraint;
 use crate::error::{Error, Result};
-use crate::expression::Context;
+use crate::expression::{Column, Context};
 use crate::property::Properties;
 use crate::schema::{DataType, StructType};
 
@@ -63,6 +63,7 @@ impl Rules {
         for (path, json) in invariants {
             constraints.push(Constraint::invariant(&path, &json, schema)?);
         }
+        refuse_generated_inside(schema)?;
         let (mut generated, mut defaults) = (BTreeMap::new(), BTreeMap::new());
         for (at, field) in schema.fields.iter().enumerate() {
             if let Some(sql) = sql_of(field, GENERATION)? {
@@ -122,14 +123,53 @@ impl Rules {
         self.constraints.iter().try_for_each(|constraint| constraint.check(rows, context))
     }
 
+    /// Positions of the columns that generated ones depend on.
+    pub fn dependencies(&self) -> Vec<usize> {
+        sorted(self.generated.values().flat_map(|generated| generated.expression().columns()))
+    }
+
     /// Positions of the columns that the rules read.
     pub fn columns(&self) -> Vec<usize> {
         let of_constraints = self.constraints.iter().flat_map(|constraint| constraint.condition().columns());
         let of_generated = self.generated.values().flat_map(|generated| generated.given().condition().columns());
-        let mut columns: Vec<usize> = of_constraints.chain(of_generated).map(|column| column.index).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        columns
+        sorted(of_constraints.chain(of_generated))
+    }
+}
+
+/// The positions of columns, each once.
+fn sorted<'a>(columns: impl Iterator<Item = &'a Column>) -> Vec<usize> {
+    columns.map(|column| column.index).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Refuses a schema and properties that ask of rows what cannot be checked or computed.
+///
+/// # Errors
+/// Those of [`Constraint::parse`], [`GeneratedColumn::parse`] and [`ColumnDefault::parse`].
+pub fn check(schema: &StructType, properties: Properties<'_>) -> Result<()> {
+    Rules::of(schema, &check_constraints(properties), None)?;
+    for field in &schema.fields {
+        if let Some(sql) = sql_of(field, DEFAULT)? {
+            ColumnDefault::parse(field, sql)?;
+        }
+    }
+    Ok(())
+}
+
+/// Only whole columns are generated.
+fn refuse_generated_inside(schema: &StructType) -> Result<()> {
+    let mut found = None;
+    schema.each_field("", &mut |path, field| {
+        let is_inside = !schema.fields.iter().any(|column| std::ptr::eq(column, field));
+        if is_inside && field.metadata.contains_key(GENERATION) {
+            found.get_or_insert_with(|| path.to_owned());
+        }
+    });
+    match found {
+        None => Ok(()),
+        Some(path) => {
+            let message = format!("the column `{path}` inside another one is generated, which no writer can do");
+            Err(Error::unsupported("generatedColumns", message))
+        }
     }
 }
 

@@ -161,7 +161,8 @@ fn now(data_type: &DataType, rows: &Rows<'_>) -> Evaluated {
     };
     let value = match data_type {
         DataType::Primitive(PrimitiveType::Date) => {
-            Scalar::Date(i32::try_from(now.div_euclid(MICROS_PER_DAY)).unwrap_or(i32::MAX))
+            let day = i32::try_from(now.div_euclid(MICROS_PER_DAY));
+            Scalar::Date(day.map_err(|_| Error::internal("the current date is out of range"))?)
         }
         _ => Scalar::Timestamp(now),
     };

@@ -33,7 +33,7 @@ impl BoundExpression {
 const LONGEST_FOLDED: usize = 4096;
 
 impl Typed {
-    /// With values instead of what is made of values alone and is no error.
+    /// Folds constant parts; parts that fail stay as they are.
     pub(crate) fn folded(mut self) -> Self {
         for part in self.parts_mut() {
             *part = std::mem::take(part).folded();

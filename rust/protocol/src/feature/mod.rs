@@ -51,6 +51,10 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableTypeWidening"), &["typeWidening", "typeWidening-preview"]),
     (Use::ColumnMapping, &["columnMapping"]),
     (Use::IdentityColumns, &["identityColumns"]),
+    (Use::Invariants, &["invariants"]),
+    (Use::Constraints, &["checkConstraints"]),
+    (Use::GeneratedColumns, &["generatedColumns"]),
+    (Use::ColumnDefaults, &["allowColumnDefaults"]),
 ];
 
 /// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
@@ -304,7 +308,7 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
 /// constraints, generated columns and more of every other writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
-    let protocol = lowest("create", (&StructType::default(), schema), properties)?;
+    let protocol = lowest("create", (&StructType::default(), schema), properties, BTreeSet::new())?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
     Ok(protocol)
@@ -316,6 +320,7 @@ fn lowest(
     what: &str,
     (before, schema): (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
+    has: BTreeSet<&'static str>,
 ) -> Result<Protocol> {
     property::check_settable(properties)?;
     let view = Properties::new(properties);
@@ -353,7 +358,7 @@ fn lowest(
             refusal.add(name, why);
         }
     }
-    let listed = names.clone();
+    let listed = names.union(&has).copied().collect();
     refuse_uses(&listed, new, &mut refusal)?;
     refuse_properties(view, REFUSED_FOR_NEW_TABLES, &mut refusal)?;
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
@@ -377,7 +382,7 @@ pub fn upgraded(
     schemas: (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&lowest("change", schemas, properties)?);
+    let needed = supported(&lowest("change", schemas, properties, in_force(protocol))?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
     let only_appends = Properties::new(properties).append_only()?;
     let invariants_in =

@@ -68,17 +68,17 @@ const NO_WRITES: Writing = Writing::Refused(NOT_YET);
 #[rustfmt::skip]
 pub const FEATURES: &[Feature] = &[
     writers("appendOnly", Some(2), WRITES, "rows may only be added"),
-    writers("invariants", Some(2), Writing::UnlessUsed(Use::Invariants), "conditions on columns, in the schema"),
-    writers("checkConstraints", Some(3), Writing::UnlessUsed(Use::Constraints), "conditions on rows, in the properties"),
-    writers("changeDataFeed", Some(4), WRITES, "rows that change are recorded; appends record nothing extra"),
-    writers("generatedColumns", Some(4), Writing::UnlessUsed(Use::GeneratedColumns), "columns computed from others"),
+    writers("invariants", Some(2), WRITES, "conditions on columns, in the schema"),
+    writers("checkConstraints", Some(3), WRITES, "conditions on rows, in the properties"),
+    writers("changeDataFeed", Some(4), WRITES, "rows that change are recorded"),
+    writers("generatedColumns", Some(4), WRITES, "columns computed from others"),
     Feature {
         name: "columnMapping", reader_version: Some(2), writer_version: Some(5),
         about: "names in files differ from names in the schema",
         reading: READS, writing: WRITES,
     },
     writers("identityColumns", Some(6), WRITES, "columns that number rows"),
-    readers("deletionVectors", READS, WRITES, "rows deleted without rewriting files; appends need none"),
+    readers("deletionVectors", READS, WRITES, "rows deleted without rewriting files"),
     readers("timestampNtz", READS, WRITES, "timestamps without time zone"),
     readers("v2Checkpoint", READS, WRITES, "checkpoints in several files; classic ones stay allowed"),
     readers("vacuumProtocolCheck", READS, WRITES, "cleaning checks the writer's abilities first"),
@@ -88,10 +88,10 @@ pub const FEATURES: &[Feature] = &[
     readers("variantType-preview", READS, Writing::UnlessUsed(Use::VariantColumns), "the same before it was final"),
     readers("variantShredding", READS, NO_WRITES, "variants split into columns"),
     readers("variantShredding-preview", READS, NO_WRITES, "the same before it was final"),
-    writers("domainMetadata", None, WRITES, "named configurations; appends leave them as they are"),
-    writers("rowTracking", None, WRITES, "rows keep ids; files that are added get them"),
+    writers("domainMetadata", None, WRITES, "named configurations"),
+    writers("rowTracking", None, WRITES, "rows keep ids, also when their files are rewritten"),
     writers("clustering", None, WRITES, "files laid out by chosen columns"),
-    writers("allowColumnDefaults", None, Writing::UnlessUsed(Use::ColumnDefaults), "values for columns that are left out"),
+    writers("allowColumnDefaults", None, WRITES, "values for columns that are left out"),
     writers("inCommitTimestamp", None, WRITES, "commits carry their own time"),
     writers("icebergCompatV1", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV1")), "readable as Iceberg"),
     writers("icebergCompatV2", None, Writing::UnlessUsed(Use::Property("delta.enableIcebergCompatV2")), "readable as Iceberg"),
@@ -100,7 +100,7 @@ pub const FEATURES: &[Feature] = &[
     writers("icebergWriterCompatV3", None, NO_WRITES, "writable through Iceberg"),
     writers("checkpointProtection", None, Writing::UnlessUsed(Use::CheckpointProtection), "checkpoints that must stay"),
     writers("materializePartitionColumns", None, Writing::UnlessUsed(Use::Partitioned), "partition columns stand in data files too"),
-    writers("collations", None, NO_WRITES, "text compared by language"),
+    writers("collations", None, NO_WRITES, "strings compared by language"),
     writers("columnMappingUsageTracking", None, NO_WRITES, "whether columns were ever renamed or dropped"),
     writers("multiTableTransaction", None, NO_WRITES, "commits over several tables"),
     writers("coordinatedCommits-preview", None, Writing::Refused(CATALOG), "commits decided elsewhere"),
@@ -139,7 +139,7 @@ pub fn unlisted_docs_table() -> String {
 
 /// The features as a Markdown table.
 pub fn docs_table() -> String {
-    let mut table = "| Feature | What it is | Implied by | Read | Append |\n|-|-|-|-|-|\n".to_owned();
+    let mut table = "| Feature | What it is | Implied by | Read | Write |\n|-|-|-|-|-|\n".to_owned();
     for feature in FEATURES {
         let implied = match (feature.reader_version, feature.writer_version) {
             (Some(reader), Some(writer)) => format!("reader {reader}, writer {writer}"),

@@ -314,6 +314,13 @@ impl<'a> Properties<'a> {
         self.read(key, parse_interval).map(|value| value.unwrap_or(default))
     }
 
+    /// `delta.columnMapping.maxColumnId`: the largest column id that was given out.
+    pub fn max_column_id(self) -> Result<Option<i32>> {
+        self.read("delta.columnMapping.maxColumnId", |text| {
+            text.trim().parse().map_err(|_| "it must be a column id".to_owned())
+        })
+    }
+
     fn read<T>(self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>> {
         let Some(text) = self.get(key) else { return Ok(None) };
         parse(text).map(Some).map_err(|why| {

@@ -20,14 +20,14 @@ pub const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
 
 /// By what a column is known again in another version of a schema, among those of the same struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
+pub enum MatchBy {
     /// Its name, which files have.
     Name,
     /// Its id, whatever it is called.
     Id,
 }
 
-impl Identity {
+impl MatchBy {
     /// Whether two fields are one column.
     pub fn is_same(self, a: &StructField, b: &StructField) -> bool {
         match self {
@@ -96,8 +96,8 @@ impl ColumnMapping {
     }
 
     /// By what columns are known again.
-    pub fn identity(self) -> Identity {
-        if self == Self::None { Identity::Name } else { Identity::Id }
+    pub fn match_by(self) -> MatchBy {
+        if self == Self::None { MatchBy::Name } else { MatchBy::Id }
     }
 
     /// The property's value.

@@ -13,4 +13,4 @@ mod types;
 pub mod widen;
 
 pub use table::TableSchema;
-pub use types::{ArrayType, DataType, ForeignType, MapType, PrimitiveType, StructField, StructType};
+pub use types::{ArrayType, DataType, FieldsByName, ForeignType, MapType, PrimitiveType, StructField, StructType};

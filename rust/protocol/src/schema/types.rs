@@ -4,6 +4,7 @@
 //!
 //! PROTOCOL.md: "Schema Serialization Format".
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -151,7 +152,30 @@ impl StructType {
     }
 }
 
+/// The fields of a struct by name.
+#[derive(Debug)]
+pub struct FieldsByName<'a> {
+    fields: &'a StructType,
+    exact: HashMap<&'a str, &'a StructField>,
+}
+
+impl<'a> FieldsByName<'a> {
+    /// As [`StructType::field`].
+    pub fn field(&self, name: &str) -> Option<&'a StructField> {
+        self.exact.get(name).copied().or_else(|| self.fields.field(name))
+    }
+}
+
 impl StructType {
+    /// The fields by name, for whoever looks up many.
+    pub fn by_name(&self) -> FieldsByName<'_> {
+        let mut exact = HashMap::with_capacity(self.fields.len());
+        for field in &self.fields {
+            exact.entry(field.name.as_str()).or_insert(field);
+        }
+        FieldsByName { fields: self, exact }
+    }
+
     /// Visits every field at any depth, with its path below `above`. Schemas nest at most
     /// [`MAX_DEPTH`](super::json::MAX_DEPTH) deep.
     pub(crate) fn each_field(&self, above: &str, visit: &mut dyn FnMut(&str, &StructField)) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::mapping::Identity;
+use super::mapping::MatchBy;
 use super::{ArrayType, DataType, MapType, PrimitiveType, StructType};
 
 /// Column metadata key of the types that a column had.
@@ -52,7 +52,7 @@ pub fn is_in_iceberg(from: &PrimitiveType, to: &PrimitiveType) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
     /// By what a column is known again.
-    pub identity: Identity,
+    pub match_by: MatchBy,
     /// The version that is made, which only the preview of the feature records.
     pub version: Option<u64>,
 }
@@ -62,7 +62,7 @@ impl Record {
     pub fn changes(self, before: &StructType, after: &StructType) -> StructType {
         let mut schema = after.clone();
         for field in &mut schema.fields {
-            let Some(old) = before.fields.iter().find(|old| self.identity.is_same(old, field)) else { continue };
+            let Some(old) = before.fields.iter().find(|old| self.match_by.is_same(old, field)) else { continue };
             let mut changes = Vec::new();
             field.data_type = self.inside(&old.data_type, &field.data_type, "", &mut changes);
             if !changes.is_empty() {

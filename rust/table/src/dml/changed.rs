@@ -37,7 +37,6 @@ const FILE_NUMBER: &str = "_metadata.file_number";
 #[derive(Debug, Clone)]
 pub(super) struct Updating {
     update: RowUpdate,
-    now_micros: i64,
 }
 
 /// A file with rows that are changed.
@@ -71,9 +70,8 @@ struct Split {
 }
 
 impl Updating {
-    /// `now_micros`: the time, since the epoch.
-    pub(super) fn new(update: RowUpdate, now_micros: i64) -> Self {
-        Self { update, now_micros }
+    pub(super) fn new(update: RowUpdate) -> Self {
+        Self { update }
     }
 
     /// Writes the rows of files, some of them changed, in their order.
@@ -124,7 +122,7 @@ impl Updating {
 
 /// How rows are read with their positions and the numbers of their files.
 fn numbered(read: &ReadSpec) -> Result<ReadSpec> {
-    refuse_column(read, FILE_NUMBER)?;
+    refuse_column(&read.schema, FILE_NUMBER)?;
     let mut schema = StructType::clone(&read.schema);
     let mut field = StructField::new(FILE_NUMBER, DataType::LONG, false);
     field.metadata.insert(PHYSICAL_NAME.to_owned(), FILE_NUMBER.into());
@@ -150,7 +148,7 @@ impl Pass {
         let places: Vec<usize> = is_changed.set_indices().collect();
         let number = |row: usize| places.get(row).map_or(0, |row| position(*row));
         let new =
-            self.updating.update.apply(&old, Some(self.updating.now_micros), &number).map_err(|e| {
+            self.updating.update.apply(&old, &number).map_err(|e| {
                 match places.first().and_then(|row| file(*row)) {
                     Some((path, _)) => e.in_file(path),
                     None => e,

@@ -5,12 +5,9 @@
 //!
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
+use super::choose::choose;
 use super::find::{Fate, find};
-use super::rewrite::refuse_column;
-use super::sort::sort;
 use crate::error::Result;
-use crate::scan::plan::read_spec;
-use crate::scan::row_tracking::ROW_INDEX;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
 
@@ -27,21 +24,32 @@ impl Transaction {
         deleted.map_err(|e| e.in_table(self.storage().location()))
     }
 
+    /// Deletes the rows that a write replaces, before any is added; nothing for other writes.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`].
+    pub async fn replace_rows(&mut self, clock: Clock) -> Result<()> {
+        let Some((filter, unsettled)) = self.take_replaced() else { return Ok(()) };
+        let deleted = Box::pin(self.delete(Some(&filter), clock)).await;
+        self.resettle(unsettled);
+        deleted.map(drop)
+    }
+
     async fn delete_rows(&mut self, filter: Option<&str>, clock: Clock) -> Result<Option<u64>> {
         if self.replayed().is_some() {
             return Ok(Some(0));
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        refuse_column(&read_spec(&snapshot, Some(&[]))?, ROW_INDEX)?;
-        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Gone, begun_ms))).await?;
+        let fate = (Fate::Gone, begun_ms);
+        let mut found = Box::pin(find(self, &snapshot, filter, fate)).await?;
         let found_ms = clock();
-        let sorted = sort(self, &mut found, (Fate::Gone, begun_ms))?;
-        let replaced = Box::pin(sorted.replace(self, &snapshot, (None, clock))).await?;
-        let deleted = sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows));
-        let (copied, (bytes, vectors)) = (sorted.copied_rows(), sorted.gone());
+        let chosen = choose(self, &mut found, fate)?;
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock))).await?;
+        let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
+        let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
-        sorted.apply(self, replaced, (Fate::Gone, begun_ms))?;
+        chosen.apply(self, replaced, fate)?;
         let ended_ms = clock();
         self.count_rows(|counts| {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));

@@ -22,6 +22,7 @@ use deltic_protocol::log_bounds::statistics;
 use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
+use super::rewrite::refuse_column;
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, worker_count};
 use crate::scan::count::{count_rows, covered};
@@ -138,6 +139,7 @@ pub(super) async fn find(
     filter: Option<&str>,
     (fate, now_ms): (Fate, i64),
 ) -> Result<Found> {
+    refuse_column(&snapshot.shape().schema, ROW_INDEX)?;
     let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
     let mut found = Found {
         covered: Covered { rows: Some(0), ..Covered::default() },
@@ -162,8 +164,9 @@ pub(super) async fn find(
     found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
     found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
     let mut of_base = HashSet::new();
+    let own = tx.own();
     for Touched { task, .. } in &found.touched {
-        if tx.own(&task.path).is_none() {
+        if !own.contains_key(task.path.as_str()) {
             of_base.insert(task.path.clone());
         }
     }

@@ -10,11 +10,11 @@
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
 mod changed;
+mod choose;
 mod delete;
 mod find;
 mod preview;
 mod rewrite;
-mod sort;
 mod update;
 
 pub use preview::Preview;

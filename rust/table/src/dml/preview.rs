@@ -3,8 +3,8 @@
 use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
 
+use super::choose::{Chosen, choose};
 use super::find::{Fate, Found, Touched, find};
-use super::sort::{Sorted, sort};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
@@ -60,8 +60,8 @@ impl Transaction {
         fate: (Fate, i64),
     ) -> Result<Preview> {
         let mut found = Box::pin(find(self, snapshot, filter, fate)).await?;
-        let sorted = sort(self, &mut found, fate)?;
-        let (rereads, writes) = costs(&sorted, fate.0, self.feeds_changes()?)?;
+        let chosen = choose(self, &mut found, fate)?;
+        let (rereads, writes) = costs(&chosen, fate.0, self.feeds_changes()?)?;
         let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
@@ -69,11 +69,11 @@ impl Transaction {
             skipped_by_partition: totals.skipped.partition,
             skipped_by_statistics: totals.skipped.statistics,
             files_read: candidates,
-            files_removed: sorted.covered.removes.num_removed() as u64,
-            files_marked: sorted.marked.len() as u64,
-            files_rewritten: sorted.copied.len() as u64,
-            rows: sorted.covered.rows.map(|rows| rows.saturating_add(sorted.rows)),
-            rows_copied: sorted.copied_rows(),
+            files_removed: chosen.covered.removes.num_removed() as u64,
+            files_marked: chosen.marked.len() as u64,
+            files_rewritten: chosen.copied.len() as u64,
+            rows: chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows)),
+            rows_copied: chosen.copied_rows(),
             bytes_read: bytes_read.saturating_add(rereads),
             bytes_written: writes,
         })
@@ -81,13 +81,13 @@ impl Transaction {
 }
 
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
-fn costs(sorted: &Sorted, fate: Fate, feeds: bool) -> Result<(u64, u64)> {
+fn costs(chosen: &Chosen, fate: Fate, feeds: bool) -> Result<(u64, u64)> {
     let (mut reads, mut writes) = (0_u64, 0_u64);
     if fate == Fate::Changed {
-        for touched in sorted.copied.iter().chain(&sorted.marked) {
+        for touched in chosen.copied.iter().chain(&chosen.marked) {
             let changed = share(touched, touched.rows.cardinality());
             let all = share(touched, touched.counted());
-            let is_marked = sorted.marked.iter().any(|marked| std::ptr::eq(marked, touched));
+            let is_marked = chosen.marked.iter().any(|marked| std::ptr::eq(marked, touched));
             let written = if is_marked { changed } else { all };
             reads = reads.saturating_add(if is_marked { changed } else { touched.task.size });
             writes = writes.saturating_add(written);
@@ -95,27 +95,27 @@ fn costs(sorted: &Sorted, fate: Fate, feeds: bool) -> Result<(u64, u64)> {
                 (reads, writes) = (reads.saturating_add(changed), writes.saturating_add(changed.saturating_mul(2)));
             }
         }
-        return Ok((reads, writes.saturating_add(vector_bytes(sorted)?)));
+        return Ok((reads, writes.saturating_add(vector_bytes(chosen)?)));
     }
-    for touched in &sorted.copied {
+    for touched in &chosen.copied {
         let gone = share(touched, touched.rows.cardinality());
         let left = share(touched, touched.counted().saturating_sub(touched.rows.cardinality()));
         reads = reads.saturating_add(touched.task.size).saturating_add(if feeds { gone } else { 0 });
         writes = writes.saturating_add(left).saturating_add(if feeds { gone } else { 0 });
     }
-    if feeds && !sorted.copied.is_empty() {
-        (reads, writes) = (reads.saturating_add(sorted.covered.bytes), writes.saturating_add(sorted.covered.bytes));
+    if feeds && !chosen.copied.is_empty() {
+        (reads, writes) = (reads.saturating_add(chosen.covered.bytes), writes.saturating_add(chosen.covered.bytes));
     }
-    Ok((reads, writes.saturating_add(vector_bytes(sorted)?)))
+    Ok((reads, writes.saturating_add(vector_bytes(chosen)?)))
 }
 
 /// Bytes of the deletion vectors.
-fn vector_bytes(sorted: &Sorted) -> Result<u64> {
-    if sorted.marked.is_empty() {
+fn vector_bytes(chosen: &Chosen) -> Result<u64> {
+    if chosen.marked.is_empty() {
         return Ok(0);
     }
     let vectors: Vec<DeletionVector> =
-        sorted.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
+        chosen.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
     Ok(to_file_bytes(&vectors)?.0.len() as u64)
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use deltic_protocol::property::RowTracking;
+use deltic_protocol::schema::StructType;
 use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
@@ -40,7 +41,7 @@ impl Copying {
     /// Of rows with the columns of the table, and with their ids if it tracks rows.
     ///
     /// # Errors
-    /// `Invalid` if the table has a column of the name of one that is needed beside its own.
+    /// `Unsupported` if the table has a column of the name of one that is needed beside its own.
     pub(super) fn new(snapshot: &Snapshot, write: WriteSpec, tracking: Option<RowTracking>) -> Result<Self> {
         let mut read = ReadSpec { may_lack_row_ids: true, ..read_spec(snapshot, None)? };
         let mut hidden = Vec::new();
@@ -50,7 +51,7 @@ impl Copying {
                 (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone()),
             ];
             for (name, stored) in names {
-                refuse_column(&read, name)?;
+                refuse_column(&read.schema, name)?;
                 read.columns.push(name.to_owned());
                 hidden.extend(stored.map(|name| HiddenColumn { name, values: HiddenValues::Number }));
             }
@@ -88,8 +89,8 @@ impl Copying {
 }
 
 /// Refuses a table that has a column of a name that is needed beside its own.
-pub(super) fn refuse_column(spec: &ReadSpec, name: &str) -> Result<()> {
-    match spec.schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
+pub(super) fn refuse_column(schema: &StructType, name: &str) -> Result<()> {
+    match schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
         None => Ok(()),
         Some(taken) => Err(Error::unsupported(
             name,

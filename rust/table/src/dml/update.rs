@@ -9,21 +9,19 @@
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{Field, Schema};
-use deltic_protocol::row_update::{NewValue, RowUpdate, find as find_column};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find as find_column};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructField, StructType, arrow::to_rows_schema};
 
 use super::changed::Updating;
+use super::choose::choose;
 use super::find::{Fate, find};
 use super::preview::Preview;
-use super::rewrite::refuse_column;
-use super::sort::sort;
 use crate::error::{Error, Result};
-use crate::scan::plan::read_spec;
-use crate::scan::row_tracking::ROW_INDEX;
-use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::write::conform::Conformer;
+use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
 
 impl Transaction {
@@ -45,15 +43,15 @@ impl Transaction {
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        let updating = updating(&snapshot, set, begun_ms)?;
+        let updating = updating(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
         let fate = (Fate::Changed, begun_ms);
         let mut found = Box::pin(find(self, &snapshot, filter, fate)).await?;
         let found_ms = clock();
-        let sorted = sort(self, &mut found, fate)?;
-        let replaced = Box::pin(sorted.replace(self, &snapshot, (Some(&updating), clock))).await?;
-        let (updated, copied, (bytes, vectors)) = (sorted.rows, sorted.copied_rows(), sorted.gone());
+        let chosen = choose(self, &mut found, fate)?;
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock))).await?;
+        let (updated, copied, (bytes, vectors)) = (chosen.rows, chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
-        sorted.apply(self, replaced, fate)?;
+        chosen.apply(self, replaced, fate)?;
         let ended_ms = clock();
         self.count_rows(|counts| {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
@@ -79,8 +77,9 @@ impl Transaction {
     ) -> Result<Preview> {
         let preview = async {
             let snapshot = self.removable().await?;
-            updating(&snapshot, set, clock())?;
-            self.preview(&snapshot, filter, (Fate::Changed, clock())).await
+            let now_ms = clock();
+            updating(snapshot.shape(), set, &self.write_rules_at(now_ms)?)?;
+            self.preview(&snapshot, filter, (Fate::Changed, now_ms)).await
         };
         let preview = Box::pin(preview).await;
         preview.map_err(|e| e.in_table(self.storage().location()))
@@ -88,18 +87,21 @@ impl Transaction {
 }
 
 /// What rows become, checked against the table.
-fn updating(snapshot: &Snapshot, set: Vec<(String, NewValue)>, now_ms: i64) -> Result<Updating> {
-    let read = read_spec(snapshot, None)?;
-    refuse_column(&read, ROW_INDEX)?;
+fn updating(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules) -> Result<Updating> {
     let set = set.into_iter().map(|(key, value)| {
         let value = match value {
-            NewValue::Value(value) => NewValue::Value(stored(&read.schema, &key, value)?),
+            NewValue::Value(value) => NewValue::Value(stored(&shape.schema, &key, value)?),
             sql @ NewValue::Expression(_) => sql,
         };
         Ok((key, value))
     });
-    let update = RowUpdate::new(set.collect::<Result<_>>()?, &read.schema)?;
-    Ok(Updating::new(update, now_ms.saturating_mul(1000)))
+    let target = Target {
+        schema: &shape.schema,
+        partition_columns: &shape.partition_columns,
+        constraints: &rules.constraints,
+        now: rules.now,
+    };
+    Ok(Updating::new(RowUpdate::new(set.collect::<Result<_>>()?, target)?))
 }
 
 /// A caller's value as the column at `key` has it.

@@ -95,7 +95,7 @@ pub(crate) fn covered(adds: &AddBatch, shape: &TableShape, filter: Option<&Bound
 }
 
 /// For each file how many of its rows count, if the log says.
-fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<Option<u64>>> {
+pub(crate) fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<Option<u64>>> {
     let counts = statistics(adds, &[])?.num_records;
     let known = |row: usize| {
         if !whole.value(row) || counts.is_null(row) {

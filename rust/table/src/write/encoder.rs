@@ -72,7 +72,8 @@ impl FileFormat {
             PageVersion::One => WriterVersion::PARQUET_1_0,
             PageVersion::Two => WriterVersion::PARQUET_2_0,
         };
-        let leaves = leaf_names(&parquet, logical, mapping)?;
+        let chooses = !spec.sort_by.is_empty() || !spec.column_options.is_empty();
+        let leaves = if chooses { leaf_names(&parquet, logical, mapping)? } else { Vec::new() };
         let sort = SortOrder::new(&arrow, sort_positions(logical, spec)?)?;
         let leaf_of = |column: usize| {
             let name = &logical.fields.get(column)?.name;

@@ -13,4 +13,4 @@ mod sort;
 pub(crate) mod unclaimed;
 pub mod writer;
 
-pub use input::{conform, identity, incoming};
+pub use input::{conform, identity, incoming, rules};

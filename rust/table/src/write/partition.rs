@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_buffer::BooleanBuffer;
 use arrow_ord::partition::partition;
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::DataType as ArrowType;
+use arrow_schema::{DataType as ArrowType, FieldRef, Fields, Schema};
 use arrow_select::nullif::nullif;
 use arrow_select::take::{take, take_record_batch};
 use deltic_protocol::action::PartitionValues;
@@ -84,6 +84,23 @@ impl PartitionSplitter {
         }
         let kept = (0..schema.fields.len()).filter(|i| columns.iter().all(|c| c.index != *i)).collect();
         Ok(Self { columns, kept })
+    }
+
+    /// The rows with their partition values as they will be read.
+    ///
+    /// # Errors
+    /// `Internal` for rows of another schema.
+    pub(super) fn normalised(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let mut columns = batch.columns().to_vec();
+        for partition in &self.columns {
+            if let Some(column) = columns.get_mut(partition.index) {
+                *column = normalise(column)?;
+            }
+        }
+        let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
+        let schema = Schema::new(batch.schema_ref().fields().iter().map(nullable).collect::<Fields>());
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)?)
     }
 
     /// The rows of each partition, without the partition columns, partitions in the order in which they appear.

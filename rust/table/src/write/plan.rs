@@ -13,6 +13,7 @@ use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
 
 use super::input::identity::Numbering;
+use super::input::rules::WriteRules;
 use super::options::{ColumnOptions, Compression};
 use crate::envelope::{pack, unpack};
 
@@ -89,10 +90,12 @@ pub struct WriteSpec {
     pub indexed_columns: IndexedColumns,
     /// Physical paths of the columns by which the table is clustered, which have statistics too.
     pub clustering: Vec<Vec<String>>,
-    /// Characters of a text kept in its bounds.
+    /// Characters of a string kept in its bounds.
     pub string_prefix_length: usize,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,
+    /// What the table asks of the rows; none of rows that it has already.
+    pub rules: Option<WriteRules>,
     /// How pages are compressed.
     pub compression: Compression,
     /// At which level, instead of the codec's default.
@@ -111,6 +114,9 @@ pub struct WriteSpec {
     pub sort_by: Vec<String>,
     /// Whether the rows are those that the table has, in other files.
     pub rearrange_only: bool,
+    /// What every row must make TRUE, as SQL.
+    #[serde(default)]
+    pub replace_where: Option<String>,
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
@@ -133,6 +139,7 @@ impl WriteSpec {
             indexed_columns: IndexedColumns::default(),
             clustering: Vec::new(),
             identities: Vec::new(),
+            rules: Some(WriteRules::default()),
             string_prefix_length: STRING_PREFIX_LENGTH,
             compression: Compression::default(),
             compression_level: None,
@@ -143,6 +150,7 @@ impl WriteSpec {
             max_rows_per_group: 1024 * 1024,
             sort_by: Vec::new(),
             rearrange_only: false,
+            replace_where: None,
             random_prefix_length: None,
             hidden_columns: Vec::new(),
             kind: FileKind::Data,

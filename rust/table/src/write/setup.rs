@@ -10,7 +10,9 @@ use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 
 use super::encoder::FileFormat;
 use super::input::char_lengths::CharLengths;
+use super::input::condition::Condition;
 use super::input::conform::{Conformer, stored_schema};
+use super::input::rules::RowRules;
 use super::options::Compression;
 use super::partition::PartitionSplitter;
 use super::plan::{FileKind, WriteSpec};
@@ -31,6 +33,9 @@ const RANDOM_PREFIX_LENGTH: u8 = 2;
 pub(super) struct Setup {
     pub(super) conformer: Conformer,
     pub(super) lengths: CharLengths,
+    pub(super) rules: Option<RowRules>,
+    /// What rows must make TRUE.
+    pub(super) condition: Option<Condition>,
     pub(super) splitter: PartitionSplitter,
     pub(super) format: FileFormat,
     pub(super) compression: Compression,
@@ -66,6 +71,7 @@ impl Setup {
         let conformer = Conformer::new(&columns, mapping)?.with_partition_columns(&spec.partition_columns);
         let logical = stored_schema(&columns);
         let lengths = CharLengths::of(&logical)?;
+        let condition = spec.replace_where.as_deref().map(|text| Condition::new(text, &logical)).transpose()?;
         let physical = mapping.physical_schema(&logical)?;
         let is_partition = partition_positions(&logical, &spec.partition_columns)?;
         let partition_columns: Vec<String> =
@@ -90,6 +96,8 @@ impl Setup {
         Ok(Self {
             conformer,
             lengths,
+            rules: RowRules::new(&columns, spec.rules.as_ref())?,
+            condition,
             splitter,
             format,
             compression: spec.compression,

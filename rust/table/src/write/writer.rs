@@ -255,8 +255,18 @@ impl DataWriter {
         self.rows += piece.num_rows() as u64;
         let piece = self.identities.fill(piece)?;
         let split = move || {
+            let (piece, computed) = match &setup.rules {
+                Some(rules) => rules.fill(piece, first)?,
+                None => (piece, Vec::new()),
+            };
             let rows = setup.conformer.conform_from(&piece, first)?;
             setup.lengths.check(&rows, first)?;
+            if let Some(rules) = &setup.rules {
+                rules.check(&rows, &computed, first)?;
+            }
+            if let Some(condition) = &setup.condition {
+                condition.check(&setup.splitter.normalised(&rows)?, first)?;
+            }
             setup.splitter.split(&rows)
         };
         let parts = if is_small { split()? } else { joined(spawn_blocking(split)).await? };

@@ -88,7 +88,11 @@ proptest! {
                     prop_assert_eq!(&one.to_data(), &values.slice(row, 1).to_data(), "{}", tree);
                 }
             }
-            Err(error) => prop_assert!(matches!(error.kind(), Kind::Invalid), "{tree}: {error}"),
+            Err(error) => {
+                prop_assert!(matches!(error.kind(), Kind::Invalid), "{tree}: {error}");
+                let fails = (0..batch.num_rows()).any(|row| evaluate(&bound, &batch.slice(row, 1)).is_err());
+                prop_assert!(fails, "{tree}: no row fails, and all of them do: {error}");
+            }
         }
     }
 

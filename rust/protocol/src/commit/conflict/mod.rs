@@ -1,4 +1,4 @@
-//! May this commit follow that one, and what becomes of it?
+//! Conflict checks between a commit and a winner, and what the commit becomes after it.
 //!
 //! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
 //! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
@@ -21,7 +21,7 @@ use crate::action::json::CommitActions;
 use crate::error::{Conflict, Error, Kind, Result};
 use crate::feature;
 use crate::log_bounds::LogBounds;
-use crate::property::IsolationLevel;
+use crate::property::{IsolationLevel, Properties};
 use crate::prune;
 use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
@@ -76,7 +76,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "domain metadata",
         refuses: "both set or remove one domain, `delta.rowTracking` apart; or the winner clusters the table by other columns \
-                  and this commit has new files, which may lack their statistics",
+                  and this commit has new files, which may lack their statistics, or drops one of the columns",
         conflict: "ConcurrentTransaction, MetadataChanged",
         rebases: "",
         argument: "",
@@ -281,6 +281,13 @@ impl Case<'_> {
     fn clustering(&mut self) -> Result<()> {
         let Some(domain) = self.winner.domains.iter().find(|d| d.domain == CLUSTERING_DOMAIN) else { return Ok(()) };
         let clustering = if domain.removed { Vec::new() } else { clustering_columns(&domain.configuration)? };
+        if let Some(own) = self.pending.own_metadata() {
+            let (schema, mapping) = (own.schema()?, Properties::of(own).column_mapping_mode()?);
+            if let Some(column) = clustering.iter().find(|column| mapping.logical_path(&schema, column).is_none()) {
+                let detail = format!("the table is now clustered by `{}`, which this commit drops", column.join("."));
+                return Err(refuse(Conflict::MetadataChanged, &detail));
+            }
+        }
         let Some(state) = &mut self.pending.state else { return Ok(()) };
         let (own, known) = (&self.pending.actions, &state.clustering);
         let is_new = own.num_added() > 0 && !own.is_re_add();

@@ -73,15 +73,7 @@ fn bind(expression: &Expression, schema: &StructType) -> Result<Typed> {
         }
         Expression::Like { operand, kind, pattern, escape, negated } => {
             let operand = coerce::text(of(operand)?, expression)?;
-            let node = match kind {
-                Match::Like => Node::Like { operand, pattern: like::Pattern::new(pattern, *escape)? },
-                Match::ILike => {
-                    let lower = call::named("lower", vec![operand], expression)?;
-                    Node::Like { operand: lower, pattern: like::Pattern::new(&pattern.to_lowercase(), *escape)? }
-                }
-                Match::RLike => Node::Regular { operand, pattern: regex::compile(pattern)? },
-            };
-            negate(Typed::boolean(node), *negated)
+            negate(Typed::boolean(matched(operand, *kind, (pattern, *escape), expression)?), *negated)
         }
         Expression::Cast { operand, to, is_try } => coerce::explicit(of(operand)?, to, *is_try, expression)?,
         Expression::Case { operand, branches, otherwise } => {
@@ -100,5 +92,22 @@ fn bind(expression: &Expression, schema: &StructType) -> Result<Typed> {
             limited(case(cases, otherwise.as_deref().map(of).transpose()?, expression)?)?
         }
         Expression::Call { name, arguments } => call::bind(name, all(arguments)?, expression)?,
+    })
+}
+
+/// `LIKE` and its kind.
+fn matched(
+    operand: Typed,
+    kind: Match,
+    (pattern, escape): (&str, Option<char>),
+    expression: &Expression,
+) -> Result<Node> {
+    Ok(match kind {
+        Match::Like => Node::Like { operand, pattern: like::Pattern::new(pattern, escape)? },
+        Match::ILike => {
+            let lower = call::named("lower", vec![operand], expression)?;
+            Node::Like { operand: lower, pattern: like::Pattern::new(&pattern.to_lowercase(), escape)? }
+        }
+        Match::RLike => Node::Regular { operand, pattern: regex::compile(pattern)? },
     })
 }

@@ -264,23 +264,26 @@ fn round(arguments: &Arguments<'_>, even: bool) -> Evaluated {
                 Ok(Some(float(value, format!("{value:e}"), places(row))))
             })?)
         }
-        ArrowType::Decimal128(_, scale) => {
-            let (values, from) = (array.as_primitive::<Decimal128Type>(), i32::from(*scale));
-            let P::Decimal { precision, scale: to } = *arguments.gives else { return Err(unexpected(array).into()) };
-            let digits: Decimal128Array = arguments.each(|row| {
-                let cut = from.saturating_sub(places(row));
-                let value = match cut {
-                    ..=0 => values.value(row),
-                    1..=38 => nearest(values.value(row), 10_i128.pow(cut.unsigned_abs()), even),
-                    _ => 0,
-                };
-                let fitted = rescale(value, scale.cast_unsigned(), precision, to);
-                fitted.map(Some).ok_or_else(|| "the result has more digits than its decimal type".to_owned())
-            })?;
-            typed_decimal(digits, arguments.gives)?
-        }
+        ArrowType::Decimal128(_, scale) => round_decimals(arguments, scale.cast_unsigned(), &places, even)?,
         _ => return Err(unexpected(array).into()),
     })
+}
+
+fn round_decimals(arguments: &Arguments<'_>, scale: u8, places: &dyn Fn(usize) -> i32, even: bool) -> Evaluated {
+    let array = arguments.array(0)?;
+    let (values, from) = (array.as_primitive::<Decimal128Type>(), i32::from(scale));
+    let P::Decimal { precision, scale: to } = *arguments.gives else { return Err(unexpected(array).into()) };
+    let digits: Decimal128Array = arguments.each(|row| {
+        let cut = from.saturating_sub(places(row));
+        let value = match cut {
+            ..=0 => values.value(row),
+            1..=38 => nearest(values.value(row), 10_i128.pow(cut.unsigned_abs()), even),
+            _ => 0,
+        };
+        let fitted = rescale(value, scale, precision, to);
+        fitted.map(Some).ok_or_else(|| "the result has more digits than its decimal type".to_owned())
+    })?;
+    typed_decimal(digits, arguments.gives)
 }
 
 /// A float rounded by its written digits, `d.ddde±x`.

@@ -37,7 +37,7 @@ pub(super) fn number(spelled: &str, negative: bool) -> Result<Scalar, String> {
                 match (i32::try_from(value), i64::try_from(value)) {
                     (Ok(value), _) => Scalar::Integer(value),
                     (_, Ok(value)) => Scalar::Long(value),
-                    _ => Scalar::Null,
+                    _ => decimal(digits, negative)?,
                 }
             }
             other => other,

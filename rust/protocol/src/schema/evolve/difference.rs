@@ -1,6 +1,6 @@
 //! In what two versions of a schema differ, column by column.
 
-use crate::schema::mapping::Identity;
+use crate::schema::mapping::MatchBy;
 use crate::schema::{DataType, StructField, StructType};
 
 /// One column that is not what it was. Paths go from the top, through `element`, `key` and `value`.
@@ -42,9 +42,9 @@ pub enum Difference {
 }
 
 /// Every difference, in the order of `before`, then what is new.
-pub fn differences(before: &StructType, after: &StructType, identity: Identity) -> Vec<Difference> {
+pub fn differences(before: &StructType, after: &StructType, match_by: MatchBy) -> Vec<Difference> {
     let mut found = Vec::new();
-    compare(before, after, &[], (identity, &mut found));
+    compare(before, after, &[], (match_by, &mut found));
     found
 }
 
@@ -52,11 +52,11 @@ fn compare(
     before: &StructType,
     after: &StructType,
     above: &[String],
-    (identity, found): (Identity, &mut Vec<Difference>),
+    (match_by, found): (MatchBy, &mut Vec<Difference>),
 ) {
     for old in &before.fields {
         let path = below(above, &old.name);
-        let Some(new) = after.fields.iter().find(|new| identity.is_same(old, new)) else {
+        let Some(new) = after.fields.iter().find(|new| match_by.is_same(old, new)) else {
             found.push(Difference::Dropped { path });
             continue;
         };
@@ -66,9 +66,9 @@ fn compare(
         if old.nullable && !new.nullable {
             found.push(Difference::Tightened { path: path.clone() });
         }
-        compare_types(&old.data_type, &new.data_type, &path, (identity, found));
+        compare_types(&old.data_type, &new.data_type, &path, (match_by, found));
     }
-    for new in after.fields.iter().filter(|new| before.fields.iter().all(|old| !identity.is_same(old, new))) {
+    for new in after.fields.iter().filter(|new| before.fields.iter().all(|old| !match_by.is_same(old, new))) {
         found.push(Difference::Added { path: below(above, &new.name), field: new.clone() });
     }
 }
@@ -77,24 +77,24 @@ fn compare_types(
     before: &DataType,
     after: &DataType,
     path: &[String],
-    (identity, found): (Identity, &mut Vec<Difference>),
+    (match_by, found): (MatchBy, &mut Vec<Difference>),
 ) {
     match (before, after) {
-        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, (identity, found)),
+        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, (match_by, found)),
         (DataType::Array(old), DataType::Array(new)) => {
             let path = below(path, "element");
             if old.contains_null && !new.contains_null {
                 found.push(Difference::Tightened { path: path.clone() });
             }
-            compare_types(&old.element, &new.element, &path, (identity, found));
+            compare_types(&old.element, &new.element, &path, (match_by, found));
         }
         (DataType::Map(old), DataType::Map(new)) => {
-            compare_types(&old.key, &new.key, &below(path, "key"), (identity, found));
+            compare_types(&old.key, &new.key, &below(path, "key"), (match_by, found));
             let path = below(path, "value");
             if old.value_contains_null && !new.value_contains_null {
                 found.push(Difference::Tightened { path: path.clone() });
             }
-            compare_types(&old.value, &new.value, &path, (identity, found));
+            compare_types(&old.value, &new.value, &path, (match_by, found));
         }
         (from, to) if from == to => {}
         (from, to) => found.push(Difference::Retyped { path: path.to_vec(), from: from.clone(), to: to.clone() }),

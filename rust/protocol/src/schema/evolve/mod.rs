@@ -16,9 +16,11 @@ use crate::error::{Error, Result};
 
 mod difference;
 mod merge;
+mod overwrite;
 
 pub use difference::{Difference, differences};
 pub use merge::{merge, replace};
+pub use overwrite::overwrite;
 
 /// Column metadata key of the comment.
 pub const COMMENT: &str = "comment";
@@ -239,9 +241,14 @@ fn altered(fields: &StructType, (above, name): (&[String], &str), change: &Colum
         say(CURRENT_DEFAULT, default.as_deref());
     }
     let others = StructType::new(others);
+    let is_itself = |given: Vec<String>| {
+        parted(given).is_ok_and(|(parent, last)| {
+            last.to_lowercase() == name.to_lowercase() && (parent.is_empty() || is_same_path(&parent, above))
+        })
+    };
     let at = match &change.position {
         // After itself is where it is.
-        Some(Position::After(column)) if path::parse(column)?.last().is_some_and(|after| after == name) => at,
+        Some(Position::After(column)) if is_itself(path::parse(column)?) => at,
         position => place(&others, above, position.as_ref())?.unwrap_or(at),
     };
     let mut fields = others.fields;

@@ -496,28 +496,28 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         true => Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?,
         false => None,
     };
+    let place = |e: Error| e.in_table(snapshot.storage().location());
+    let known = shape.schema.by_name();
     let resolve = |name: &String| {
         if is_tracked(name) {
             return row_tracking::field(name, row_tracking.as_ref(), false).map(|field| field.name);
         }
-        let field = shape.schema.field(name).ok_or_else(|| {
+        let field = known.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
             Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
         })?;
         Ok(field.name.clone())
     };
     let columns = match columns {
-        Some(columns) => {
-            let names = columns.iter().map(resolve).collect::<Result<Vec<_>>>();
-            names.map_err(|e| e.in_table(snapshot.storage().location()))?
-        }
+        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(place)?,
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
-    if let Some(twice) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
-        return Err(Error::invalid(format!("the column `{}` is asked for twice", twice.1)));
+    let mut seen = HashSet::with_capacity(columns.len());
+    if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
+        return Err(Error::invalid(format!("the column `{twice}` is asked for twice")));
     }
-    let fields = columns.iter().filter_map(|name| shape.schema.field(name)).cloned().collect();
-    check_types(&StructType::new(fields)).map_err(|e| e.in_table(snapshot.storage().location()))?;
+    let fields = columns.iter().filter_map(|name| known.field(name)).cloned().collect();
+    check_types(&StructType::new(fields)).map_err(place)?;
     Ok(ReadSpec {
         schema: shape.schema.clone(),
         partition_columns: shape.partition_columns.clone(),

@@ -22,15 +22,14 @@ use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, S
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::table_type_name;
-use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
+use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
-use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
 use super::cast::Conversion;
+use super::file_columns::{FileColumns, parquet_id};
 use super::variant;
 use crate::footer::calendar::Calendars;
 use crate::scan::row_tracking::{Fresh, Tracked};
-use crate::scan::task::CHANGE_TYPE;
 
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;
@@ -242,7 +241,7 @@ pub(crate) fn find_leaf(
     let mut names = path.iter().peekable();
     while let Some(name) = names.next() {
         let Some(field) = columns.field(name) else { return Ok(None) };
-        let Some(position) = (Wanted { field, mapping }).find(file)? else { return Ok(None) };
+        let Some(position) = FileColumns::new(file).find(field, mapping)? else { return Ok(None) };
         first_leaf += file.iter().take(position).map(|f| count_leaves(f.data_type())).sum::<usize>();
         let Some(found) = file.get(position) else { return Ok(None) };
         match (&field.data_type, found.data_type(), names.peek()) {
@@ -256,52 +255,6 @@ pub(crate) fn find_leaf(
         }
     }
     Ok(None)
-}
-
-impl Wanted<'_> {
-    /// Position among the file's columns.
-    fn find(self, file: &Fields) -> Result<Option<usize>> {
-        let Self { field, mapping } = self;
-        // Writers of change data files give this column neither an id nor a physical name.
-        let unmapped = field.name == CHANGE_TYPE && field.metadata.is_empty();
-        let mapping = if unmapped { ColumnMapping::None } else { mapping };
-        if mapping == ColumnMapping::Id {
-            let id = field_id(field).ok_or_else(|| {
-                Error::corrupt(format!("column `{}` has no id although the table finds columns by id", field.name))
-            })?;
-            return only(file.iter().map(|child| parquet_id(child) == Some(id)), &field.name);
-        }
-        let name = mapping.physical_name(field)?;
-        if let Some(position) = only(file.iter().map(|child| child.name() == name), name)? {
-            return Ok(Some(position));
-        }
-        let lower = name.to_lowercase();
-        let mut like = file.iter().enumerate().filter(|(_, child)| child.name().to_lowercase() == lower);
-        match (like.next(), like.next()) {
-            (Some((position, _)), None) => return Ok(Some(position)),
-            (Some((_, one)), Some((_, other))) => {
-                return Err(Error::corrupt(format!(
-                    "the file has the columns `{}` and `{}`, and either may be column `{name}`; rewrite the file",
-                    one.name(),
-                    other.name()
-                )));
-            }
-            (None, _) => {}
-        }
-        // Null would be a guess: the writer may have followed the other rule.
-        match mapping.other_name(field).filter(|other| file.iter().any(|child| child.name() == other)) {
-            None => Ok(None),
-            Some(other) => Err(Error::unsupported(
-                "columnMapping",
-                format!(
-                    "the file has no column `{name}`, as the table's metadata calls column `{}`, but it has `{other}`, \
-                     and the table's protocol does not say by which of them columns are found; rewrite the file, or \
-                     repair the table's protocol, with the client that wrote it",
-                    field.name
-                ),
-            )),
-        }
-    }
 }
 
 struct Resolver<'a> {
@@ -326,13 +279,13 @@ impl Resolver<'_> {
             first_leaves.push(leaf);
             leaf += count_leaves(child.data_type());
         }
-        let mut found = Vec::with_capacity(wanted.len());
+        let (columns, mut found) = (FileColumns::new(file), Vec::with_capacity(wanted.len()));
         for column in wanted {
             let field = column.field;
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
             let position = match field.data_type {
                 DataType::Primitive(PrimitiveType::Void) => None,
-                _ => column.find(file)?,
+                _ => columns.find(field, column.mapping)?,
             };
             found.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
                 Some((position, child, leaf)) => Some((position, self.shape(&field.data_type, child, *leaf, &path)?)),
@@ -502,19 +455,6 @@ pub(crate) fn count_leaves(arrow: &ArrowType) -> usize {
         | ArrowType::FixedSizeList(element, _)
         | ArrowType::Map(element, _) => count_leaves(element.data_type()),
         _ => 1,
-    }
-}
-
-fn parquet_id(field: &Field) -> Option<i32> {
-    field.metadata().get(PARQUET_FIELD_ID_META_KEY).and_then(|id| id.parse().ok())
-}
-
-/// The position of the only `true`.
-fn only(hits: impl Iterator<Item = bool>, name: &str) -> Result<Option<usize>> {
-    let mut hits = hits.enumerate().filter(|(_, hit)| *hit).map(|(position, _)| position);
-    match (hits.next(), hits.next()) {
-        (_, Some(_)) => Err(Error::corrupt(format!("the file has column `{name}` twice"))),
-        (first, None) => Ok(first),
     }
 }
 

@@ -11,6 +11,7 @@ mod batch_rows;
 mod cast;
 mod decode;
 mod fetch;
+mod file_columns;
 mod open;
 mod row_groups;
 mod unit;
@@ -146,8 +147,9 @@ fn missing(error: Error) -> Error {
 
 /// The columns to return.
 fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
+    let known = table.by_name();
     let field = |name: &String| -> Result<StructField> {
-        match table.field(name) {
+        match known.field(name) {
             Some(field) => Ok(field.clone()),
             None if row_tracking::is_column(name) || name == row_tracking::ROW_INDEX => {
                 row_tracking::field(name, spec.row_tracking.as_ref(), spec.may_lack_row_ids)

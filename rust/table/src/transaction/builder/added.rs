@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use std::collections::HashMap;
+
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
@@ -14,7 +16,7 @@ use crate::write::plan::DataFile;
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Added {
-    /// Those of this process with new rows, which can be read and taken back.
+    /// Those of this process with new rows.
     own: Vec<DataFile>,
     /// Those of this process with rows of the base, some of them changed.
     rewritten: Vec<DataFile>,
@@ -103,13 +105,11 @@ impl Added {
         self.own.iter().chain(&self.rewritten)
     }
 
-    /// What the file at a path holds, if it is one of this process.
-    pub(super) fn own_at(&self, path: &str) -> Option<Own> {
-        let has = |files: &[DataFile]| files.iter().any(|file| file.add.path == path);
-        if has(&self.own) {
-            return Some(Own::New);
-        }
-        has(&self.rewritten).then_some(Own::Rewritten)
+    /// What the files of this process hold, by path.
+    pub(super) fn own_by_path(&self) -> HashMap<&str, Own> {
+        let new = self.own.iter().map(|file| (file.add.path.as_str(), Own::New));
+        let rewritten = self.rewritten.iter().map(|file| (file.add.path.as_str(), Own::Rewritten));
+        new.chain(rewritten).collect()
     }
 
     /// Takes files of this process out again; their paths.

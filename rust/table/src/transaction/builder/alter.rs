@@ -37,7 +37,8 @@ impl Transaction {
     fn altered(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
         let (protocol, metadata) = self.after()?;
         let version = self.base.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
-        let before = Before { protocol, metadata, clustering: &[], version };
+        let clustering = self.base.as_ref().map_or(&[][..], |base| &base.state.clustering);
+        let before = Before { protocol, metadata, clustering, version };
         let altered = alter(before, alteration, &mut || ids.unique())?;
         let after = Properties::of(&altered.metadata);
         let enables = after.is_true("delta.enableRowTracking")?

@@ -4,7 +4,7 @@
 //! they must speak of all rows: what the steps recorded, and when the transaction is complete everything else, that is
 //! files that go as a whole, rows that are marked, and new rows.
 //!
-//! Proved by `tests/rust/table/dml/feed.rs`.
+//! Proved by `tests/python/test_row_changes.py`.
 //!
 //! PROTOCOL.md: "Change Data Files", "Writer Requirements for AddCDCFile".
 
@@ -31,9 +31,9 @@ pub(crate) enum Change {
     Insert,
     /// It is gone.
     Delete,
-    /// It was so before it was changed.
+    /// It was this before it was updated.
     Preimage,
-    /// It is so since it was changed.
+    /// It is this since it was updated.
     Postimage,
 }
 
@@ -99,18 +99,22 @@ impl Transaction {
         }
         let mut tasks = Vec::new();
         self.removed.files().each(|line| {
-            if let Some(Action::Remove(remove)) = file_action_of(line)? {
+            if let Some(Action::Remove(remove)) = file_action_of(line)?
+                && remove.data_change
+            {
                 tasks.extend(self.left_of(task_of_removed(remove)?)?.map(|task| Change::Delete.of(task)));
             }
             Ok(())
         })?;
         for marked in self.rows.marked.iter() {
             let only_rows = Some(marked.rows.to_inline()?);
-            let task = FileTask { only_rows, ..task_of(&marked.add) };
+            let task = FileTask { only_rows, deletion_vector: None, ..task_of(&marked.add) };
             tasks.extend(self.left_of(task)?.map(|task| Change::Delete.of(task)));
         }
         self.added.each_new(|add| {
-            tasks.push(Change::Insert.of(task_of(add)));
+            if add.data_change {
+                tasks.push(Change::Insert.of(task_of(add)));
+            }
             Ok(())
         })?;
         if tasks.is_empty() {

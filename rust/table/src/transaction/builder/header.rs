@@ -10,27 +10,26 @@ use deltic_protocol::commit::TableState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::options::Overwrites;
-use super::{HandleState, Transaction, TransactionOptions};
+use super::options::{Overwrites, TransactionOptions};
 use crate::committers::CommitFile;
 use crate::envelope::{pack, unpack};
-use crate::error::{Error, Result};
-use crate::storage::Storage;
+use crate::error::Result;
 
 /// A transaction of which nothing was done yet, but for what is planned: plain data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TransactionHeader {
-    location: String,
-    base: Option<TableState>,
+    pub(super) location: String,
+    pub(super) base: Option<TableState>,
     /// The file of the base's commit: when the write is committed, the table may be another.
-    base_file: Option<CommitFile>,
-    created: Option<(Protocol, Metadata)>,
-    overwrites: Overwrites,
-    rearrange_only: bool,
-    replayed: Option<u64>,
-    options: TransactionOptions,
-    parameters: Map<String, Value>,
-    txn_id: String,
+    pub(super) base_file: Option<CommitFile>,
+    pub(super) protocol: Option<Protocol>,
+    pub(super) metadata: Option<Metadata>,
+    pub(super) overwrites: Overwrites,
+    pub(super) rearrange_only: bool,
+    pub(super) replayed: Option<u64>,
+    pub(super) options: TransactionOptions,
+    pub(super) parameters: Map<String, Value>,
+    pub(super) txn_id: String,
 }
 
 impl TransactionHeader {
@@ -50,58 +49,5 @@ impl TransactionHeader {
     /// `Invalid` if the bytes are something else, or of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         unpack("transaction", bytes)
-    }
-}
-
-impl Transaction {
-    /// What another process needs to commit this write. Whoever has it may commit more than once: it is one commit.
-    ///
-    /// # Errors
-    /// `Internal` for what does not travel: rows, removals and domains.
-    pub fn header(&self) -> Result<TransactionHeader> {
-        let has_steps =
-            !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();
-        if !self.writes || has_steps {
-            return Err(Error::internal("only a write that has no rows yet goes to another process"));
-        }
-        Ok(TransactionHeader {
-            location: self.storage.location().to_owned(),
-            base: self.base.as_ref().map(|base| base.state.clone()),
-            base_file: self.base.as_ref().and_then(HandleState::commit_file),
-            created: self.protocol.clone().zip(self.metadata.clone()),
-            overwrites: self.overwrites,
-            rearrange_only: self.rearrange_only,
-            replayed: self.replayed,
-            options: self.options.clone(),
-            parameters: self.parameters.clone(),
-            txn_id: self.txn_id.clone(),
-        })
-    }
-
-    /// Goes on with a write that another process began. If it was committed already, committing it again gives the same
-    /// version.
-    ///
-    /// # Errors
-    /// `Invalid` if it is for another table or its options do not fit together, `Unsupported` if deltic cannot write the
-    /// table.
-    pub fn resume(storage: &Storage, header: TransactionHeader) -> Result<Self> {
-        if header.location != storage.location() {
-            let message = format!("the write was begun on the table at {}", header.location);
-            return Err(Error::invalid(message).in_table(storage.location()));
-        }
-        let mut resumed = Self::new(storage, header.options)?;
-        resumed.txn_id = header.txn_id;
-        resumed.base = header.base.map(|state| HandleState::read_elsewhere(state, header.base_file));
-        (resumed.protocol, resumed.metadata) = header.created.unzip();
-        (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
-        (resumed.travelled, resumed.writes) = (true, true);
-        resumed.rearrange_only = header.rearrange_only;
-        resumed.check_writable().map_err(|e| resumed.placed(e))?;
-        match header.overwrites {
-            Overwrites::Nothing => {}
-            Overwrites::Partitions => resumed.overwrite_partitions()?,
-            Overwrites::Table => resumed.overwrite()?,
-        }
-        Ok(resumed)
     }
 }

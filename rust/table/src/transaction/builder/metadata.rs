@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
 use deltic_protocol::alter::{self, constraint_key};
+use deltic_protocol::commit::CLUSTERING_DOMAIN;
 use deltic_protocol::property::{Properties, stored};
-use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 use deltic_protocol::{feature, validation};
@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 
 impl Transaction {
-    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one; none if the mode
-    /// leaves that one alone.
+    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode
+    /// leaves that one alone, it does nothing.
     ///
     /// # Errors
     /// `Invalid` if the schema cannot be a table's, or the table that is there is append-only; `TableExists` if there is a
@@ -30,12 +30,15 @@ impl Transaction {
         known: Known,
         (table, mode): (TableDefinition, CreateMode),
         (ids, now_ms): (&dyn Ids, i64),
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
         let mut begun = Self::new(storage, options)?;
         match (find(storage, known.latest.as_ref()).await?, mode) {
             (Some(_), CreateMode::Error) => return Err(begun.placed(Error::table_exists())),
-            (Some(_), CreateMode::Ignore) => return Ok(None),
+            (Some(snapshot), CreateMode::Ignore) => {
+                begun.replayed = Some(snapshot.version());
+                return Ok(begun);
+            }
             (None, CreateMode::Replace) => {
                 let message = "there is no table to replace; create one, or write `create_or_replace`";
                 return Err(begun.placed(Error::not_found(message)));
@@ -45,12 +48,25 @@ impl Transaction {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
                 begun.check_writable().map_err(|e| begun.placed(e))?;
                 begun.overwrite()?;
+                begun.leave_clustering();
             }
         }
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
+        if begun.base.is_some() {
+            // The features of the table that was there stay.
+            begun.check_writable().map_err(|e| begun.placed(e))?;
+        }
         begun.tell_of_definition();
         begun.txn_id = ids.unique();
-        Ok(Some(begun))
+        Ok(begun)
+    }
+
+    /// Says that a table that takes the place of a clustered one is not.
+    fn leave_clustering(&mut self) {
+        if self.base.as_ref().is_some_and(|base| !base.state.clustering.is_empty()) {
+            let (domain, configuration) = (CLUSTERING_DOMAIN.to_owned(), String::new());
+            self.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed: true });
+        }
     }
 
     /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
@@ -180,9 +196,7 @@ fn keep_history(old: &Metadata, new: &mut Metadata) -> Result<()> {
     };
     keep(new, "delta.requireCheckpointProtectionBeforeVersion");
     // Ids that were given out are not given out again.
-    if Properties::of(new).column_mapping_mode()? != ColumnMapping::None {
-        keep(new, MAX_COLUMN_ID);
-    }
+    keep(new, MAX_COLUMN_ID);
     let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
     if carries_time(old)? && carries_time(new)? {
         keep(new, "delta.inCommitTimestampEnablementVersion");

@@ -38,6 +38,7 @@ mod metadata;
 mod options;
 mod remembered;
 mod remove;
+mod resume;
 mod row_steps;
 pub(crate) mod rows;
 mod whole_files;
@@ -47,13 +48,11 @@ pub(crate) use added::Own;
 pub use added::delete_written;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
-use options::Overwrites;
 pub use options::{
-    CreateMode, Ids, Known, Mode, PartitionOverwrite, TableDefinition, TransactionOptions, WriteOptions,
+    CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
-use remembered::is_outdated;
+use options::{Overwrites, Planned};
 use rows::RowChanges;
-use write::Planned;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -69,13 +68,17 @@ pub struct Transaction {
     /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
     /// no step does anything then.
     replayed: Option<u64>,
-    /// Whether nothing is to be done where there is a table.
-    ignores_a_table: bool,
+    /// What a write does where there is a table.
+    mode: Mode,
     /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
     travelled: bool,
     read: ReadSet,
     /// Which files of the base go besides those that are removed.
     overwrites: Overwrites,
+    /// Which rows are to go before any is added.
+    replaces: Option<String>,
+    /// What rows that are added must make TRUE.
+    holds_to: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
     removed: Actions,
@@ -106,6 +109,8 @@ pub struct Transaction {
     txn_id: String,
     /// Whether every live file of the base has row ids.
     has_ids: bool,
+    /// The current time of its rows, in milliseconds since the epoch.
+    now_ms: Option<i64>,
 }
 
 /// How a transaction ended.
@@ -139,7 +144,7 @@ impl Transaction {
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(storage: &Storage, known: Known, options: TransactionOptions, ids: &dyn Ids) -> Result<Self> {
         let mut begun = Self::new(storage, options)?;
-        begun.latest = known.latest;
+        (begun.latest, begun.now_ms) = (known.latest, known.now_ms);
         // An application's progress is in the newest version only.
         match known.state.filter(|_| begun.options.app_id.is_none()) {
             Some(state) => begun.base = Some(state),
@@ -175,10 +180,12 @@ impl Transaction {
             snapshot: None,
             latest: None,
             replayed: None,
-            ignores_a_table: false,
+            mode: Mode::Append,
             travelled: false,
             read: ReadSet::Nothing,
             overwrites: Overwrites::default(),
+            replaces: None,
+            holds_to: None,
             rearrange_only: false,
             removed: Actions::new(),
             re_added: None,
@@ -197,6 +204,7 @@ impl Transaction {
             writes: false,
             txn_id: String::new(),
             has_ids: false,
+            now_ms: None,
         }
     }
 
@@ -385,7 +393,7 @@ impl Transaction {
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         delete_files(&storage, discarded).await;
-        let (again, ignores_a_table) = (self.again(), self.ignores_a_table);
+        let (again, mode) = (self.again(), self.mode);
         let mut this = self;
         let completed = async {
             this.complete(retry.now_ms()).await?;
@@ -409,23 +417,26 @@ impl Transaction {
                 Err(error) => Err(Failed::Certainly(error)),
             };
         }
-        match &ended {
-            Ok(_) => vectors.delete_unnamed(true).await,
-            Err(failed) if is_refused(failed, travelled) => vectors.delete_unnamed(false).await,
-            Err(_) => {}
-        }
-        match ended {
-            Ok(outcome) => Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome)))),
-            Err(failed) => {
-                if is_refused(&failed, travelled) {
-                    own.delete(&storage).await;
-                }
-                if ignores_a_table && is_outdated(&failed) {
-                    return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
-                }
-                Err(Error::from(failed).in_table(storage.location())).inspect_err(log_conflict)
+        let failed = match ended {
+            Ok(outcome) => {
+                vectors.delete_unnamed(true).await;
+                return Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome))));
             }
+            Err(failed) => failed,
+        };
+        if is_refused(&failed, travelled) {
+            vectors.delete_unnamed(false).await;
+            own.delete(&storage).await;
         }
+        // Who would not write to a table that is there builds on none: it was created meanwhile.
+        let error = match mode {
+            Mode::Ignore if is_outdated(&failed) => {
+                return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
+            }
+            Mode::Error if is_outdated(&failed) => Error::table_exists().caused_by(Error::from(failed)),
+            _ => Error::from(failed),
+        };
+        Err(error.in_table(storage.location())).inspect_err(log_conflict)
     }
 
     /// The commit, and what follows it.
@@ -577,5 +588,15 @@ async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot
     match latest {
         Some(known) => known.refresh().await,
         None => Snapshot::open(storage, None).await,
+    }
+}
+
+/// Whether a commit failed for what the table has become.
+fn is_outdated(failed: &Failed) -> bool {
+    match failed {
+        Failed::Certainly(error) => {
+            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
+        }
+        Failed::Perhaps(_) => false,
     }
 }

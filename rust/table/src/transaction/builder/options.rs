@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use arrow_schema::Schema;
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::after_commit::HandleState;
+use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
+use crate::write::plan::WritePlan;
 
 /// What a handle knows of its table.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +20,8 @@ pub struct Known {
     pub state: Option<HandleState>,
     /// The newest version that it opened.
     pub latest: Option<Snapshot>,
+    /// The current time in milliseconds since the epoch.
+    pub now_ms: Option<i64>,
 }
 
 /// Options of any transaction.
@@ -118,6 +123,16 @@ impl CreateMode {
     }
 }
 
+/// What becomes of the table's columns where rows have others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaMode {
+    /// Those that it lacks are added.
+    Merge,
+    /// Those of the rows take their place.
+    Overwrite,
+}
+
 /// Options of a write of rows; the rest follows from the table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -128,6 +143,10 @@ pub struct WriteOptions {
     pub partition_by: Option<Vec<String>>,
     /// Which rows an overwrite replaces.
     pub partition_overwrite: PartitionOverwrite,
+    /// Which rows an overwrite replaces, as SQL: those that make it TRUE, as the new ones do.
+    pub replace_where: Option<String>,
+    /// What becomes of the columns; without it they stay.
+    pub schema_mode: Option<SchemaMode>,
     /// Properties of a new table.
     pub properties: BTreeMap<String, String>,
     /// Name of a new table.
@@ -146,6 +165,51 @@ pub struct WriteOptions {
     pub app_id: Option<String>,
     /// The application's own version of this write.
     pub app_version: Option<i64>,
+}
+
+impl WriteOptions {
+    /// Refuses options that contradict each other.
+    ///
+    /// # Errors
+    /// `Invalid`, naming them.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_replace_where()?;
+        let message = match (self.mode, self.partition_overwrite, self.schema_mode) {
+            (Mode::Overwrite, PartitionOverwrite::Dynamic, Some(SchemaMode::Overwrite)) => {
+                "schema_mode=\"overwrite\" is for writes that replace all rows, and partition_overwrite=\"dynamic\" leaves \
+                 some"
+            }
+            (Mode::Overwrite, ..) => return Ok(()),
+            (_, PartitionOverwrite::Dynamic, _) => {
+                "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows"
+            }
+            (_, _, Some(SchemaMode::Overwrite)) => {
+                "schema_mode=\"overwrite\" is for mode=\"overwrite\": other modes leave rows that have the old columns"
+            }
+            (..) => return Ok(()),
+        };
+        Err(Error::invalid(message))
+    }
+
+    fn check_replace_where(&self) -> Result<()> {
+        let message = match (&self.replace_where, self.mode) {
+            (None, _) => return Ok(()),
+            (Some(_), Mode::Overwrite) if self.partition_overwrite == PartitionOverwrite::Dynamic => {
+                "replace_where and partition_overwrite=\"dynamic\" both say which rows are replaced; give one of them"
+            }
+            (Some(_), Mode::Overwrite) if self.schema_mode == Some(SchemaMode::Overwrite) => {
+                "schema_mode=\"overwrite\" is for writes that replace all rows, and replace_where leaves some"
+            }
+            (Some(_), Mode::Overwrite) if self.rearrange_only => {
+                "replace_where changes rows, which data_change=False denies; leave one of them out"
+            }
+            (Some(_), Mode::Overwrite) => return Ok(()),
+            (Some(_), Mode::Append | Mode::Error | Mode::Ignore) => {
+                "replace_where is for mode=\"overwrite\": other modes replace no rows"
+            }
+        };
+        Err(Error::invalid(message))
+    }
 }
 
 /// A table to be.
@@ -169,4 +233,11 @@ pub struct TableDefinition {
 pub trait Ids: Send + Sync {
     /// A new unique id.
     fn unique(&self) -> String;
+}
+
+/// How rows of a schema are written.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) rows: Schema,
+    pub(super) plan: WritePlan,
 }

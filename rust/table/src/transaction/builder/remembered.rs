@@ -9,13 +9,13 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Metadata;
-use deltic_protocol::commit::{Conflict, MAINTENANCE, ReadSet};
+use deltic_protocol::commit::{MAINTENANCE, ReadSet};
 use deltic_protocol::schema::StructField;
 
+use super::options::Overwrites;
 use super::{HandleState, Transaction, check_writable};
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::snapshot::Snapshot;
-use crate::transaction::Failed;
 
 /// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
@@ -39,6 +39,7 @@ impl Transaction {
     pub(super) fn again(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
+            && self.overwrites == Overwrites::Nothing
             && self.rows.is_empty()
             && self.re_added.is_none()
             && self.metadata.is_none()
@@ -76,16 +77,6 @@ impl Transaction {
         }
         self.build_on(state, &snapshot);
         Ok(Some(self))
-    }
-}
-
-/// Whether a commit failed for what the table has become.
-pub(super) fn is_outdated(failed: &Failed) -> bool {
-    match failed {
-        Failed::Certainly(error) => {
-            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
-        }
-        Failed::Perhaps(_) => false,
     }
 }
 

@@ -8,7 +8,9 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirement for Deletion Vectors".
 
-use deltic_protocol::action::Cdc;
+use std::collections::HashMap;
+
+use deltic_protocol::action::{Cdc, Metadata, Protocol};
 use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
@@ -21,6 +23,10 @@ use crate::scan::task::FileTask;
 use crate::storage::Syncing;
 use crate::transaction::TableVectors;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
+
+/// What a write has settled of the table.
+#[derive(Debug)]
+pub(crate) struct Unsettled(Option<Protocol>, Option<Metadata>);
 
 impl Transaction {
     /// A file of the base as the transaction sees it; none if it is gone.
@@ -37,9 +43,23 @@ impl Transaction {
         Ok(Some(task))
     }
 
-    /// What a file holds, if it is one of the transaction's own.
-    pub(crate) fn own(&self, path: &str) -> Option<Own> {
-        self.added.own_at(path)
+    /// What the transaction's own files hold, by path.
+    pub(crate) fn own(&self) -> HashMap<&str, Own> {
+        self.added.own_by_path()
+    }
+
+    /// Takes a step that replaces rows, if there is one to take: `None` from then on. The columns are those of the base until
+    /// [`Transaction::resettle`].
+    pub(crate) fn take_replaced(&mut self) -> Option<(String, Unsettled)> {
+        let filter = self.replaces.take()?;
+        (self.shape, self.planned) = (None, None);
+        Some((filter, Unsettled(self.protocol.take(), self.metadata.take())))
+    }
+
+    /// Gives the table the columns again that the write has settled.
+    pub(crate) fn resettle(&mut self, Unsettled(protocol, metadata): Unsettled) {
+        (self.protocol, self.metadata) = (protocol, metadata);
+        (self.shape, self.planned) = (None, None);
     }
 
     /// Takes rows out of a file of the base, which stays.
@@ -63,7 +83,7 @@ impl Transaction {
         self.read.extend(read);
     }
 
-    /// Adds files with rows of the base, some of them changed, and files with its own rows in the place of others.
+    /// Adds files with rows of the base, some of them changed.
     pub(crate) fn add_rewritten(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
         self.added.extend_rewritten(files);
         self.syncing.extend(syncing);

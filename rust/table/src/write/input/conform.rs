@@ -319,7 +319,7 @@ fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize
             let struct_path = columns.first().and_then(|c| c.path.strip_suffix(&c.name)).unwrap_or_default();
             Err(Error::invalid(format!(
                 "the data has a column `{struct_path}{name}` that the table does not have; \
-                 drop it from the data, or add it to the table first"
+                 drop it from the data, or write with schema_mode=\"merge\", which adds it"
             )))
         }
     }
@@ -329,8 +329,7 @@ fn missing(column: &Column, rows: usize) -> Result<Option<ArrayRef>> {
     let path = &column.path;
     if column.filled_by_table {
         return Err(Error::invalid(format!(
-            "the data has no column `{path}`, whose value the table defines by an expression, which deltic does not \
-             evaluate; add the column with its values to the data"
+            "the data has no column `{path}`, whose value the table defines; add the column with its values to the data"
         )));
     }
     if column.is_partition {

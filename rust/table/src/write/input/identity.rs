@@ -5,7 +5,7 @@
 //! was given out last goes with the files, and the commit moves the column's high watermark there.
 //!
 //! Invariant: numbers of one transaction are distinct, and beyond the watermark that it was planned on
-//! (`write::identity_columns`). That no other transaction gives the same is for the commit: both change the metadata.
+//! (`tests/python/test_identity.py`). That no other transaction gives the same is for the commit: both change the metadata.
 //!
 //! PROTOCOL.md: "Identity Columns".
 

@@ -1,7 +1,9 @@
 //! What a caller gives, checked, and converted to what a table stores.
 
 pub(super) mod char_lengths;
+pub(super) mod condition;
 pub mod conform;
 mod conversion;
 pub mod identity;
 pub mod incoming;
+pub mod rules;

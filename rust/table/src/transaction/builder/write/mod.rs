@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
+use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
@@ -17,8 +18,10 @@ use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
+use super::options::Planned;
 use super::{
-    HandleState, Ids, Known, Mode, PartitionOverwrite, TableDefinition, Transaction, TransactionOptions, WriteOptions,
+    HandleState, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction, TransactionOptions,
+    WriteOptions,
 };
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
@@ -27,16 +30,11 @@ use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
 use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
+use crate::write::rules::{RowRules, WriteRules};
 use crate::write::writer;
 
 mod overwrite;
-
-/// How rows of a schema are written.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    rows: Schema,
-    plan: WritePlan,
-}
+mod schema;
 
 impl Transaction {
     /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
@@ -52,17 +50,17 @@ impl Transaction {
         options: &WriteOptions,
         (ids, now_ms): (&dyn Ids, i64),
     ) -> Result<Self> {
-        let mut begun = Self::for_write(storage, options)?;
+        let mut begun = Self::for_write(storage, options, now_ms)?;
         begun.txn_id = ids.unique();
         // Who replaces rows has read them, and an application's progress is in the newest version only.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
         if let Some(state) = known.state.filter(|_| reads_nothing) {
             begun.base = Some(state);
             begun.latest.clone_from(&known.latest);
-            if begun.plan_in_mode(schema, options).is_ok() {
+            if begun.plan_in_mode(schema, options, ids).is_ok() {
                 return Ok(begun);
             }
-            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options)? };
+            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options, now_ms)? };
         }
         begun.latest = known.latest;
         match find(storage, begun.latest.as_ref()).await? {
@@ -74,13 +72,13 @@ impl Transaction {
             Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
             None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.placed(e))?,
         }
-        begun.plan_in_mode(schema, options).map_err(|e| begun.placed(e))?;
+        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.placed(e))?;
         begun.find_replayed().await?;
         Ok(begun)
     }
 
     /// A write of which nothing is known yet.
-    fn for_write(storage: &Storage, options: &WriteOptions) -> Result<Self> {
+    fn for_write(storage: &Storage, options: &WriteOptions, now_ms: i64) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
             parameters: Map::new(),
@@ -93,7 +91,8 @@ impl Transaction {
         };
         Ok(Self {
             writes: true,
-            ignores_a_table: options.mode == Mode::Ignore,
+            now_ms: Some(now_ms),
+            mode: options.mode,
             files: options.files.clone(),
             ..Self::new(storage, begin)?
         })
@@ -119,19 +118,25 @@ impl Transaction {
     }
 
     /// Checks a write against the table, or the one to be, and plans it.
-    fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions) -> Result<()> {
+    fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids) -> Result<()> {
         // Some tables can be created and not filled.
         self.check_writable()?;
         self.rearrange_only = options.rearrange_only;
-        check_partition_overwrite(options)?;
+        options.check()?;
         if self.base.is_some() {
             match (options.mode, options.partition_overwrite) {
+                (Mode::Overwrite, _) if options.replace_where.is_some() => {
+                    self.check_replaceable()?;
+                    self.replaces.clone_from(&options.replace_where);
+                }
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
                 (Mode::Append | Mode::Error | Mode::Ignore, _) => {}
             }
+            self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
+        self.holds_to.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
@@ -140,6 +145,15 @@ impl Transaction {
         if options.partition_overwrite == PartitionOverwrite::Dynamic {
             self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
         }
+        if let Some(predicate) = &options.replace_where {
+            self.parameters.insert("predicate".to_owned(), json!(predicate));
+        }
+        let evolves = match options.schema_mode {
+            Some(SchemaMode::Merge) => Some("canMergeSchema"),
+            Some(SchemaMode::Overwrite) => Some("canOverwriteSchema"),
+            None => None,
+        };
+        self.parameters.extend(evolves.map(|name| (name.to_owned(), json!(true))));
         Ok(())
     }
 
@@ -162,8 +176,10 @@ impl Transaction {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.numberings(&shape.schema, schema)?;
-        check_columns(&shape, &spec.identities, schema)?;
+        spec.rules = Some(self.write_rules()?);
+        check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
+        spec.replace_where.clone_from(&self.holds_to);
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
@@ -180,6 +196,21 @@ impl Transaction {
             spec.clustering.clone_from(&base.state.clustering);
         }
         Ok(spec)
+    }
+
+    /// What the table asks of rows that it does not have yet.
+    pub(super) fn write_rules(&self) -> Result<WriteRules> {
+        let constraints = check_constraints(Properties::of(self.after()?.1));
+        Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
+    }
+
+    /// The same for rows that are changed at a time in milliseconds since the epoch.
+    ///
+    /// # Errors
+    /// `Internal` where there is no table, which who changes rows has asked before.
+    pub(crate) fn write_rules_at(&self, now_ms: i64) -> Result<WriteRules> {
+        let rules = self.write_rules()?;
+        Ok(WriteRules { now: rules.now.or(Some(now_ms.saturating_mul(1000))), ..rules })
     }
 
     /// How the identity columns that `rows` lacks are numbered, after what was given out already.
@@ -238,16 +269,6 @@ pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result
     }
 }
 
-/// Only who overwrites can choose what is overwritten.
-fn check_partition_overwrite(options: &WriteOptions) -> Result<()> {
-    match (options.partition_overwrite, options.mode) {
-        (PartitionOverwrite::Static, _) | (PartitionOverwrite::Dynamic, Mode::Overwrite) => Ok(()),
-        (PartitionOverwrite::Dynamic, Mode::Append | Mode::Error | Mode::Ignore) => Err(Error::invalid(
-            "partition_overwrite=\"dynamic\" is for mode=\"overwrite\": other modes replace no rows",
-        )),
-    }
-}
-
 /// What is for new tables, asked of one that is there.
 fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     let (schema, partitions) = (&shape.schema, &shape.partition_columns);
@@ -272,11 +293,15 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 }
 
 /// No row yet, but what can be said of the columns is said before any file is written.
-fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) -> Result<()> {
+fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
     check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
-    let none = Identities::new(identities.to_vec()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
+    let rules = RowRules::new(&shape.schema, spec.rules.as_ref())?;
+    if let Some(rules) = &rules {
+        (none, _) = rules.fill(none, 0)?;
+    }
     conformer.conform(&none).map(drop)
 }
 
@@ -287,6 +312,7 @@ fn check_columns(shape: &TableShape, identities: &[Numbering], rows: &Schema) ->
 pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &FileOptions) -> Result<WriteSpec> {
     let properties = Properties::of(metadata);
     let mut spec = WriteSpec::new(shape.schema.clone(), shape.partition_columns.clone());
+    spec.rules = None;
     shape.mapping.as_str().clone_into(&mut spec.column_mapping);
     spec.indexed_columns = IndexedColumns::of(properties)?;
     spec.string_prefix_length = properties.string_prefix_length()?;

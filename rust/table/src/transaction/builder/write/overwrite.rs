@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::{Action, Remove};
-use deltic_protocol::commit::{PredicatesRead, ReadSet};
+use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::{BoundPredicate, Column, Op};
 use deltic_protocol::property::Properties;
@@ -56,7 +56,7 @@ impl Transaction {
         Ok(())
     }
 
-    fn check_replaceable(&self) -> Result<()> {
+    pub(super) fn check_replaceable(&self) -> Result<()> {
         if Properties::of(self.after()?.1).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
             return Err(self.placed(Error::invalid(message)));
@@ -77,24 +77,26 @@ impl Transaction {
             Overwrites::Nothing | Overwrites::Table => None,
             Overwrites::Partitions => Some(self.written_partitions(&shape)?),
         };
-        let (data_change, mut files) = (!self.rearrange_only, PathSet::default());
+        let (data_change, mut removes, mut files) = (!self.rearrange_only, Actions::new(), PathSet::default());
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
             let adds = match &partitions {
                 None => adds,
                 Some(predicate) => {
                     let bounds = LogBounds::of_partitions(&adds, &shape, &predicate.columns())?;
+                    // Partition values are exact: a file is in the partitions, or it is not.
                     adds.filter(prune::keep(predicate, &bounds)?)?
                 }
             };
             for (row, path) in adds.path().iter().flatten().enumerate() {
                 if !self.removed.removes(path) {
                     let remove = Remove { data_change, ..adds.add(row)?.removed(now_ms) };
-                    self.removed.push(Action::Remove(remove))?;
+                    removes.push(Action::Remove(remove))?;
                     files.insert(path);
                 }
             }
         }
+        self.remove_files(removes)?;
         if let Some(predicate) = partitions {
             self.read.extend(ReadSet::Predicates(PredicatesRead { shape, predicates: vec![predicate], files }));
         }

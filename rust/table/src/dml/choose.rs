@@ -25,7 +25,7 @@ use crate::write::writer::Clock;
 
 /// Files with rows that go, by what becomes of them.
 #[derive(Debug)]
-pub(super) struct Sorted {
+pub(super) struct Chosen {
     /// Files of the base that go as a whole.
     pub(super) covered: Covered,
     /// Files of the transaction's own that go, as a whole or for others that take their place, by path.
@@ -44,9 +44,9 @@ pub(super) struct Sorted {
 ///
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
-pub(super) fn sort(tx: &Transaction, found: &mut Found, (fate, now_ms): (Fate, i64)) -> Result<Sorted> {
-    let (marks, feeds) = (tx.uses_vectors()?, tx.feeds_changes()?);
-    let mut sorted = Sorted {
+pub(super) fn choose(tx: &Transaction, found: &mut Found, (fate, now_ms): (Fate, i64)) -> Result<Chosen> {
+    let (marks, feeds, own) = (tx.uses_vectors()?, tx.feeds_changes()?, tx.own());
+    let mut chosen = Chosen {
         covered: std::mem::take(&mut found.covered),
         own_gone: std::mem::take(&mut found.own_covered),
         marked: Vec::new(),
@@ -56,32 +56,32 @@ pub(super) fn sort(tx: &Transaction, found: &mut Found, (fate, now_ms): (Fate, i
     };
     for mut touched in std::mem::take(&mut found.touched) {
         let (path, rows) = (touched.task.path.clone(), touched.rows.cardinality());
-        match (tx.own(&path), touched.is_whole()) {
-            (Some(_), true) if fate == Fate::Gone => drop(sorted.own_gone.insert(path)),
+        match (own.get(path.as_str()).copied(), touched.is_whole()) {
+            (Some(_), true) if fate == Fate::Gone => drop(chosen.own_gone.insert(path)),
             (Some(own), _) => {
-                sorted.own_gone.insert(path);
-                if own == Own::New { &mut sorted.copied_new } else { &mut sorted.copied }.push(touched);
+                chosen.own_gone.insert(path);
+                if own == Own::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
             }
             (None, true) if fate == Fate::Gone => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
-                sorted.covered.push(add, Some(rows), now_ms)?;
+                chosen.covered.push(add, Some(rows), now_ms)?;
                 continue;
             }
-            (None, false) if marks => sorted.marked.push(touched),
+            (None, false) if marks => chosen.marked.push(touched),
             (None, _) => {
                 found.read.insert(&path);
-                sorted.copied.push(touched);
+                chosen.copied.push(touched);
             }
         }
-        sorted.rows += rows;
+        chosen.rows += rows;
     }
-    if let Some(path) = sorted.own_gone.iter().find(|path| feeds && tx.own(path) == Some(Own::Rewritten)) {
+    if let Some(path) = chosen.own_gone.iter().find(|path| feeds && own.get(path.as_str()) == Some(&Own::Rewritten)) {
         let message = "this transaction has changed rows of the file already, and the table records changes \
                        (`delta.enableChangeDataFeed`): a row is changed once in a transaction; commit first";
         return Err(Error::unsupported("changeDataFeed", message).in_file(path));
     }
-    Ok(sorted)
+    Ok(chosen)
 }
 
 fn unknown() -> Error {
@@ -96,7 +96,7 @@ pub(super) struct Replaced {
     unclaimed: Unclaimed,
 }
 
-impl Sorted {
+impl Chosen {
     /// Rows that are copied as they are.
     pub(super) fn copied_rows(&self) -> u64 {
         let copied = |touched: &Touched| touched.counted().saturating_sub(touched.rows.cardinality());

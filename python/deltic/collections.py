@@ -1,0 +1,115 @@
+"""Collections that callers pass as data: batches one after the other, and rows as mappings.
+
+The values of rows have the types that Arrow infers, and the core makes them the table's where that is exact: told of a
+type, Arrow would cut 1.5 to a whole number and a time to a day. A key that a row lacks is null; one that no row has is
+no column, so that the table says what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from deltic.display import a
+from deltic.errors import InvalidInputError
+
+__all__ = ["of_batches", "of_rows"]
+
+
+def of_batches(data: Iterable[Any]) -> pa.RecordBatchReader:
+    """A stream of batches or tables, all with the columns of the first."""
+    found = iter(data)
+    first = next(found, None)
+    if first is None:
+        told = "the data has no batch, and nothing else says which columns it has; pass a table without rows"
+        raise InvalidInputError(told)
+    head = _batches(first, 0)
+    schema = head[0].schema if head else first.schema
+    return pa.RecordBatchReader.from_batches(schema, chain(head, _rest(found, schema)))
+
+
+def _rest(found: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for at, item in enumerate(found, 1):
+        for batch in _batches(item, at):
+            if not batch.schema.equals(schema):
+                given, wanted = _columns(batch.schema), _columns(schema)
+                told = f"item {at} (the first is 0) of the data has the columns {given}, and the first has {wanted}"
+                raise InvalidInputError(f"{told}; give all of them the same")
+            yield batch
+
+
+def _batches(item: Any, at: int) -> list[pa.RecordBatch]:
+    if isinstance(item, pa.RecordBatch):
+        return [item]
+    if hasattr(item, "__arrow_c_stream__"):
+        return [*pa.table(item).to_batches()]
+    if hasattr(item, "__arrow_c_array__"):
+        return [pa.record_batch(item)]
+    told = f"item {at} (the first is 0) of the data is {a(type(item).__name__)}"
+    is_row = isinstance(item, Mapping)
+    how = "make a list of the rows" if is_row else "pass batches or tables of Arrow, or a list of dicts"
+    raise InvalidInputError(f"{told}: {how}")
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | None]) -> pa.Table:
+    """Rows as a table; `known` gives the columns that are there already."""
+    names: dict[str, None] = {}
+    for at, row in enumerate(data):
+        if not isinstance(row, Mapping):
+            raise InvalidInputError(
+                f"row {at} (the first is 0) of the data is {a(type(row).__name__)}, and others are dicts"
+            )
+        for name in row:
+            if not isinstance(name, str):
+                told = f"row {at} (the first is 0) of the data has a key that is {a(type(name).__name__)}"
+                raise InvalidInputError(f"{told}; columns are named by strings")
+            names[name] = None
+    schema = known()
+    columns = [_column(data, name, _type_of(name, schema)) for name in names]
+    return pa.Table.from_arrays(columns, names=list(names))
+
+
+def _type_of(name: str, schema: pa.Schema | None) -> pa.DataType | None:
+    if schema is None:
+        return None
+    alike = [field for field in schema if field.name.lower() == name.lower()]
+    found = next((field for field in alike if field.name == name), alike[0] if len(alike) == 1 else None)
+    return None if found is None else found.type
+
+
+def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | None) -> pa.Array:
+    values = [row.get(name) for row in data]
+    try:
+        return _map(values) if kind is not None and pa.types.is_map(kind) else pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+        if kind is not None and pa.types.is_decimal(kind):
+            return _decimals(values, name, kind)
+        told = f"the values of `{name}` in the data have no type in common: {error}"
+        raise InvalidInputError(told) from error
+
+
+def _map(values: list[Any]) -> pa.Array:
+    """Mappings, or lists of pairs, as maps; a mapping by itself would be a struct."""
+    pairs = [None if value is None else list(dict(value).items()) for value in values]
+    offsets = [0]
+    for found in pairs:
+        offsets.append(offsets[-1] + len(found or ()))
+    keys = pa.array([key for found in pairs for key, _ in found or ()])
+    items = pa.array([item for found in pairs for _, item in found or ()])
+    mask = pa.array([found is None for found in pairs])
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, mask=mask)
+
+
+def _decimals(values: list[Any], name: str, kind: pa.DataType) -> pa.Array:
+    """Whole numbers beside decimals, which have no type in common; Arrow refuses what has more digits."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"the values of `{name}` in the data are not all {kind}: {error}") from error

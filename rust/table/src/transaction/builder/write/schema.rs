@@ -1,0 +1,118 @@
+//! Rows that bring other columns than the table has: they are added to its own, or take their place.
+//!
+//! The metadata is settled before any file is written, from the columns that the rows announce, and is part of the commit
+//! that adds the files.
+//!
+//! Proved by `tests/python/test_schema_mode.py`.
+//!
+//! PROTOCOL.md: "Change Metadata", "Type Widening", "Column Mapping".
+
+use std::collections::BTreeMap;
+
+use arrow_schema::Schema;
+use deltic_protocol::alter::{MetadataChange, name_new_columns};
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::arrow::from_rows_schema;
+use deltic_protocol::schema::evolve::{merge, overwrite};
+use deltic_protocol::schema::{StructType, json, path};
+use deltic_protocol::{feature, validation};
+
+use crate::error::{Error, Result};
+use crate::transaction::builder::options::{SchemaMode, WriteOptions};
+use crate::transaction::builder::{Ids, Transaction};
+
+impl Transaction {
+    /// Brings the table's columns to those of rows with `schema`, as the options say.
+    ///
+    /// # Errors
+    /// `Invalid` if the table cannot go to these columns, or the rows are only rearranged; `Unsupported` if deltic could not
+    /// write the table then.
+    pub(super) fn evolve(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids) -> Result<()> {
+        let Some(mode) = options.schema_mode else { return Ok(()) };
+        let changes = match mode {
+            SchemaMode::Merge => self.merge_schema(schema, ids)?,
+            SchemaMode::Overwrite => self.overwrite_schema(schema, options.partition_by.as_ref(), ids)?,
+        };
+        if changes && options.rearrange_only {
+            return Err(Error::invalid(
+                "the data has other columns than the table, so it does not only rearrange rows; leave data_change=False \
+                 out",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds the columns that the table lacks, and widens types where its properties let it.
+    fn merge_schema(&mut self, rows: &Schema, ids: &dyn Ids) -> Result<bool> {
+        let (protocol, metadata) = self.after()?;
+        let known = metadata.schema()?;
+        let features = feature::supported(protocol);
+        let has_feature = ["typeWidening", "typeWidening-preview"].iter().any(|name| features.contains(*name));
+        let widens = has_feature && Properties::of(metadata).is_true("delta.enableTypeWidening")?;
+        let merged = merge(&known, &announced(rows, &known)?, widens);
+        if merged == *known {
+            return Ok(false);
+        }
+        self.set_metadata(MetadataChange { schema: Some(merged), ..MetadataChange::default() }, ids)?;
+        Ok(true)
+    }
+
+    /// Gives the table the columns of the rows, and perhaps another partitioning.
+    fn overwrite_schema(&mut self, rows: &Schema, by: Option<&Vec<String>>, ids: &dyn Ids) -> Result<bool> {
+        let (protocol, before) = self.after()?;
+        let known = before.schema()?;
+        let mut metadata = before.clone();
+        let given = overwrite(&known, &from_rows_schema(rows)?);
+        let schema = name_new_columns(&given, &mut metadata, &mut || ids.unique())?;
+        metadata.partition_columns = by.unwrap_or(&before.partition_columns).clone();
+        if let Some(gone) = metadata.partition_columns.iter().find(|name| schema.field(name).is_none()) {
+            let hint = if by.is_none() { "; say with partition_by how it shall be" } else { "" };
+            return Err(Error::invalid(format!(
+                "the table would be partitioned by `{gone}`, and the data has no such column{hint}"
+            )));
+        }
+        validation::check_new(&schema, &mut metadata.partition_columns, &metadata.configuration)?;
+        self.check_clustering(&schema)?;
+        metadata.schema_string = json::print(&schema);
+        if schema == *known && metadata.partition_columns == before.partition_columns {
+            return Ok(false);
+        }
+        let upgraded = feature::upgraded(protocol, (&known, &schema), &BTreeMap::new())?;
+        feature::check_writable(upgraded.as_ref().unwrap_or(protocol), &metadata, &schema)?;
+        self.protocol = upgraded.or(self.protocol.take());
+        self.metadata = Some(metadata);
+        (self.shape, self.planned) = (None, None);
+        Ok(true)
+    }
+
+    /// Columns by which the table is clustered stay.
+    fn check_clustering(&self, schema: &StructType) -> Result<()> {
+        let Some(base) = &self.base else { return Ok(()) };
+        let mapping = Properties::of(&base.state.metadata).column_mapping_mode()?;
+        match base.state.clustering.iter().find(|column| mapping.logical_path(schema, column).is_none()) {
+            None => Ok(()),
+            Some(column) => {
+                let known = base.state.metadata.schema()?;
+                let shown = mapping.logical_path(&known, column).unwrap_or_else(|| column.clone());
+                Err(Error::invalid(format!(
+                    "the table is clustered by `{}`, and the data has no such column of the same type; cluster the table \
+                     by others first",
+                    path::print(&shown)
+                )))
+            }
+        }
+    }
+}
+
+/// The columns that rows announce. Of one that the table has, a type that no table has may still hold values that fit.
+fn announced(rows: &Schema, known: &StructType) -> Result<StructType> {
+    let mut fields = Vec::with_capacity(rows.fields().len());
+    for field in rows.fields() {
+        match from_rows_schema(&Schema::new(vec![field.clone()])) {
+            Ok(one) => fields.extend(one.fields),
+            Err(error) if known.field(field.name()).is_none() => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(StructType::new(fields))
+}

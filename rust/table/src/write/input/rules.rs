@@ -1,0 +1,188 @@
+//! What the table asks of the rows of a write: columns that are computed, conditions that are checked.
+//!
+//! Columns that the data lacks are added to it before it is brought into the table's schema: defaults as they are, generated
+//! columns from those that they depend on, in the table's types. Conditions are checked on what is stored, partition values
+//! included, under logical names.
+//!
+//! Invariant: rows that were taken in satisfy every rule of the table (`write::rules`).
+//!
+//! PROTOCOL.md: "CHECK Constraints", "Column Invariants", "Generated Columns", "Default Columns".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, RecordBatchOptions, StructArray};
+use arrow_schema::{Field, FieldRef, Schema};
+use deltic_protocol::constraint::{Rules, Source};
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::expression::Context;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+use serde::{Deserialize, Serialize};
+
+use super::conform::Conformer;
+use super::identity::is_given;
+
+/// Rows that are checked at a time, so that what expressions compute stays small.
+const ROWS_AT_ONCE: usize = 64 * 1024;
+
+/// The rules of a write that its schema does not have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteRules {
+    /// The CHECK constraints, by name.
+    pub constraints: BTreeMap<String, String>,
+    /// The current time of the write in microseconds since the epoch: one for all its rows, whoever writes them.
+    pub now: Option<i64>,
+}
+
+/// The rules of a table, ready for its rows.
+#[derive(Debug)]
+pub struct RowRules {
+    rules: Rules,
+    schema: StructType,
+    now: Option<i64>,
+    /// The columns that generated ones depend on.
+    sources: Option<Conformer>,
+    /// Positions of the columns that conditions read.
+    read: Vec<usize>,
+}
+
+impl RowRules {
+    /// Those of a table of `schema` (logical names); none if rows are taken as they are.
+    ///
+    /// # Errors
+    /// `Invalid` or `Unsupported`, naming the constraint or the column, for a rule that deltic does not follow.
+    pub fn new(schema: &StructType, rules: Option<&WriteRules>) -> Result<Option<Self>> {
+        let Some(WriteRules { constraints, now }) = rules else { return Ok(None) };
+        let rules = Rules::of(schema, constraints, *now)?;
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let depended: Vec<StructField> =
+            rules.dependencies().into_iter().filter_map(|at| schema.fields.get(at)).cloned().collect();
+        let stored = depended.iter().any(|field| field.data_type != DataType::Primitive(PrimitiveType::Void));
+        let sources = match stored {
+            true => Some(Conformer::new(&StructType::new(depended), ColumnMapping::None)?),
+            false => None,
+        };
+        Ok(Some(Self { read: rules.columns(), rules, schema: schema.clone(), now: *now, sources }))
+    }
+
+    /// The rows with the columns that the table defines and the data does not have, and the positions of these columns.
+    ///
+    /// # Errors
+    /// `Invalid`, naming column and row, if a column cannot be computed.
+    pub fn fill(&self, batch: RecordBatch, first_row: u64) -> Result<(RecordBatch, Vec<usize>)> {
+        let missing = |at: &usize| {
+            let field = self.schema.fields.get(*at);
+            field.is_some_and(|field| !is_given(&field.name, batch.schema_ref().fields()))
+        };
+        let all = || 0..self.schema.fields.len();
+        let of = |source: Source| all().filter(move |at| self.rules.source(*at) == source);
+        let defaults: Vec<usize> = of(Source::Default).filter(missing).collect();
+        let generated: Vec<usize> = of(Source::Generated).filter(missing).collect();
+        let mut added = Vec::with_capacity(defaults.len());
+        for at in &defaults {
+            added.push((*at, self.rules.default_values(*at, batch.num_rows())?));
+        }
+        let batch = self.with(batch, added)?;
+        if generated.is_empty() {
+            return Ok((batch, generated));
+        }
+        let sources = self.sources(&batch, first_row)?;
+        let context = Context { now: self.now, first_row };
+        let mut added = Vec::with_capacity(generated.len());
+        for at in &generated {
+            added.push((*at, self.rules.generated_values(*at, &sources, context)?));
+        }
+        Ok((self.with(batch, added)?, generated))
+    }
+
+    /// The columns that generated ones depend on, in the table's types.
+    fn sources(&self, batch: &RecordBatch, first_row: u64) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let Some(conformer) = &self.sources else {
+            return Ok(RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?);
+        };
+        let fields = batch.schema_ref().fields();
+        let is_source = |field: &FieldRef| {
+            let mut names = self.rules.dependencies().into_iter().filter_map(|at| self.schema.fields.get(at));
+            names.any(|column| is_given(&column.name, &[Arc::clone(field)].into()))
+        };
+        let kept: Vec<usize> = fields.iter().enumerate().filter(|(_, f)| is_source(f)).map(|(at, _)| at).collect();
+        conformer.conform_from(&batch.project(&kept)?, first_row)
+    }
+
+    fn with(&self, batch: RecordBatch, added: Vec<(usize, ArrayRef)>) -> Result<RecordBatch> {
+        if added.is_empty() {
+            return Ok(batch);
+        }
+        let schema = batch.schema();
+        let (mut fields, mut columns) = (schema.fields().to_vec(), batch.columns().to_vec());
+        for (at, array) in added {
+            let Some(field) = self.schema.fields.get(at) else { continue };
+            fields.push(Arc::new(Field::new(&field.name, array.data_type().clone(), true)));
+            columns.push(array);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)?)
+    }
+
+    /// Checks rows as they are stored.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the rule, the first row that breaks it and the values of the columns that it reads.
+    pub fn check(&self, stored: &RecordBatch, computed: &[usize], first_row: u64) -> Result<()> {
+        let rows = self.logical(stored)?;
+        let mut at = 0;
+        while at < rows.num_rows() {
+            let some = rows.slice(at, ROWS_AT_ONCE.min(rows.num_rows() - at));
+            let context = Context { now: self.now, first_row: first_row.saturating_add(at as u64) };
+            self.rules.check(&some, computed, context)?;
+            at += some.num_rows();
+        }
+        Ok(())
+    }
+
+    /// The columns that conditions read, under logical names. Files do not have void columns.
+    fn logical(&self, stored: &RecordBatch) -> Result<RecordBatch> {
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let mut next = stored.columns().iter();
+        for (at, field) in self.schema.fields.iter().enumerate() {
+            let array = logical_array(&field.data_type, &mut next, stored.num_rows())?;
+            if self.read.contains(&at) {
+                fields.push(Field::new(&field.name, array.data_type().clone(), true));
+                columns.push(array);
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(stored.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    }
+}
+
+/// What is stored of a column, the fields of structs under their logical names.
+fn logical_array<'a>(
+    data_type: &DataType,
+    stored: &mut impl Iterator<Item = &'a ArrayRef>,
+    rows: usize,
+) -> Result<ArrayRef> {
+    let missing = || Error::internal("rows have fewer columns than the table stores");
+    match data_type {
+        DataType::Primitive(PrimitiveType::Void) => Ok(Arc::new(NullArray::new(rows))),
+        DataType::Struct(inner) => {
+            let array = stored.next().ok_or_else(missing)?;
+            let of = array.as_struct_opt().ok_or_else(|| Error::internal("a struct is stored as something else"))?;
+            let (mut fields, mut columns, mut within) = (Vec::new(), Vec::new(), of.columns().iter());
+            for field in &inner.fields {
+                let column = logical_array(&field.data_type, &mut within, rows)?;
+                fields.push(Field::new(&field.name, column.data_type().clone(), true));
+                columns.push(column);
+            }
+            Ok(Arc::new(StructArray::try_new_with_length(fields.into(), columns, of.nulls().cloned(), rows)?))
+        }
+        _ => stored.next().cloned().ok_or_else(missing),
+    }
+}

@@ -1,0 +1,174 @@
+"""Overwrites of the rows of a condition: what goes, what stays, and rows that do not belong there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sample import log_actions
+
+import deltic
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def files(uri: str) -> set[Path]:
+    return {path for path in Path(uri).rglob("*") if path.is_file() and "_delta_log" not in path.parts}
+
+
+def table(low: int, high: int, p: str = "a") -> pa.Table:
+    return pa.table({"p": [p] * (high - low), "n": range(low, high)})
+
+
+def numbers(uri: str) -> list[int]:
+    found: list[int] = sorted(deltic.Table(uri).scan().to_arrow()["n"].to_pylist())
+    return found
+
+
+def replace(uri: str, data: Any, where: str, **options: Any) -> deltic.Commit:
+    return deltic.write(uri, data, mode="overwrite", replace_where=where, **options)
+
+
+def actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
+    return [action[kind] for action in log_actions(uri, version) if kind in action]
+
+
+def test_whole_files_go_unread(uri: str) -> None:
+    deltic.write(uri, table(0, 10))
+    deltic.write(uri, table(10, 20))
+    covered = next(Path(uri) / add["path"] for add in actions(uri, 1, "add"))
+    covered.write_bytes(b"not to be read")
+    replace(uri, table(12, 14), "n >= 10 AND n < 20")
+    assert numbers(uri) == [*range(10), 12, 13]
+    assert [remove["path"] for remove in actions(uri, 2, "remove")] == [covered.name]
+    info = actions(uri, 2, "commitInfo")[0]
+    assert (info["operationParameters"]["mode"], info["operationParameters"]["predicate"]) == (
+        "Overwrite",
+        "n >= 10 AND n < 20",
+    )
+    assert info["isBlindAppend"] is False
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["copy", "mark", "feed", "both"])
+def test_of_other_files_the_rows_go_in_the_same_commit(uri: str, properties: dict[str, str]) -> None:
+    deltic.write(uri, table(0, 10), properties=properties)
+    replace(uri, pa.table({"p": ["new"] * 2, "n": [5, 6]}), "n BETWEEN 5 AND 7")
+    assert numbers(uri) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert deltic.Table(uri).snapshot().version == 1
+    if "delta.enableChangeDataFeed" in properties:
+        changes = deltic.Table(uri).changes(start=1).to_arrow().select(["p", "n", "_change_type"]).to_pylist()
+        gone = [{"p": "a", "n": n, "_change_type": "delete"} for n in (5, 6, 7)]
+        come = [{"p": "new", "n": n, "_change_type": "insert"} for n in (5, 6)]
+        assert sorted(map(repr, changes)) == sorted(map(repr, gone + come))
+
+
+def test_partitions_are_replaced(uri: str) -> None:
+    deltic.write(uri, pa.concat_tables([table(0, 5, "a"), table(5, 10, "b")]), partition_by="p")
+    replace(uri, table(20, 22, "b"), "p = 'b'")
+    assert numbers(uri) == [0, 1, 2, 3, 4, 20, 21]
+    replace(uri, table(0, 0, "a"), "p = 'a'")
+    assert numbers(uri) == [20, 21]
+
+
+def test_a_new_table_holds_its_rows_to_it_too(uri: str) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="row 3 "):
+        replace(uri, table(0, 10), "n < 3")
+    assert not deltic.Table(uri).exists()
+    replace(uri, table(0, 3), "n < 3")
+    assert numbers(uri) == [0, 1, 2]
+
+
+def test_a_row_outside_in_the_last_of_many_batches_is_named_and_nothing_is_left(uri: str) -> None:
+    for properties in ({}, VECTORS):
+        target = uri + str(len(properties))
+        deltic.write(target, table(0, 100), properties=properties)
+        before = files(target)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for at in range(50):
+                yield pa.record_batch({"p": ["x"] * 100, "n": [at % 50] * 100})
+            yield pa.record_batch({"p": ["x", "x"], "n": [1, 70]})
+
+        reader = pa.RecordBatchReader.from_batches(table(0, 1).schema, batches())
+        told = r"row 5001 \(the first is 0\) of the data is not among the rows that replace_where \(n < 50\).*`n` is 70"
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            replace(target, reader, "n < 50")
+        assert deltic.Table(target).snapshot().version == 0
+        assert numbers(target) == list(range(100))
+        assert files(target) == before, "what was written, rows that stay among it, is gone again"
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "told"),
+    [
+        ({"p": [None], "n": [1]}, "p = 'a'", "`p` is null"),
+        ({"p": [""], "n": [1]}, "p = ''", "`p` is null"),
+        ({"p": ["b"], "n": [1]}, "p = 'a' AND n = 1", "`p` is b, `n` is 1"),
+    ],
+)
+def test_rows_are_judged_as_they_will_be_read(uri: str, data: dict[str, list[Any]], where: str, told: str) -> None:
+    schema = pa.schema([("p", pa.string()), ("n", pa.int64())])
+    deltic.write(uri, table(0, 1), partition_by="p")
+    with pytest.raises(deltic.InvalidInputError, match=told):
+        replace(uri, pa.table(data, schema=schema), where)
+    assert numbers(uri) == [0]
+
+
+def test_nested_columns_of_a_mapped_table(uri: str) -> None:
+    rows = pa.table({"s": [{"x": 1}, {"x": 2}], "n": [1, 2]})
+    deltic.write(uri, rows, properties={"delta.columnMapping.mode": "name"})
+    replace(uri, pa.table({"s": [{"x": 2}], "n": [3]}), "s.x = 2")
+    assert numbers(uri) == [1, 3]
+    with pytest.raises(deltic.InvalidInputError, match=r"`s\.x` is 5"):
+        replace(uri, pa.table({"s": [{"x": 5}], "n": [4]}), "s.x = 2")
+
+
+def test_columns_may_be_added_with_it(uri: str) -> None:
+    deltic.write(uri, table(0, 4))
+    replace(uri, pa.table({"p": ["b"], "n": [3], "x": [1.5]}), "n >= 2", schema_mode="merge")
+    rows = sorted(deltic.Table(uri).scan().to_arrow().to_pylist(), key=lambda row: row["n"])
+    assert [(row["n"], row["x"]) for row in rows] == [(0, None), (1, None), (3, 1.5)]
+
+
+def test_a_commit_that_adds_such_rows_is_in_the_way(uri: str) -> None:
+    deltic.write(uri, table(0, 10))
+
+    def batches(low: int) -> Iterator[pa.RecordBatch]:
+        yield from table(5, 6).to_batches()
+        deltic.write(uri, table(low, low + 1))
+
+    def reader(low: int) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(table(0, 1).schema, batches(low))
+
+    assert replace(uri, reader(50), "n = 5").attempts == 2
+    with pytest.raises(deltic.ConcurrentAppendError):
+        replace(uri, reader(5), "n = 5")
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "replace_where must be a string of SQL, not int": {"replace_where": 5, "mode": "overwrite"},
+    'replace_where is for mode="overwrite"': {"replace_where": "n = 1"},
+    "both say which rows": {"replace_where": "n = 1", "mode": "overwrite", "partition_overwrite": "dynamic"},
+    "replace_where leaves some": {"replace_where": "n = 1", "mode": "overwrite", "schema_mode": "overwrite"},
+    "which data_change=False denies": {"replace_where": "n = 1", "mode": "overwrite", "data_change": False},
+    "q": {"replace_where": "q = 1", "mode": "overwrite"},
+    "replace_where: ": {"replace_where": "n = = 1", "mode": "overwrite"},
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_what_makes_no_sense_is_refused(uri: str, told: str) -> None:
+    deltic.write(uri, table(0, 2))
+    before = files(uri)
+    with pytest.raises(deltic.InvalidInputError) as caught:
+        deltic.write(uri, table(1, 2), **REFUSED[told])
+    assert told in str(caught.value)
+    assert (numbers(uri), files(uri)) == ([0, 1], before)
+
+
+def test_tables_that_only_grow_keep_their_rows(uri: str) -> None:
+    deltic.write(uri, table(0, 2), properties={"delta.appendOnly": "true"})
+    with pytest.raises(deltic.InvalidInputError, match="append-only"):
+        replace(uri, table(1, 2), "n = 1")

@@ -1,0 +1,91 @@
+"""What a table asks of rows, from Python: columns that are computed, conditions that are checked, nothing left."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import deltic
+
+FIELDS = [
+    pa.field("id", pa.int64()),
+    pa.field("day", pa.date32(), metadata={"CURRENT_DEFAULT": "DATE '2024-02-29'"}),
+    pa.field("twice", pa.int64(), metadata={"delta.generationExpression": "id * 2"}),
+    pa.field("year", pa.int32(), metadata={"delta.generationExpression": "year(day)"}),
+]
+
+
+@pytest.fixture
+def table(uri: str) -> deltic.Table:
+    properties = {"delta.constraints.small": "id < 100"}
+    deltic.create(uri, pa.schema(FIELDS), partition_by=["year"], properties=properties)
+    return deltic.Table(uri)
+
+
+def data_files(table: deltic.Table) -> list[Path]:
+    return [path for path in Path(table.uri).rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+def test_the_protocol_has_what_the_table_defines(table: deltic.Table) -> None:
+    features = set(table.snapshot().protocol["writerFeatures"])
+    assert {"allowColumnDefaults", "checkConstraints", "generatedColumns"} <= features
+
+
+def test_missing_columns_are_computed_and_given_ones_compared(table: deltic.Table) -> None:
+    deltic.write(table, pa.table({"id": pa.array([1, 2], pa.int16())}))
+    deltic.write(table, pa.table({"id": [3], "day": [date(1999, 1, 1)], "twice": [6], "year": [1999]}))
+    expected = [(1, 2, 2024), (2, 4, 2024), (3, 6, 1999)]
+    found = table.scan().to_arrow().sort_by("id")
+    assert [(row["id"], row["twice"], row["year"]) for row in found.to_pylist()] == expected
+    assert table.scan(filter="year = 1999").to_arrow()["id"].to_pylist() == [3]
+    with pytest.raises(deltic.InvalidInputError, match=r"row 1 .*`twice` \(id \* 2\) gives: twice = 5, id = 2"):
+        deltic.write(table, pa.table({"id": [1, 2], "twice": [2, 5]}))
+
+
+@pytest.mark.parametrize("as_transaction", [False, True])
+def test_a_violation_late_in_a_stream_leaves_nothing(table: deltic.Table, as_transaction: bool) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    batches = [pa.record_batch({"id": pa.array([n % 100] * 70_000)}, schema=schema) for n in range(5)]
+    batches.append(pa.record_batch({"id": [1, None]}, schema=schema))
+    told = r"CHECK constraint `small` \(id < 100\) is violated by row 350001 \(the first is 0\) of the data: id = NULL"
+    stream = pa.RecordBatchReader.from_batches(schema, batches)
+
+    def write() -> None:
+        if not as_transaction:
+            deltic.write(table, stream)
+            return
+        with table.transaction() as tx:
+            tx.append(stream)
+
+    with pytest.raises(deltic.InvalidInputError, match=told) as caught:
+        write()
+    assert caught.value.table is not None
+    assert (table.snapshot().version, data_files(table)) == (0, [])
+
+
+def test_a_transaction_computes_too(table: deltic.Table) -> None:
+    with table.transaction() as tx:
+        tx.append(pa.table({"id": [7]}))
+    assert table.scan().to_arrow().to_pylist() == [{"id": 7, "day": date(2024, 2, 29), "twice": 14, "year": 2024}]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "properties", "error", "told"),
+    [
+        ({}, {"delta.constraints.c": "b > 0"}, deltic.InvalidInputError, "`c` .*no column `b`"),
+        ({}, {"delta.constraints.c": "a + 1"}, deltic.InvalidInputError, "`c` .*is no condition"),
+        ({}, {"delta.constraints.c": "frob(a)"}, deltic.UnsupportedFeatureError, "`c` .*no function frob"),
+        ({"CURRENT_DEFAULT": "'x'"}, {}, deltic.InvalidInputError, "default of the column `a`"),
+        ({"delta.generationExpression": "rand()"}, {}, deltic.InvalidInputError, "not give the same"),
+        ({"delta.generationExpression": "a + 1"}, {}, deltic.InvalidInputError, "depends on `a`"),
+    ],
+)
+def test_a_table_is_not_made_with_rules_that_cannot_be_followed(
+    uri: str, metadata: dict[str, str], properties: dict[str, str], error: Any, told: str
+) -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), metadata=metadata), pa.field("z", pa.int64())])
+    with pytest.raises(error, match=told):
+        deltic.create(uri, schema, properties=properties)
+    assert not deltic.Table(uri).exists()

@@ -1,0 +1,232 @@
+//! What a table asks of rows, in the writer: conditions, generated columns, defaults.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_schema::{DataType as A, Field, Fields};
+use deltic_protocol::error::{Error, Kind, Result};
+use deltic_protocol::schema::TableSchema;
+use deltic_table::storage::Storage;
+use deltic_table::write::rules::WriteRules;
+use deltic_table::write::writer::{DataFile, DataWriter, WriteSpec};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const NOW: i64 = 1_700_000_000_000_000;
+
+fn field(name: &str, data_type: &Value, metadata: &Value) -> Value {
+    json!({"name": name, "type": data_type, "nullable": true, "metadata": metadata})
+}
+
+fn plain(name: &str, data_type: &str) -> Value {
+    field(name, &json!(data_type), &json!({}))
+}
+
+struct Table {
+    dir: TempDir,
+    spec: WriteSpec,
+}
+
+impl Table {
+    fn new(fields: &[Value], partition_columns: &[&str], constraints: &[(&str, &str)]) -> Self {
+        let schema = json!({"type": "struct", "fields": fields}).to_string();
+        let names = partition_columns.iter().map(|name| (*name).to_owned()).collect();
+        let mut spec = WriteSpec::new(TableSchema::parse(schema).unwrap(), names);
+        let constraints: BTreeMap<String, String> =
+            constraints.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned())).collect();
+        spec.rules = Some(WriteRules { constraints, now: Some(NOW) });
+        Self { dir: TempDir::new().unwrap(), spec }
+    }
+
+    fn storage(&self) -> Storage {
+        let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
+        Storage::open(self.dir.path().to_str().unwrap(), &options).unwrap()
+    }
+
+    async fn write(&self, batches: Vec<RecordBatch>) -> Result<Vec<DataFile>> {
+        let writer = DataWriter::new(self.storage(), &self.spec, || 0)?;
+        writer.write_all(futures::stream::iter(batches.into_iter().map(Ok))).await
+    }
+
+    /// All rows of one write, of the only file.
+    async fn stored(&self, batch: RecordBatch) -> RecordBatch {
+        let files = self.write(vec![batch]).await.unwrap();
+        let bytes = self.storage().get(&files[0].add.path).await.unwrap();
+        ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap().next().unwrap().unwrap()
+    }
+
+    /// The error of a write, after which no file is left.
+    async fn refused(&self, batches: Vec<RecordBatch>) -> Error {
+        let error = self.write(batches).await.unwrap_err();
+        assert_eq!(std::fs::read_dir(self.dir.path()).unwrap().count(), 0, "{error}");
+        error
+    }
+}
+
+fn rows(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
+}
+
+fn longs(values: Vec<i64>) -> ArrayRef {
+    Arc::new(Int64Array::from(values))
+}
+
+fn strings(values: Vec<Option<&str>>) -> ArrayRef {
+    Arc::new(StringArray::from(values))
+}
+
+#[tokio::test]
+async fn a_violation_in_the_last_batch_leaves_nothing() {
+    let table = Table::new(&[plain("a", "long"), plain("s", "string")], &["s"], &[("small", "a < 100 AND s <> ''")]);
+    let good = || rows(vec![("A", longs((0..50).collect())), ("s", strings(vec![Some("x"); 50]))]);
+    assert_eq!(table.write(vec![good(), good()]).await.unwrap().iter().map(|file| file.rows).sum::<u64>(), 100);
+    let table = Table { dir: TempDir::new().unwrap(), ..table };
+    let bad = rows(vec![("a", longs(vec![1, 2, 100])), ("s", strings(vec![Some("x"), Some("y"), Some("z")]))]);
+    let error = table.refused(vec![good(), good(), bad]).await;
+    assert_eq!(*error.kind(), Kind::Invalid);
+    assert_eq!(
+        error.message(),
+        "the CHECK constraint `small` (a < 100 AND s <> '') is violated by row 102 (the first is 0) of the data: \
+         a = 100, s = 'z'"
+    );
+    let null = rows(vec![("a", longs(vec![1])), ("s", strings(vec![None]))]);
+    assert!(table.refused(vec![null]).await.message().contains("row 0 (the first is 0) of the data: a = 1, s = NULL"));
+}
+
+#[tokio::test]
+async fn rows_far_into_a_large_batch_are_named() {
+    let table = Table::new(&[plain("a", "long")], &[], &[("few", "a < 200000")]);
+    let error = table.refused(vec![rows(vec![("a", longs((0..200_001).collect()))])]).await;
+    assert!(error.message().ends_with("row 200000 (the first is 0) of the data: a = 200000"), "{error}");
+}
+
+#[tokio::test]
+async fn columns_that_are_not_given_are_computed() {
+    let default = |sql: &str| json!({"CURRENT_DEFAULT": sql});
+    let generated = |sql: &str| json!({"delta.generationExpression": sql});
+    let table = Table::new(
+        &[
+            plain("id", "long"),
+            field("s", &json!("string"), &default("concat('a', \"b\")")),
+            field("at", &json!("timestamp"), &default("current_timestamp()")),
+            field("twice", &json!("long"), &generated("ID * 2 + length(s)")),
+            field("p", &json!("string"), &generated("substring(s, 1, 1)")),
+        ],
+        &["p"],
+        &[("computed", "twice > id AND p IS NOT NULL")],
+    );
+    // The data has another integer type, in a dictionary, and none of the other columns.
+    let ids: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let ids = arrow_cast::cast(&ids, &A::Dictionary(Box::new(A::Int8), Box::new(A::Int32))).unwrap();
+    let files = table.write(vec![rows(vec![("Id", Arc::clone(&ids))])]).await.unwrap();
+    assert_eq!(files[0].add.partition_values.get("p").and_then(Option::as_deref), Some("a"));
+    let stored = {
+        let bytes = table.storage().get(&files[0].add.path).await.unwrap();
+        ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap().next().unwrap().unwrap()
+    };
+    assert_eq!(stored.column_by_name("twice").unwrap().as_primitive::<Int64Type>().values(), &[4, 6]);
+    assert_eq!(stored.column_by_name("s").unwrap().as_string::<i32>().value(1), "ab");
+    let at = stored.column_by_name("at").unwrap().as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(at.values(), &[NOW, NOW]);
+    // What is given stays, null too, and what depends on it follows.
+    let table = Table { dir: TempDir::new().unwrap(), ..table };
+    let given = rows(vec![("id", longs(vec![5])), ("s", strings(vec![Some("xyz")])), ("p", strings(vec![Some("x")]))]);
+    let stored = table.stored_in("p=x", given).await;
+    assert_eq!(stored.column_by_name("twice").unwrap().as_primitive::<Int64Type>().values(), &[13]);
+    let table = Table { dir: TempDir::new().unwrap(), ..table };
+    let null = rows(vec![("id", longs(vec![5])), ("s", strings(vec![None]))]);
+    let error = table.refused(vec![null]).await;
+    assert!(error.message().contains("`computed`"), "an explicit null stays null: {error}");
+}
+
+impl Table {
+    async fn stored_in(&self, folder: &str, batch: RecordBatch) -> RecordBatch {
+        let files = self.write(vec![batch]).await.unwrap();
+        assert!(files[0].add.path.starts_with(folder), "{}", files[0].add.path);
+        let bytes = self.storage().get(&files[0].add.path).await.unwrap();
+        ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap().next().unwrap().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn given_values_of_generated_columns_are_compared() {
+    let generated = json!({"delta.generationExpression": "a + 1"});
+    let table = Table::new(&[plain("a", "long"), field("g", &json!("long"), &generated)], &[], &[]);
+    let good = rows(vec![
+        ("a", Arc::new(Int64Array::from(vec![Some(1), None]))),
+        ("g", Arc::new(Int64Array::from(vec![Some(2), None]))),
+    ]);
+    assert_eq!(table.stored(good).await.num_rows(), 2);
+    let table = Table { dir: TempDir::new().unwrap(), ..table };
+    let bad = rows(vec![("a", longs(vec![1, 2])), ("g", longs(vec![2, 4]))]);
+    let error = table.refused(vec![bad]).await;
+    assert_eq!(*error.kind(), Kind::Invalid);
+    assert!(error.message().starts_with("row 1 (the first is 0) has another value than"), "{error}");
+    assert!(error.message().contains("`g` (a + 1) gives: g = 4, a = 2;"), "{error}");
+}
+
+#[tokio::test]
+async fn conditions_see_logical_names_and_void_columns() {
+    let invariant = json!({"expression": {"expression": "s.x > 0"}}).to_string();
+    let mapped = |name: &str, id: i64, metadata: Value| {
+        let mut all = json!({"delta.columnMapping.id": id, "delta.columnMapping.physicalName": format!("col-{name}")});
+        all.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        all
+    };
+    let x = field("x", &json!("long"), &mapped("x", 3, json!({"delta.invariants": invariant})));
+    let inner = json!({"type": "struct", "fields": [x]});
+    let mut table = Table::new(
+        &[
+            field("v", &json!("void"), &mapped("v", 1, json!({}))),
+            field("s", &inner, &mapped("s", 2, json!({}))),
+            field("g", &json!("long"), &mapped("g", 4, json!({"delta.generationExpression": "s.x * 10"}))),
+        ],
+        &[],
+        &[("mixed", "v IS NULL AND g < 1000")],
+    );
+    table.spec.column_mapping = "name".to_owned();
+    let structs = |values: Vec<i64>| -> ArrayRef {
+        let fields: Fields = vec![Field::new("x", A::Int64, true)].into();
+        Arc::new(StructArray::new(fields, vec![longs(values)], None))
+    };
+    let files = table.write(vec![rows(vec![("s", structs(vec![1, 99]))])]).await.unwrap();
+    let bytes = table.storage().get(&files[0].add.path).await.unwrap();
+    let stored = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap().next().unwrap().unwrap();
+    assert_eq!(stored.column_by_name("col-g").unwrap().as_primitive::<Int64Type>().values(), &[10, 990]);
+    let table = Table { dir: TempDir::new().unwrap(), ..table };
+    let error = table.refused(vec![rows(vec![("s", structs(vec![1, 100]))])]).await;
+    assert!(error.message().contains("`mixed` (v IS NULL AND g < 1000) is violated by row 1"), "{error}");
+    assert!(error.message().ends_with("v = NULL, g = 1000"), "{error}");
+    let error = table.refused(vec![rows(vec![("s", structs(vec![0]))])]).await;
+    assert!(error.message().contains("the invariant of column `s.x` (s.x > 0) is violated by row 0"), "{error}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_followed_refuses_the_writer() {
+    let table = Table::new(&[plain("a", "long")], &[], &[("odd", "frobnicate(a) > 0")]);
+    let error = table.refused(vec![]).await;
+    assert_eq!(*error.kind(), Kind::Unsupported { features: vec!["function frobnicate".to_owned()] });
+    assert!(error.message().contains("the CHECK constraint `odd` (frobnicate(a) > 0)"), "{error}");
+    let table = Table::new(
+        &[plain("a", "long"), field("d", &json!("string"), &json!({"CURRENT_DEFAULT": "uuid()"}))],
+        &[],
+        &[],
+    );
+    let given = rows(vec![("a", longs(vec![1])), ("d", strings(vec![Some("x")]))]);
+    assert_eq!(table.stored(given).await.num_rows(), 1, "the default is not needed");
+    let table = Table { dir: TempDir::new().unwrap(), ..table };
+    let error = table.refused(vec![rows(vec![("a", longs(vec![1]))])]).await;
+    assert_eq!(*error.kind(), Kind::Unsupported { features: vec!["function uuid".to_owned()] });
+    assert!(error.message().contains("the default of the column `d` (uuid())"), "{error}");
+}
+
+#[tokio::test]
+async fn rows_that_the_table_has_are_not_judged_again() {
+    let mut table = Table::new(&[plain("a", "long")], &[], &[("never", "FALSE")]);
+    table.spec.rules = None;
+    assert_eq!(table.stored(rows(vec![("a", longs(vec![1]))])).await.num_rows(), 1);
+}
