@@ -15,6 +15,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray, UInt64Array, new_null_array,
 };
 use arrow_buffer::NullBuffer;
+use arrow_cast::cast;
 use arrow_schema::Fields;
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
@@ -175,6 +176,12 @@ impl RowUpdate {
             }
             let column = columns.get_mut(*first).ok_or_else(missing)?;
             *column = put(column, inside, values, (&assigned.name, number))?;
+        }
+        for (column, field) in columns.iter_mut().zip(old.schema_ref().fields()) {
+            if column.data_type() != field.data_type() {
+                // The same type, but what is said of fields inside it.
+                *column = cast(column, field.data_type())?;
+            }
         }
         let batch = |columns| {
             let options = RecordBatchOptions::new().with_row_count(Some(old.num_rows()));

@@ -3,7 +3,7 @@
 //! Rows come with their position and their file's number, which say whether they are among those to be changed. What is not
 //! is passed on as it is, in the order of the rows. Memory holds a batch, as it was and as it is then.
 //!
-//! Proved by `dml::update`.
+//! Proved by `dml::updates_keep_order_and_ids`.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! Where the table's properties ask for deletion vectors, the rows are marked and written to files of their own; otherwise,
 //! and where every row of a file changes, files are written again, in the order of their rows. Rows keep their ids.
 //!
-//! Proved by `dml::update`, and beside a model by `tests/python/test_row_changes.py`.
+//! Proved by `dml::updates_keep_order_and_ids`, and beside a model by `tests/python/test_update.py`.
 //!
 //! PROTOCOL.md: "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
