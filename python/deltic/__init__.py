@@ -43,6 +43,7 @@ from deltic.errors import (
 )
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
+from deltic.merge import Merge
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -76,6 +77,7 @@ __all__ = [
     "Finding",
     "InvalidInputError",
     "Literal",
+    "Merge",
     "MetadataChangedError",
     "Plan",
     "Preview",

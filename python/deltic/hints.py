@@ -9,10 +9,6 @@ from typing import NoReturn
 
 __all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
 
-_NO_MERGE = (
-    "deltic does not merge yet: `Table.delete` or `Table.update` and `append`, in one transaction, change the rows and "
-    "add the new ones (docs/howto.md, 'Delete or change rows')"
-)
 _NO_REWRITE = "deltic does not optimize files yet: use another client for it, such as delta-spark or deltalake"
 
 _SNAPSHOT_ONLY = {
@@ -56,8 +52,7 @@ _ROWS = {
 }
 
 _CHANGES = {
-    "merge": _NO_MERGE,
-    "upsert": _NO_MERGE,
+    "upsert": "use `Table.merge`, whose `when_matched_update_all` and `when_not_matched_insert_all` make it one",
     "optimize": _NO_REWRITE,
     "compact": _NO_REWRITE,
     "z_order": _NO_REWRITE,
@@ -174,7 +169,7 @@ TOP = {
     "ColumnProperties": "give `column_options` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
-    "merge": _NO_MERGE,
+    "merge": "use `deltic.Table(uri).merge(source, on)`",
     "delete": "use `deltic.Table(uri).delete(where)`",
     "update": "use `deltic.Table(uri).update(set, where)`",
     "optimize": _NO_REWRITE,

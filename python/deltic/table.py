@@ -37,6 +37,7 @@ from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
+from deltic.merge import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.transaction import Commit, Transaction
@@ -375,6 +376,68 @@ class Table(Alterable[Commit]):
             return Preview.parse(core.update_preview(columns, values, where))
         finally:
             core.abandon()
+
+    def merge(
+        self,
+        source: Any,
+        on: str,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        isolation: Isolation | None = None,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        max_attempts: int | None = None,
+    ) -> Merge[Commit]:
+        """Begin a merge of rows into the table: `Merge` has the clauses that say what becomes of rows, and `execute`.
+
+        `source`: anything that `deltic.write` takes. It is read into memory once, when the merge is executed or
+        previewed. `on`: SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing
+        there, and with `<=>` it equals NULL. `source_alias` and `target_alias`: what the sides are called in SQL. The
+        other arguments are those of `transaction`.
+
+        Equalities of the two sides are joined by a hash table of the source; without any, every row is held against
+        every row. Files that the keys of the source, partition values and statistics rule out are not read, unless a
+        clause speaks of rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
+        rules of the table hold for every row that is changed or inserted.
+
+        The commit's `metrics` have delta-spark's names, `numTargetRowsInserted`, `numTargetRowsUpdated` and
+        `numTargetRowsDeleted` among them. When there is nothing to do nothing is committed, as by `delete`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt"], "left": [1, 3]}))
+        >>> table = deltic.Table(uri)
+        >>> news = pa.table({"item": ["nut", "gear"], "left": [5, 7]})
+        >>> merge = table.merge(news, "source.item = target.item")
+        >>> commit = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        >>> commit.metrics["numTargetRowsUpdated"], commit.metrics["numTargetRowsInserted"]
+        (1, 1)
+        >>> sorted(table.scan().to_arrow().to_pydict()["left"])
+        [3, 5, 7]
+        """
+
+        def execute(step: MergeStep) -> Commit:
+            transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
+            transaction.described_by(**operation_parameters(step[1]))
+            with transaction as tx:
+                done = metrics_of(tx._core().merge(*step))
+                looked_at = 0 if tx.replayed else tx.snapshot.version
+            return tx.committed or Commit(looked_at, 0, 0, done)
+
+        def preview(step: MergeStep) -> Preview:
+            core = _deltic.begin(self._core, "{}")
+            try:
+                return Preview.parse(core.merge_preview(*step))
+            finally:
+                core.abandon()
+
+        def known() -> pa.Schema:
+            return self.snapshot().schema
+
+        return Merge(source, on, (source_alias, target_alias), known, (execute, preview))
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.

@@ -33,7 +33,7 @@ CONDITIONS = [
     "s.x = 1 AND p <> 'c'",
     "n % 3 = 0",
     "d = CAST('NaN' AS DOUBLE)",
-    "d = 0.0",
+    "d > 0.5",
     "true",
 ]
 

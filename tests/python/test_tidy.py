@@ -23,7 +23,7 @@ PROTOCOL: list[set[str]] = [
     {"feature", "validation"},
     {"alter", "row_update", "replay", "prune"},
     {"log_bounds"},
-    {"commit", "check"},
+    {"commit", "check", "row_merge"},
 ]
 PAGES: list[set[str]] = [
     {"thrift", "pool"},
@@ -63,7 +63,7 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"alter", "changes", "expression"},
+    {"alter", "changes", "expression", "row_changes"},
     {"table"},
     {"transaction"},
     {"write"},
@@ -73,7 +73,7 @@ PYTHON: list[set[str]] = [
     {"arguments", "collections"},
     {"scan", "check", "detail", "dml", "write_options"},
     {"snapshot", "data"},
-    {"alter"},
+    {"alter", "merge"},
     {"transaction"},
     {"table"},
     {"write", "cli", "tasks"},

@@ -23,7 +23,7 @@ use arrow_select::take::take;
 use crate::constraint::{Rules, Source};
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
-use crate::expression::{Assignment, Context, Name, parse_value};
+use crate::expression::{Assignment, BoundExpression, Context, Expression, Name, parse_value};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::identity::is_identity;
 use crate::schema::path;
@@ -34,9 +34,21 @@ use crate::schema::{DataType, StructField, StructType};
 pub enum NewValue {
     /// An expression over the row as it was, as a caller writes it in a filter.
     Expression(String),
+    /// An expression that was read already.
+    Parsed(Expression),
     /// One value, in the Arrow type of the column.
     Value(ArrayRef),
 }
+
+impl NewValue {
+    /// Whether it is the column's default.
+    pub(crate) fn is_default(&self) -> bool {
+        matches!(self, Self::Expression(sql) if sql.trim().eq_ignore_ascii_case("DEFAULT"))
+    }
+}
+
+/// What gives expressions their columns.
+pub type Bind<'a> = &'a dyn Fn(Expression) -> Result<BoundExpression>;
 
 /// Columns that are assigned, and what they become.
 #[derive(Debug, Clone)]
@@ -75,9 +87,34 @@ struct Assigned {
 }
 
 #[derive(Debug, Clone)]
-enum Computed {
+pub(crate) enum Computed {
     Assignment(Box<Assignment>),
     Value(ArrayRef),
+}
+
+impl Computed {
+    /// What the column `name` becomes, if it is not its default.
+    pub(crate) fn new(value: NewValue, name: &str, to: &DataType, bind: Bind<'_>) -> Result<Self> {
+        let parsed = match value {
+            NewValue::Value(value) => return Ok(Self::Value(value)),
+            NewValue::Expression(sql) => parse_value(&sql)?,
+            NewValue::Parsed(parsed) => parsed,
+        };
+        Ok(Self::Assignment(Box::new(Assignment::new(bind(parsed)?, name, to)?)))
+    }
+
+    /// The values for rows. `number`: how messages call a row.
+    pub(crate) fn values(
+        &self,
+        rows: &RecordBatch,
+        now: Option<i64>,
+        number: &dyn Fn(usize) -> u64,
+    ) -> Result<ArrayRef> {
+        match self {
+            Self::Assignment(assignment) => assignment.values_numbered(rows, now, number),
+            Self::Value(value) => Ok(take(value, &UInt64Array::from(vec![0; rows.num_rows()]), None)?),
+        }
+    }
 }
 
 /// A column by its path, as a caller writes it: its positions top-down, its names, and the field.
@@ -104,12 +141,12 @@ pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name,
 }
 
 impl RowUpdate {
-    /// Of rows of a table.
+    /// Of rows of a table. `bind`: what expressions may name, which is the table's columns in an UPDATE.
     ///
     /// # Errors
     /// `Invalid`, naming it, for a column that there is not, that is assigned twice or numbered by the table, and for what it
     /// cannot become; `Unsupported` for what deltic does not evaluate.
-    pub fn new(set: Vec<(String, NewValue)>, table: Target<'_>) -> Result<Self> {
+    pub fn new(set: Vec<(String, NewValue)>, table: Target<'_>, bind: Bind<'_>) -> Result<Self> {
         if set.is_empty() {
             return Err(Error::invalid("nothing is to be set; name at least one column"));
         }
@@ -130,17 +167,11 @@ impl RowUpdate {
                 let message = format!("the table numbers its rows in the column `{name}`, which cannot be set");
                 return Err(Error::invalid(message));
             }
-            let value = match value {
-                NewValue::Value(value) => Computed::Value(value),
-                NewValue::Expression(sql) if sql.trim().eq_ignore_ascii_case("DEFAULT") => {
-                    Computed::Value(default_of(&rules, &at, field).map_err(|e| in_key(&key, &e))?)
-                }
-                NewValue::Expression(sql) => {
-                    let bound = parse_value(&sql).and_then(|parsed| parsed.bind(schema));
-                    let assignment = bound.and_then(|bound| Assignment::new(bound, &name, &field.data_type));
-                    Computed::Assignment(Box::new(assignment.map_err(|e| in_key(&key, &e))?))
-                }
+            let value = match value.is_default() {
+                true => default_of(&rules, &at, field).map(Computed::Value),
+                false => Computed::new(value, &name, &field.data_type, bind),
             };
+            let value = value.map_err(|e| in_key(&key, &e))?;
             assigned.push(Assigned { at, name, nullable: field.nullable, value });
         }
         let is_left = |at: &usize| !assigned.iter().any(|assigned| assigned.at.first() == Some(at));
@@ -155,18 +186,19 @@ impl RowUpdate {
         self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
     }
 
-    /// The rows of `old`, which has the columns of the table in their order, as they are then. `number`: how messages call a
-    /// row.
+    /// The rows of `old`, which has the columns of the table in their order, as they are then. `on`: the same rows with
+    /// what expressions name. `number`: how messages call a row.
     ///
     /// # Errors
     /// `Invalid`, naming the row, where a value cannot be computed, the column cannot have it, or the row breaks a rule.
-    pub fn apply(&self, old: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
+    pub fn apply(
+        &self,
+        (old, on): (&RecordBatch, &RecordBatch),
+        number: &dyn Fn(usize) -> u64,
+    ) -> Result<RecordBatch> {
         let mut columns = old.columns().to_vec();
         for assigned in &self.assigned {
-            let values = match &assigned.value {
-                Computed::Assignment(assignment) => assignment.values_numbered(old, self.now, number)?,
-                Computed::Value(value) => take(value, &UInt64Array::from(vec![0; old.num_rows()]), None)?,
-            };
+            let values = assigned.value.values(on, self.now, number)?;
             let Some((first, inside)) = assigned.at.split_first() else { continue };
             let values = if self.partitions.contains(first) { filled_or_null(values)? } else { values };
             if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
@@ -213,7 +245,7 @@ impl RowUpdate {
     }
 }
 
-fn in_key(key: &str, error: &Error) -> Error {
+pub(crate) fn in_key(key: &str, error: &Error) -> Error {
     Error::new(error.kind().clone(), format!("cannot set `{key}`: {}", error.message()))
 }
 
@@ -233,11 +265,11 @@ fn filled_or_null(values: ArrayRef) -> Result<ArrayRef> {
     Ok(nullif(&values, &is_empty)?)
 }
 
-fn missing() -> Error {
+pub(crate) fn missing() -> Error {
     Error::internal("rows to be updated lack a column")
 }
 
-fn first_null(values: &ArrayRef) -> Option<usize> {
+pub(crate) fn first_null(values: &ArrayRef) -> Option<usize> {
     let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0)?;
     nulls.iter().position(|is_valid| !is_valid)
 }

@@ -10,6 +10,7 @@ mod clock;
 mod errors;
 mod events;
 mod expression;
+mod row_changes;
 mod runtime;
 mod table;
 mod transaction;

@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::RecordBatch;
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
-use deltic_protocol::row_update::NewValue;
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
@@ -21,7 +19,6 @@ use deltic_table::transaction::builder::{
 };
 use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
-use futures::TryStreamExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -31,30 +28,9 @@ use crate::alter::parse;
 use crate::arrow::{ArrowSchema, ArrowStream, Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::{Failure, Result, barrier};
+use crate::row_changes::{all_rows, assignments, request_of};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, read_tasks};
-
-/// Columns and what they become: expressions, and values from the one row of `values`, in the order of the columns.
-fn assignments(
-    py: Python<'_>,
-    set: Vec<(String, Option<String>)>,
-    values: &Bound<'_, PyAny>,
-) -> Result<Vec<(String, NewValue)>> {
-    let read = |rows: Batches| async move { rows.try_collect::<Vec<RecordBatch>>().await };
-    let rows = run_fed(py, (reader_from_py(values)?, true), read, std::future::ready(()))?;
-    let mut values = rows.iter().filter(|rows| rows.num_rows() == 1).flat_map(RecordBatch::columns);
-    let assign = |(column, sql): (String, Option<String>)| {
-        let value = match sql {
-            Some(sql) => NewValue::Expression(sql),
-            None => match values.next() {
-                Some(value) => NewValue::Value(Arc::clone(value)),
-                None => return Err(Error::internal("a column is set to a value that is not there").into()),
-            },
-        };
-        Ok((column, value))
-    };
-    set.into_iter().map(assign).collect()
-}
 
 /// What is said of a commit: JSON text, and its lines if they were asked for.
 type Landed<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -236,6 +212,35 @@ impl Transaction {
     ) -> Result<String> {
         let set = assignments(py, set, values)?;
         let preview = self.with(|builder| run(py, builder.update_preview(set, filter.as_deref(), Clock::now)))?;
+        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+    }
+
+    /// Merges rows, in memory; what was done, as JSON text. `request`: JSON of what is asked. `values`: as for
+    /// [`Transaction::update`], of all clauses.
+    fn merge(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        request: &str,
+        values: &Bound<'_, PyAny>,
+    ) -> Result<String> {
+        let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
+        let world = Clock::default();
+        let counts = self.with(|builder| run(py, builder.merge(source, request, (&world, Clock::now))))?;
+        Ok(serde_json::to_string(&counts).map_err(|e| Error::internal("counts have no JSON form").caused_by(e))?)
+    }
+
+    /// What merging rows would do, as JSON text.
+    fn merge_preview(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        request: &str,
+        values: &Bound<'_, PyAny>,
+    ) -> Result<String> {
+        let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
+        let world = Clock::default();
+        let preview = self.with(|builder| run(py, builder.merge_preview(source, request, (&world, Clock::now))))?;
         Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
     }
 

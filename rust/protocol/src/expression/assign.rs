@@ -2,7 +2,7 @@
 //!
 //! As in Spark, numbers go into numbers, dates and timestamps into each other, every primitive type into strings; a string
 //! goes into a string alone. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
-//! whoever means that writes the cast. Floats take the nearest number.
+//! whoever means that writes the cast. Floats take the nearest number. Of nested values each part is stored so.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
@@ -10,6 +10,7 @@ use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
 use super::kernel::{self, Evaluated, Trouble, compare};
+use super::nested;
 use super::types::{is_number, primitive};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
@@ -83,20 +84,28 @@ impl Assignment {
         let from = self.expression.data_type();
         let values = evaluate_rows(&self.expression, batch, context.now)?;
         let named = |trouble: Trouble| match trouble {
-            Trouble::Row(row, message) => {
+            Trouble::Row(row, message) if !message.contains(&self.column) => {
                 Trouble::Row(row, format!("{message}, which the column `{}` is", self.column))
             }
             other => other,
         };
-        let stored = kernel::cast(&values, from, &self.to, false).map_err(named)?;
-        match loses_digits(from, &self.to) {
-            true => match first_lost(&values, &stored, from, &self.to)? {
+        self.store(&values, from, &self.to).map_err(named)
+    }
+
+    /// Values of one type in another, at any depth.
+    fn store(&self, values: &ArrayRef, from: &DataType, to: &DataType) -> Evaluated {
+        if from != to && primitive(from).is_none() {
+            return nested::stored(values, from, to, &|values, from, to| self.store(values, from, to));
+        }
+        let stored = kernel::cast(values, from, to, false)?;
+        match loses_digits(from, to) {
+            true => match first_lost(values, &stored, from, to)? {
                 None => Ok(stored),
                 Some(row) => {
-                    let value = Scalar::from_array(&values, row)?;
+                    let value = Scalar::from_array(values, row)?;
                     let message = format!(
                         "{value} has digits that the column `{}` of type {} does not hold; round it, or write a CAST",
-                        self.column, self.to
+                        self.column, to
                     );
                     Err(Trouble::Row(row, message))
                 }
@@ -115,6 +124,7 @@ fn assignable(from: &DataType, to: &DataType) -> bool {
         (Some(P::Void), _) => true,
         (Some(from), Some(P::String)) => !is_geo(from),
         (Some(from), Some(to)) => (is_number(from) && is_number(to)) || (is_moment(from) && is_moment(to)),
+        (None, None) => nested::fits(from, to, &assignable),
         _ => false,
     }
 }

@@ -17,6 +17,7 @@ mod fold;
 mod functions;
 mod kernel;
 mod like;
+mod nested;
 mod parse;
 mod print;
 mod regex;

@@ -5,6 +5,7 @@
 //!
 //! Proved by `dml::updates_keep_order_and_ids`.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -33,10 +34,30 @@ use crate::write::writer::{Clock, DataWriter};
 /// Name of the column with the number of the file.
 const FILE_NUMBER: &str = "_metadata.file_number";
 
-/// What rows become, at a time.
+/// Says what rows become.
+pub(super) trait Become: Debug + Send + Sync {
+    /// Positions of the columns that may change.
+    fn changes(&self) -> Vec<usize>;
+
+    /// Rows with the columns of the table as they are then. `places`: the file and the position of each.
+    fn changed(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch>;
+}
+
+impl Become for RowUpdate {
+    fn changes(&self) -> Vec<usize> {
+        Self::changes(self).collect()
+    }
+
+    fn changed(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
+        let number = |row: usize| places.get(row).map_or(0, |(_, position)| *position);
+        self.apply((old, old), &number)
+    }
+}
+
+/// What rows become.
 #[derive(Debug, Clone)]
 pub(super) struct Updating {
-    update: RowUpdate,
+    rows: Arc<dyn Become>,
 }
 
 /// A file with rows that are changed.
@@ -70,8 +91,8 @@ struct Split {
 }
 
 impl Updating {
-    pub(super) fn new(update: RowUpdate) -> Self {
-        Self { update }
+    pub(super) fn new(rows: Arc<dyn Become>) -> Self {
+        Self { rows }
     }
 
     /// Writes the rows of files, some of them changed, in their order.
@@ -145,15 +166,13 @@ impl Pass {
         let rows = batch.project(&(0..batch.num_columns().saturating_sub(2)).collect::<Vec<_>>())?;
         let mask = BooleanArray::new(is_changed.clone(), None);
         let old = filter_record_batch(&rows.project(&(0..self.width).collect::<Vec<_>>())?, &mask)?;
-        let places: Vec<usize> = is_changed.set_indices().collect();
-        let number = |row: usize| places.get(row).map_or(0, |row| position(*row));
-        let new =
-            self.updating.update.apply(&old, &number).map_err(|e| {
-                match places.first().and_then(|row| file(*row)) {
-                    Some((path, _)) => e.in_file(path),
-                    None => e,
-                }
-            })?;
+        let changed = is_changed.set_indices();
+        let places: Vec<(&str, u64)> =
+            changed.map(|row| (file(row).map_or("", |(path, _)| path.as_str()), position(row))).collect();
+        let new = self.updating.rows.changed(&old, &places).map_err(|e| match places.first() {
+            Some((path, _)) => e.in_file(*path),
+            None => e,
+        })?;
         Ok(Split { is_changed, rows, old, new })
     }
 
@@ -175,7 +194,7 @@ impl Pass {
             false => interleave(&[old, new], &places),
         };
         let mut columns = rows.columns().to_vec();
-        for at in self.updating.update.changes() {
+        for at in self.updating.rows.changes() {
             if let (Some(column), Some(new)) = (columns.get_mut(at), new.columns().get(at)) {
                 *column = mixed(column, new)?;
             }

@@ -7,13 +7,11 @@ use std::collections::HashSet;
 
 use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
-use deltic_protocol::deletion_vector::DeletionVector;
 
 use super::changed::{Part, Updating};
-use super::find::{Covered, Fate, Found, Touched};
+use super::find::{Covered, Found, Touched};
 use super::rewrite::{Copying, Written};
 use crate::error::{Error, Result};
-use crate::scan::plan::read_spec;
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
@@ -44,7 +42,7 @@ pub(super) struct Chosen {
 ///
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
-pub(super) fn choose(tx: &Transaction, found: &mut Found, (fate, now_ms): (Fate, i64)) -> Result<Chosen> {
+pub(super) fn choose(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<Chosen> {
     let (marks, feeds, own) = (tx.uses_vectors()?, tx.feeds_changes()?, tx.own());
     let mut chosen = Chosen {
         covered: std::mem::take(&mut found.covered),
@@ -56,13 +54,14 @@ pub(super) fn choose(tx: &Transaction, found: &mut Found, (fate, now_ms): (Fate,
     };
     for mut touched in std::mem::take(&mut found.touched) {
         let (path, rows) = (touched.task.path.clone(), touched.rows.cardinality());
+        let goes = touched.is_whole() && touched.changed.is_empty();
         match (own.get(path.as_str()).copied(), touched.is_whole()) {
-            (Some(_), true) if fate == Fate::Gone => drop(chosen.own_gone.insert(path)),
+            (Some(_), _) if goes => drop(chosen.own_gone.insert(path)),
             (Some(own), _) => {
                 chosen.own_gone.insert(path);
                 if own == Own::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
             }
-            (None, true) if fate == Fate::Gone => {
+            (None, _) if goes => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 chosen.covered.push(add, Some(rows), now_ms)?;
@@ -92,7 +91,7 @@ fn unknown() -> Error {
 pub(super) struct Replaced {
     rewritten: Written,
     new: Written,
-    changes: Written,
+    changes: Vec<Written>,
     unclaimed: Unclaimed,
 }
 
@@ -128,15 +127,10 @@ impl Chosen {
         let mut replaced = Replaced {
             rewritten: Written::default(),
             new: Written::default(),
-            changes: Written::default(),
+            changes: Vec::new(),
             unclaimed: Unclaimed::new(storage.clone()),
         };
-        let written = match updating {
-            None => Box::pin(self.write(tx, (snapshot, &storage), &mut replaced, clock)).await,
-            Some(updating) => {
-                Box::pin(self.write_changed(tx, (snapshot, &storage), &mut replaced, (updating, clock))).await
-            }
-        };
+        let written = Box::pin(self.write(tx, (snapshot, &storage), &mut replaced, (updating, clock))).await;
         match written {
             Ok(()) => Ok(replaced),
             Err(error) => {
@@ -151,63 +145,64 @@ impl Chosen {
         tx: &mut Transaction,
         (snapshot, storage): (&Snapshot, &Storage),
         replaced: &mut Replaced,
-        clock: Clock,
+        (updating, clock): (Option<&Updating>, Clock),
     ) -> Result<()> {
-        if !self.copied.is_empty() {
-            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, tx.tracks_rows()?)?;
-            replaced.rewritten = copying.copy(storage, left(&self.copied)?, clock).await?;
+        let mut parts = self.copied.iter().map(whole_part).collect::<Result<Vec<_>>>()?;
+        for touched in self.marked.iter().filter(|touched| !touched.changed.is_empty()) {
+            parts.push(changed_part(touched)?);
+        }
+        if !parts.is_empty() {
+            let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
+            let copying = Copying::new(storage, specs, tx.tracks_rows()?)?;
+            replaced.rewritten = copy(storage, &copying, parts, (updating, clock)).await?;
             hold(&mut replaced.unclaimed, &replaced.rewritten)?;
         }
         if !self.copied_new.is_empty() {
-            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, None)?;
-            replaced.new = copying.copy(storage, left(&self.copied_new)?, clock).await?;
+            let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
+            let copying = Copying::new(storage, specs, None)?;
+            let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
+            replaced.new = copy(storage, &copying, parts, (updating, clock)).await?;
             hold(&mut replaced.unclaimed, &replaced.new)?;
         }
-        if !self.copied.is_empty() && tx.feeds_changes()? {
-            let gone = |touched: &Touched| {
-                let only_rows = Some(touched.rows.to_inline()?);
-                Ok(Change::Delete.of(FileTask { only_rows, ..touched.task.clone() }))
-            };
-            let tasks = self.copied.iter().map(gone).collect::<Result<_>>()?;
-            let specs = (changes_spec(snapshot)?, tx.rewrite_spec(FileKind::Change)?);
-            replaced.changes = write_changes(storage, specs, tasks).await?;
-            hold(&mut replaced.unclaimed, &replaced.changes)?;
+        match tx.feeds_changes()? {
+            true => self.record(tx, (snapshot, storage), replaced, updating).await,
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    async fn write_changed(
+    /// Records what the commit's other actions would not say: rows that are changed, and rows that go with files that are
+    /// written again.
+    async fn record(
         &self,
         tx: &mut Transaction,
         (snapshot, storage): (&Snapshot, &Storage),
         replaced: &mut Replaced,
-        (updating, clock): (&Updating, Clock),
+        updating: Option<&Updating>,
     ) -> Result<()> {
-        let mut parts = Vec::with_capacity(self.copied.len() + self.marked.len());
-        for touched in &self.copied {
-            parts.push(whole_part(touched)?);
-        }
-        for touched in &self.marked {
-            parts.push(changed_part(touched)?);
-        }
-        if !parts.is_empty() {
-            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, tx.tracks_rows()?)?;
-            replaced.rewritten = updating.copy(storage, &copying, parts, clock).await?;
-            hold(&mut replaced.unclaimed, &replaced.rewritten)?;
-        }
-        if !self.copied_new.is_empty() {
-            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, None)?;
-            let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
-            replaced.new = updating.copy(storage, &copying, parts, clock).await?;
-            hold(&mut replaced.unclaimed, &replaced.new)?;
-        }
-        if tx.feeds_changes()? && !(self.copied.is_empty() && self.marked.is_empty()) {
+        let all = self.copied.iter().chain(&self.marked);
+        let parts = all.filter(|touched| !touched.changed.is_empty()).map(changed_part).collect::<Result<Vec<_>>>()?;
+        if let Some(updating) = updating.filter(|_| !parts.is_empty()) {
+            let read = tx.rows_spec(snapshot)?;
             // Also refuses a column of the name of the feed's.
-            changes_spec(snapshot)?;
-            let parts = self.copied.iter().chain(&self.marked).map(changed_part).collect::<Result<_>>()?;
-            let specs = (&read_spec(snapshot, None)?, tx.rewrite_spec(FileKind::Change)?);
-            replaced.changes = updating.record(storage, specs, parts).await?;
-            hold(&mut replaced.unclaimed, &replaced.changes)?;
+            changes_spec(read.clone())?;
+            let specs = (&read, tx.rewrite_spec(FileKind::Change)?);
+            let changed = updating.record(storage, specs, parts).await?;
+            hold(&mut replaced.unclaimed, &changed)?;
+            replaced.changes.push(changed);
+        }
+        let mut tasks = Vec::new();
+        for touched in &self.copied {
+            let gone = touched.gone();
+            if !gone.is_empty() {
+                let only_rows = Some(gone.to_inline()?);
+                tasks.push(Change::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
+            }
+        }
+        if !tasks.is_empty() {
+            let specs = (changes_spec(tx.rows_spec(snapshot)?)?, tx.rewrite_spec(FileKind::Change)?);
+            let gone = write_changes(storage, specs, tasks).await?;
+            hold(&mut replaced.unclaimed, &gone)?;
+            replaced.changes.push(gone);
         }
         Ok(())
     }
@@ -216,7 +211,7 @@ impl Chosen {
     ///
     /// # Errors
     /// `Internal` if an action cannot be printed, which the types rule out.
-    pub(super) fn apply(self, tx: &mut Transaction, replaced: Replaced, (fate, now_ms): (Fate, i64)) -> Result<()> {
+    pub(super) fn apply(self, tx: &mut Transaction, replaced: Replaced, now_ms: i64) -> Result<()> {
         let mut removes = self.covered.removes;
         let mut spoken_of = Vec::new();
         for add in self.copied.into_iter().filter_map(|touched| touched.add) {
@@ -225,9 +220,9 @@ impl Chosen {
         }
         tx.remove_files(removes)?;
         tx.discard(|file| self.own_gone.contains(&file.add.path));
-        for Touched { add, rows, before, stored, task } in self.marked {
-            if fate == Fate::Changed {
-                spoken_of.push((task.path, Some(before.union(&rows))));
+        for Touched { add, rows, changed, before, stored, task } in self.marked {
+            if !changed.is_empty() {
+                spoken_of.push((task.path, Some(before.union(&changed))));
             }
             tx.mark(MarkedFile { add: add.ok_or_else(unknown)?, stored, before, rows, vector: None });
         }
@@ -235,32 +230,49 @@ impl Chosen {
         unclaimed.claim();
         tx.add_rewritten(rewritten);
         tx.append_soon(new);
-        if !changes.0.is_empty() {
-            tx.record(changes, spoken_of);
+        for changed in changes {
+            tx.record(changed, spoken_of.drain(..));
         }
         Ok(())
     }
 }
 
-/// All rows of a file, some of them to be changed.
+impl Replaced {
+    /// Deletes what was written.
+    pub(super) async fn delete(self) {
+        self.unclaimed.delete().await;
+    }
+}
+
+/// Writes parts of files, in their order.
+async fn copy(
+    storage: &Storage,
+    copying: &Copying,
+    parts: Vec<Part>,
+    (updating, clock): (Option<&Updating>, Clock),
+) -> Result<Written> {
+    match updating {
+        Some(updating) => updating.copy(storage, copying, parts, clock).await,
+        None => copying.copy(storage, parts.into_iter().map(|part| part.task).collect(), clock).await,
+    }
+}
+
+/// The rows of a file that do not go, some of them to be changed.
 fn whole_part(touched: &Touched) -> Result<Part> {
-    let rows = (!touched.is_whole()).then(|| touched.rows.clone());
-    Ok(Part { task: touched.task.clone(), rows })
+    let gone = touched.gone();
+    let mut task = touched.task.clone();
+    if !gone.is_empty() {
+        task.deletion_vector = Some(touched.before.union(&gone).to_inline()?);
+    }
+    let rows = (!touched.is_whole()).then(|| touched.changed.clone());
+    Ok(Part { task, rows })
 }
 
 /// The rows of a file that are changed, and no others.
 fn changed_part(touched: &Touched) -> Result<Part> {
-    let only_rows = if touched.is_whole() { None } else { Some(touched.rows.to_inline()?) };
+    let all = touched.changed.cardinality() >= touched.counted();
+    let only_rows = if all { None } else { Some(touched.changed.to_inline()?) };
     Ok(Part { task: FileTask { only_rows, ..touched.task.clone() }, rows: None })
-}
-
-/// What reads the rows that stay.
-fn left(touched: &[Touched]) -> Result<Vec<FileTask>> {
-    let left = |touched: &Touched| {
-        let gone: DeletionVector = touched.before.union(&touched.rows);
-        Ok(FileTask { deletion_vector: Some(gone.to_inline()?), ..touched.task.clone() })
-    };
-    touched.iter().map(left).collect()
 }
 
 /// Has files deleted unless they are claimed.

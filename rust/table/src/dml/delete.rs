@@ -41,15 +41,14 @@ impl Transaction {
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        let fate = (Fate::Gone, begun_ms);
-        let mut found = Box::pin(find(self, &snapshot, filter, fate)).await?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Gone, begun_ms))).await?;
         let found_ms = clock();
-        let chosen = choose(self, &mut found, fate)?;
+        let chosen = choose(self, &mut found, begun_ms)?;
         let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock))).await?;
         let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
         let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
-        chosen.apply(self, replaced, fate)?;
+        chosen.apply(self, replaced, begun_ms)?;
         let ended_ms = clock();
         self.count_rows(|counts| {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));

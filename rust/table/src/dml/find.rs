@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow_array::Array;
+use arrow_array::{Array, RecordBatch};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_buffer::BooleanBuffer;
@@ -42,6 +42,32 @@ pub(super) enum Fate {
     Gone,
     /// They are changed, so they are read whatever the log proves.
     Changed,
+    /// A search says so of each, and every file is read for it.
+    Judged,
+}
+
+/// Rows of a file, by their positions in it.
+#[derive(Debug, Default)]
+pub(super) struct Hits {
+    /// Those that go.
+    pub(super) gone: DeletionVector,
+    /// Those that are changed.
+    pub(super) changed: DeletionVector,
+}
+
+/// Looks at rows of a file, whose positions come beside them.
+pub(super) type Search = Arc<dyn Fn(&FileTask, &RecordBatch, &[i64]) -> Result<Hits> + Send + Sync>;
+
+/// What is looked for.
+#[derive(Clone)]
+pub(super) struct Look {
+    pub(super) fate: Fate,
+    /// The time in milliseconds since the epoch.
+    pub(super) now_ms: i64,
+    /// The columns that the search needs.
+    pub(super) columns: Vec<String>,
+    /// None where every row that is read is found.
+    pub(super) search: Option<Search>,
 }
 
 /// What a condition holds for.
@@ -85,8 +111,10 @@ pub(super) struct Touched {
     pub(super) task: FileTask,
     /// What the log says of it; none of a file of the transaction's own.
     pub(super) add: Option<Add>,
-    /// The rows that match.
+    /// The rows that match: they go or are changed.
     pub(super) rows: DeletionVector,
+    /// Those of them that are changed.
+    pub(super) changed: DeletionVector,
     /// The rows that did not count before.
     pub(super) before: DeletionVector,
     /// Rows in the file, whether they count or not.
@@ -102,6 +130,11 @@ impl Touched {
     /// Whether every row that counts matches.
     pub(super) fn is_whole(&self) -> bool {
         self.rows.cardinality() >= self.counted()
+    }
+
+    /// The rows that go.
+    pub(super) fn gone(&self) -> DeletionVector {
+        self.rows.minus(&self.changed)
     }
 }
 
@@ -139,6 +172,12 @@ pub(super) async fn find(
     filter: Option<&str>,
     (fate, now_ms): (Fate, i64),
 ) -> Result<Found> {
+    look(tx, snapshot, filter, Look { fate, now_ms, columns: Vec::new(), search: None }).await
+}
+
+/// As [`find`], of the rows that a search finds among those that make `filter` TRUE.
+pub(super) async fn look(tx: &Transaction, snapshot: &Snapshot, filter: Option<&str>, look: Look) -> Result<Found> {
+    let Look { fate, now_ms, .. } = look;
     refuse_column(&snapshot.shape().schema, ROW_INDEX)?;
     let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
     let mut found = Found {
@@ -161,7 +200,7 @@ pub(super) async fn find(
     judge_own(tx, &plan, fate, (&mut found, &mut candidates))?;
     found.candidates = candidates.iter().filter(|candidate| candidate.known().is_none()).count() as u64;
     let before = snapshot.storage().counts();
-    found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
+    found.touched = read_all(snapshot.storage(), plan.spec(), candidates, look).await?;
     found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
     let mut of_base = HashSet::new();
     let own = tx.own();
@@ -205,7 +244,7 @@ fn judge(
             let counted = stored.zip(u64::try_from(deleted).ok()).and_then(|(stored, gone)| stored.checked_sub(gone));
             found.covered.push(adds.sized_add(row)?, counted, now_ms)?;
         } else {
-            candidates.push(Candidate { task, stored, is_covered });
+            candidates.push(Candidate { task, stored, is_covered: is_covered && fate != Fate::Judged });
         }
     }
     Ok(())
@@ -230,35 +269,45 @@ fn judge_own(
                 found.own_covered.insert(adds.path().value(row).to_owned());
                 found.own_covered_rows += rows;
             }
-            None => candidates.push(Candidate { task: task(&adds, row)?, stored, is_covered }),
+            None => {
+                let is_covered = is_covered && fate != Fate::Judged;
+                candidates.push(Candidate { task: task(&adds, row)?, stored, is_covered });
+            }
         }
     }
     Ok(())
 }
 
 /// The files that hold matching rows, with those rows.
-async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>) -> Result<Vec<Touched>> {
+async fn read_all(
+    storage: &Storage,
+    spec: &ReadSpec,
+    candidates: Vec<Candidate>,
+    look: Look,
+) -> Result<Vec<Touched>> {
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
-    let spec = ReadSpec { columns: vec![ROW_INDEX.to_owned()], ..spec.clone() };
+    let columns = std::iter::once(ROW_INDEX.to_owned()).chain(look.columns.iter().cloned()).collect();
+    let spec = ReadSpec { columns, ..spec.clone() };
     let reader = Reader::new(storage.clone(), spec.clone())?;
     // As much at once as a scan reads: of one file its parts, of many files one part of each.
     let workers = worker_count();
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
     let (storage, spec) = (storage.clone(), Arc::new(spec));
-    let touch = move |candidate| touch(storage.clone(), spec.clone(), reader.clone(), (candidate, options.clone()));
+    let touch = move |candidate| {
+        touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone())
+    };
     let touched = all_of(candidates.into_iter().map(touch), workers).await?;
     Ok(touched.into_iter().flatten().collect())
 }
 
 /// Reads a file; none if no row of it matches.
 async fn touch(
-    storage: Storage,
-    spec: Arc<ReadSpec>,
-    reader: Reader,
+    (storage, spec, reader): (Storage, Arc<ReadSpec>, Reader),
     (candidate, options): (Candidate, ReadOptions),
+    look: Look,
 ) -> Result<Option<Touched>> {
     let known = candidate.known();
     let Candidate { mut task, stored, .. } = candidate;
@@ -271,15 +320,11 @@ async fn touch(
     task.deletion_vector = if before.is_empty() { None } else { Some(before.to_inline()?) };
     if let Some(stored) = known {
         let rows = DeletionVector::first(stored).minus(&before);
-        return Ok((!rows.is_empty()).then_some(Touched { task, add: None, rows, before, stored }));
+        let changed = if look.fate == Fate::Changed { rows.clone() } else { DeletionVector::default() };
+        return Ok((!rows.is_empty()).then_some(Touched { task, add: None, rows, changed, before, stored }));
     }
-    let mut rows = DeletionVector::default();
-    let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
-    while let Some(batch) = batches.try_next().await? {
-        let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?;
-        rows.extend(positions.values().iter().map(|position| position.cast_unsigned()));
-    }
+    let Hits { gone: mut rows, changed } = read_hits(&task, reader, options, &look).await?;
+    rows = rows.union(&changed);
     let Some(last) = rows.last() else { return Ok(None) };
     let stored = match stored {
         Some(stored) if rows.cardinality() < stored.saturating_sub(before.cardinality()) => stored,
@@ -301,7 +346,28 @@ async fn touch(
         );
         return Err(place(Error::corrupt(message), &task));
     }
-    Ok(Some(Touched { task, add: None, rows, before, stored }))
+    Ok(Some(Touched { task, add: None, rows, changed, before, stored }))
+}
+
+/// The rows of a file that are found.
+async fn read_hits(task: &FileTask, reader: Reader, options: ReadOptions, look: &Look) -> Result<Hits> {
+    let mut hits = Hits::default();
+    let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
+    while let Some(batch) = batches.try_next().await? {
+        let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
+        let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?.values();
+        let all = || positions.iter().map(|position| position.cast_unsigned());
+        match (&look.search, look.fate) {
+            (Some(search), _) => {
+                let found = search(task, &batch, positions).map_err(|e| e.in_file(&task.path))?;
+                hits.gone.extend(found.gone.iter());
+                hits.changed.extend(found.changed.iter());
+            }
+            (None, Fate::Changed) => hits.changed.extend(all()),
+            (None, Fate::Gone | Fate::Judged) => hits.gone.extend(all()),
+        }
+    }
+    Ok(hits)
 }
 
 /// Rows in a file, by its footer.

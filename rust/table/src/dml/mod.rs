@@ -1,11 +1,11 @@
-//! Rows that change: DELETE and UPDATE, as steps of a transaction.
+//! Rows that change: DELETE, UPDATE and MERGE, as steps of a transaction.
 //!
 //! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
 //! (`rewrite`), as the table's properties say. Files that the log proves to hold matching rows only go unread. Nothing
 //! here commits: whatever the steps do is one commit of the [`Transaction`](crate::transaction::builder::Transaction),
 //! whose read set is the condition.
 //!
-//! Proved by `tests/rust/table/dml.rs` and `tests/python/test_row_changes.py`.
+//! Proved by `tests/rust/table/dml.rs`, `tests/python/test_row_changes.py` and its neighbours.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
@@ -13,8 +13,10 @@ mod changed;
 mod choose;
 mod delete;
 mod find;
+mod merge;
 mod preview;
 mod rewrite;
 mod update;
 
+pub use merge::{Clause, MergeRequest, Then, When};
 pub use preview::Preview;

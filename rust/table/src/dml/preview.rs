@@ -31,6 +31,8 @@ pub struct Preview {
     pub files_rewritten: u64,
     /// Rows that match; none if a file that was not read does not say how many it has.
     pub rows: Option<u64>,
+    /// Rows that would be inserted.
+    pub rows_inserted: u64,
     /// Rows that would be copied as they are.
     pub rows_copied: u64,
     /// Bytes of data files that finding the rows read, and copying would.
@@ -59,9 +61,13 @@ impl Transaction {
         filter: Option<&str>,
         fate: (Fate, i64),
     ) -> Result<Preview> {
-        let mut found = Box::pin(find(self, snapshot, filter, fate)).await?;
-        let chosen = choose(self, &mut found, fate)?;
-        let (rereads, writes) = costs(&chosen, fate.0, self.feeds_changes()?)?;
+        let found = Box::pin(find(self, snapshot, filter, fate)).await?;
+        self.preview_of(snapshot, found, fate.1).await
+    }
+
+    pub(super) async fn preview_of(&self, snapshot: &Snapshot, mut found: Found, now_ms: i64) -> Result<Preview> {
+        let chosen = choose(self, &mut found, now_ms)?;
+        let (rereads, writes) = costs(&chosen, self.feeds_changes()?)?;
         let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
@@ -73,6 +79,7 @@ impl Transaction {
             files_marked: chosen.marked.len() as u64,
             files_rewritten: chosen.copied.len() as u64,
             rows: chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows)),
+            rows_inserted: 0,
             rows_copied: chosen.copied_rows(),
             bytes_read: bytes_read.saturating_add(rereads),
             bytes_written: writes,
@@ -81,29 +88,26 @@ impl Transaction {
 }
 
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
-fn costs(chosen: &Chosen, fate: Fate, feeds: bool) -> Result<(u64, u64)> {
-    let (mut reads, mut writes) = (0_u64, 0_u64);
-    if fate == Fate::Changed {
-        for touched in chosen.copied.iter().chain(&chosen.marked) {
-            let changed = share(touched, touched.rows.cardinality());
-            let all = share(touched, touched.counted());
-            let is_marked = chosen.marked.iter().any(|marked| std::ptr::eq(marked, touched));
-            let written = if is_marked { changed } else { all };
-            reads = reads.saturating_add(if is_marked { changed } else { touched.task.size });
-            writes = writes.saturating_add(written);
-            if feeds {
-                (reads, writes) = (reads.saturating_add(changed), writes.saturating_add(changed.saturating_mul(2)));
-            }
+fn costs(chosen: &Chosen, feeds: bool) -> Result<(u64, u64)> {
+    let (mut reads, mut writes, mut records) = (0_u64, 0_u64, false);
+    let all = chosen.copied.iter().map(|touched| (touched, true));
+    for (touched, is_copied) in all.chain(chosen.marked.iter().map(|touched| (touched, false))) {
+        let changed = share(touched, touched.changed.cardinality());
+        let gone = touched.gone().cardinality();
+        let written = match is_copied {
+            true => share(touched, touched.counted().saturating_sub(gone)),
+            false => changed,
+        };
+        reads = reads.saturating_add(if is_copied { touched.task.size } else { changed });
+        writes = writes.saturating_add(written);
+        if feeds {
+            let gone = if is_copied { share(touched, gone) } else { 0 };
+            records |= is_copied || changed > 0;
+            reads = reads.saturating_add(changed).saturating_add(gone);
+            writes = writes.saturating_add(changed.saturating_mul(2)).saturating_add(gone);
         }
-        return Ok((reads, writes.saturating_add(vector_bytes(chosen)?)));
     }
-    for touched in &chosen.copied {
-        let gone = share(touched, touched.rows.cardinality());
-        let left = share(touched, touched.counted().saturating_sub(touched.rows.cardinality()));
-        reads = reads.saturating_add(touched.task.size).saturating_add(if feeds { gone } else { 0 });
-        writes = writes.saturating_add(left).saturating_add(if feeds { gone } else { 0 });
-    }
-    if feeds && !chosen.copied.is_empty() {
+    if records {
         (reads, writes) = (reads.saturating_add(chosen.covered.bytes), writes.saturating_add(chosen.covered.bytes));
     }
     Ok((reads, writes.saturating_add(vector_bytes(chosen)?)))

@@ -16,11 +16,9 @@ use deltic_protocol::schema::StructType;
 use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
-use crate::scan::plan::read_spec;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use crate::scan::task::{FileTask, ReadSpec};
-use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
 use crate::write::plan::{DataFile, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter};
@@ -38,12 +36,16 @@ pub(super) struct Copying {
 }
 
 impl Copying {
-    /// Of rows with the columns of the table, and with their ids if it tracks rows.
+    /// Of rows with the columns of the table, and with their ids if it tracks rows. `read`: all columns of the table.
     ///
     /// # Errors
     /// `Unsupported` if the table has a column of the name of one that is needed beside its own.
-    pub(super) fn new(snapshot: &Snapshot, write: WriteSpec, tracking: Option<RowTracking>) -> Result<Self> {
-        let mut read = ReadSpec { may_lack_row_ids: true, ..read_spec(snapshot, None)? };
+    pub(super) fn new(
+        storage: &Storage,
+        (read, write): (ReadSpec, WriteSpec),
+        tracking: Option<RowTracking>,
+    ) -> Result<Self> {
+        let mut read = ReadSpec { may_lack_row_ids: true, ..read };
         let mut hidden = Vec::new();
         if let Some(tracking) = tracking {
             let names = [
@@ -58,7 +60,7 @@ impl Copying {
             read.row_tracking = Some(tracking);
         }
         let write = WriteSpec { hidden_columns: hidden, ..write };
-        let schema = Reader::new(snapshot.storage().clone(), read.clone())?.schema();
+        let schema = Reader::new(storage.clone(), read.clone())?.schema();
         let visible = schema.fields().len() - write.hidden_columns.len();
         let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
         for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {

@@ -7,6 +7,8 @@
 //!
 //! PROTOCOL.md: "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
+use std::sync::Arc;
+
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{Field, Schema};
 use deltic_protocol::log_bounds::TableShape;
@@ -44,14 +46,13 @@ impl Transaction {
         let begun_ms = clock();
         let snapshot = self.removable().await?;
         let updating = updating(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
-        let fate = (Fate::Changed, begun_ms);
-        let mut found = Box::pin(find(self, &snapshot, filter, fate)).await?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Changed, begun_ms))).await?;
         let found_ms = clock();
-        let chosen = choose(self, &mut found, fate)?;
+        let chosen = choose(self, &mut found, begun_ms)?;
         let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock))).await?;
         let (updated, copied, (bytes, vectors)) = (chosen.rows, chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
-        chosen.apply(self, replaced, fate)?;
+        chosen.apply(self, replaced, begun_ms)?;
         let ended_ms = clock();
         self.count_rows(|counts| {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
@@ -91,7 +92,7 @@ fn updating(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules
     let set = set.into_iter().map(|(key, value)| {
         let value = match value {
             NewValue::Value(value) => NewValue::Value(stored(&shape.schema, &key, value)?),
-            sql @ NewValue::Expression(_) => sql,
+            computed => computed,
         };
         Ok((key, value))
     });
@@ -101,11 +102,12 @@ fn updating(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules
         constraints: &rules.constraints,
         now: rules.now,
     };
-    Ok(Updating::new(RowUpdate::new(set.collect::<Result<_>>()?, target)?))
+    let update = RowUpdate::new(set.collect::<Result<_>>()?, target, &|parsed| parsed.bind(&shape.schema))?;
+    Ok(Updating::new(Arc::new(update)))
 }
 
 /// A caller's value as the column at `key` has it.
-fn stored(schema: &StructType, key: &str, value: ArrayRef) -> Result<ArrayRef> {
+pub(super) fn stored(schema: &StructType, key: &str, value: ArrayRef) -> Result<ArrayRef> {
     let (_, _, field) = find_column(schema, key)?;
     if value.len() != 1 {
         return Err(Error::invalid(format!("cannot set `{key}`: there are {} values, and one is needed", value.len())));

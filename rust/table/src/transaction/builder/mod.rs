@@ -52,7 +52,9 @@ pub use options::{
     CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
 use options::{Overwrites, Planned};
+pub use rows::MergeCounts;
 use rows::RowChanges;
+pub(crate) use row_steps::Unsettled;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -357,7 +359,7 @@ impl Transaction {
     }
 
     /// Its columns, parsed once.
-    fn shape_after(&mut self) -> Result<Arc<TableShape>> {
+    pub(crate) fn shape_after(&mut self) -> Result<Arc<TableShape>> {
         if let Some(shape) = &self.shape {
             return Ok(shape.clone());
         }
@@ -548,15 +550,16 @@ impl Transaction {
             return metrics;
         }
         let removed = self.removed.num_removed() as u64;
-        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
+        let written = (self.added.rewritten_totals(), self.added.totals());
+        self.rows.metrics(removed, written, now_ms, &mut metrics);
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let totals = self.added.totals();
-        if totals.files > 0 || self.writes || !self.rows.is_asked_for() {
+        if (totals.files > 0 || self.writes || !self.rows.is_asked_for()) && !self.rows.is_merge() {
             count("numFiles", totals.files);
             count("numOutputRows", totals.rows);
             count("numOutputBytes", totals.bytes);
         }
-        if self.overwrites != Overwrites::Nothing || removed > 0 {
+        if (self.overwrites != Overwrites::Nothing || removed > 0) && !self.rows.is_merge() {
             count("numRemovedFiles", removed);
         }
         metrics
