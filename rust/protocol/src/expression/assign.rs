@@ -83,21 +83,28 @@ impl Assignment {
     fn stored(&self, batch: &RecordBatch, context: Context) -> Evaluated {
         let from = self.expression.data_type();
         let values = evaluate_rows(&self.expression, batch, context.now)?;
-        let named = |trouble: Trouble| match trouble {
-            Trouble::Row(row, message) if !message.contains(&self.column) => {
-                Trouble::Row(row, format!("{message}, which the column `{}` is", self.column))
-            }
+        self.store(&values, from, &self.to)
+    }
+
+    /// With the name of the column, if it is not said yet.
+    fn named(&self, trouble: Trouble, how: &str) -> Trouble {
+        let column = format!("the column `{}`", self.column);
+        match trouble {
+            Trouble::Row(row, message) if !message.contains(&column) => match how {
+                "in" => Trouble::Row(row, format!("{message}, in {column}")),
+                _ => Trouble::Row(row, format!("{message}, which {column} is")),
+            },
             other => other,
-        };
-        self.store(&values, from, &self.to).map_err(named)
+        }
     }
 
     /// Values of one type in another, at any depth.
     fn store(&self, values: &ArrayRef, from: &DataType, to: &DataType) -> Evaluated {
         if from != to && primitive(from).is_none() {
-            return nested::stored(values, from, to, &|values, from, to| self.store(values, from, to));
+            let stored = nested::stored(values, from, to, &|values, from, to| self.store(values, from, to));
+            return stored.map_err(|trouble| self.named(trouble, "in"));
         }
-        let stored = kernel::cast(values, from, to, false)?;
+        let stored = kernel::cast(values, from, to, false).map_err(|trouble| self.named(trouble, "which"))?;
         match loses_digits(from, to) {
             true => match first_lost(values, &stored, from, to)? {
                 None => Ok(stored),
