@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::SchemaRef;
 
 use crate::error::{Error, Result};
 use crate::row_update::{Bind, Computed, NewValue, Target, find, first_null, in_key};
-use crate::schema::arrow::to_rows_schema;
+use crate::schema::arrow::{to_arrow_type, to_rows_schema};
 use crate::schema::identity::is_identity;
 use crate::schema::{StructField, StructType};
+
+/// Metadata of columns that the table has values for.
+const FILLED: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"];
 
 /// Columns that inserted rows have, and their values. The table gives the others theirs.
 #[derive(Debug, Clone)]
@@ -43,6 +46,15 @@ impl RowInsert {
             let computed =
                 Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
             columns.push((field.clone(), computed));
+        }
+        // Rows of a merge that lack a partition column are those without a value for it.
+        for name in table.partition_columns {
+            let (at, _, field) = find(table.schema, name)?;
+            let is_filled = FILLED.iter().any(|key| field.metadata.contains_key(*key));
+            if !named.contains(&at) && !is_filled {
+                let null = new_null_array(&to_arrow_type(&field.data_type), 1);
+                columns.push((field.clone(), Computed::Value(null)));
+            }
         }
         // Whether NULL is allowed is said with the row that has it.
         let given = columns.iter().map(|(field, _)| StructField { nullable: true, ..field.clone() }).collect();

@@ -34,7 +34,7 @@ pub struct Sides {
 
 impl Sides {
     /// # Errors
-    /// `Invalid` if both are called the same, or the source has two columns of a name.
+    /// `Invalid` if both are called the same, or one is called nothing.
     pub fn new(target: StructType, source: StructType, (source_alias, target_alias): (&str, &str)) -> Result<Self> {
         for (alias, what) in [(source_alias, "source_alias"), (target_alias, "target_alias")] {
             if alias.trim().is_empty() {
@@ -44,13 +44,6 @@ impl Sides {
         if source_alias.eq_ignore_ascii_case(target_alias) {
             let message = format!("source and target are both called `{target_alias}`; give them different aliases");
             return Err(Error::invalid(message));
-        }
-        let mut names = HashMap::new();
-        for field in &source.fields {
-            if let Some(other) = names.insert(field.name.to_lowercase(), &field.name) {
-                let message = format!("the source has two columns of one name, `{other}` and `{}`", field.name);
-                return Err(Error::invalid(message));
-            }
         }
         let (target_alias, source_alias) = (target_alias.to_owned(), source_alias.to_owned());
         Ok(Self { target, source, target_alias, source_alias })
@@ -116,10 +109,15 @@ impl Sides {
     /// # Errors
     /// As [`Sides::bind`]; `Invalid` for a value that is no condition.
     pub fn condition(&self, sql: &str, seen: Seen) -> Result<BoundExpression> {
-        let bound = self.bind(parse_value(sql)?, seen)?;
+        self.bind_condition(parse_value(sql)?, seen)
+    }
+
+    /// As [`Sides::condition`], of what was read.
+    pub(super) fn bind_condition(&self, condition: Expression, seen: Seen) -> Result<BoundExpression> {
+        let bound = self.bind(condition, seen)?;
         match bound.data_type() {
             DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => Ok(bound),
-            other => Err(Error::invalid(format!("`{sql}` is no condition, but a value of type {other}"))),
+            other => Err(Error::invalid(format!("`{bound}` is no condition, but a value of type {other}"))),
         }
     }
 

@@ -169,10 +169,10 @@ impl Pass {
         let changed = is_changed.set_indices();
         let places: Vec<(&str, u64)> =
             changed.map(|row| (file(row).map_or("", |(path, _)| path.as_str()), position(row))).collect();
-        let new = self.updating.rows.changed(&old, &places).map_err(|e| match places.first() {
-            Some((path, _)) => e.in_file(*path),
-            None => e,
-        })?;
+        let new = match places.first() {
+            None => old.clone(),
+            Some((path, _)) => self.updating.rows.changed(&old, &places).map_err(|e| e.in_file(*path))?,
+        };
         Ok(Split { is_changed, rows, old, new })
     }
 
