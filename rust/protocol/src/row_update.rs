@@ -191,11 +191,7 @@ impl RowUpdate {
     ///
     /// # Errors
     /// `Invalid`, naming the row, where a value cannot be computed, the column cannot have it, or the row breaks a rule.
-    pub fn apply(
-        &self,
-        (old, on): (&RecordBatch, &RecordBatch),
-        number: &dyn Fn(usize) -> u64,
-    ) -> Result<RecordBatch> {
+    pub fn apply(&self, (old, on): (&RecordBatch, &RecordBatch), number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
         let mut columns = old.columns().to_vec();
         for assigned in &self.assigned {
             let values = assigned.value.values(on, self.now, number)?;

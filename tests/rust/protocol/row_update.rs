@@ -93,7 +93,11 @@ fn what_does_not_fit_is_said_with_the_row() {
         (&[("a", "9223372036854775806 + a")], &[], "row 110: "),
         (&[("p.y", "'q'")], &[], "row 110: p.y is set inside a struct that is NULL, whose field `x` is not nullable"),
         (&[("a", "a + 97")], &[("c", "a < 100")], "the CHECK constraint `c` (a < 100) is violated by row 120 "),
-        (&[("text", "text")], &[("c", "text <> 'x'")], "the CHECK constraint `c` (text <> 'x') is violated by row 110 "),
+        (
+            &[("text", "text")],
+            &[("c", "text <> 'x'")],
+            "the CHECK constraint `c` (text <> 'x') is violated by row 110 ",
+        ),
         (&[("twice", "5")], &[], "row 100 (the first is 0) has another value than the expression of the generated"),
         (&[("a", "now()")], &[], "cannot set `a`: `"),
     ] {

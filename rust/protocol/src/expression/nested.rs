@@ -54,7 +54,8 @@ pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: S
         }
         (DataType::Array(from), DataType::Array(to), ArrowType::List(field)) => {
             let given = values.as_list_opt::<i32>().ok_or_else(|| unexpected(values))?;
-            let elements = store(given.values(), &from.element, &to.element).map_err(|e| in_rows(e, given.offsets()))?;
+            let elements =
+                store(given.values(), &from.element, &to.element).map_err(|e| in_rows(e, given.offsets()))?;
             if !to.contains_null {
                 check_elements(&elements, given.offsets(), "an element")?;
             }

@@ -43,8 +43,7 @@ impl RowInsert {
             if value.is_default() {
                 continue;
             }
-            let computed =
-                Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
+            let computed = Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
             columns.push((field.clone(), computed));
         }
         // Rows of a merge that lack a partition column are those without a value for it.

@@ -114,12 +114,7 @@ fn key_of(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<J
         _ => return None,
     };
     let expression = |typed: &Typed| BoundExpression { root: typed.clone(), text: term.to_string() };
-    Some(JoinKey {
-        column: bounded_column(target),
-        target: expression(target),
-        source: expression(source),
-        null_safe,
-    })
+    Some(JoinKey { column: bounded_column(target), target: expression(target), source: expression(source), null_safe })
 }
 
 /// The column that is compared as it is, or as a wider whole number.

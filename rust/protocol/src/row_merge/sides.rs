@@ -146,7 +146,9 @@ impl Sides {
             }
         }
         let of = |alias: &str, columns: &StructType| {
-            columns.index_of(first).map(|_| resolve(columns, &name.0).map(|c| [vec![alias.to_owned()], c.path].concat()))
+            columns
+                .index_of(first)
+                .map(|_| resolve(columns, &name.0).map(|c| [vec![alias.to_owned()], c.path].concat()))
         };
         let in_target = of(&self.target_alias, &self.target).filter(|_| target);
         let in_source = of(&self.source_alias, &self.source).filter(|_| source);

@@ -10,9 +10,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_array::{Array, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Action, Add};
@@ -279,12 +279,7 @@ fn judge_own(
 }
 
 /// The files that hold matching rows, with those rows.
-async fn read_all(
-    storage: &Storage,
-    spec: &ReadSpec,
-    candidates: Vec<Candidate>,
-    look: Look,
-) -> Result<Vec<Touched>> {
+async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>, look: Look) -> Result<Vec<Touched>> {
     if candidates.is_empty() {
         return Ok(Vec::new());
     }

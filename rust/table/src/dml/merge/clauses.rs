@@ -129,8 +129,7 @@ impl Clauses {
                     }
                     None => Act::Delete,
                 };
-                let clauses =
-                    if when == When::Matched { &mut self.matched } else { &mut self.unmatched_by_source };
+                let clauses = if when == When::Matched { &mut self.matched } else { &mut self.unmatched_by_source };
                 clauses.push(When1 { condition, then });
             }
         }
@@ -146,8 +145,10 @@ impl Clauses {
 /// Refuses clauses that no row would reach.
 fn check(clauses: &[Clause]) -> Result<()> {
     if clauses.is_empty() {
-        return Err(Error::invalid("a merge without clauses does nothing; say what becomes of rows, such as with \
-                                   when_matched_update_all"));
+        return Err(Error::invalid(
+            "a merge without clauses does nothing; say what becomes of rows, such as with \
+                                   when_matched_update_all",
+        ));
     }
     for when in [When::Matched, When::NotMatched, When::NotMatchedBySource] {
         let of: Vec<&Clause> = clauses.iter().filter(|clause| clause.when == when).collect();

@@ -17,10 +17,10 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use std::sync::Arc;
 
+use super::super::find::Hits;
 use super::clauses::{Act, Clauses, When1};
 use super::keys::Keys;
 use super::source::{Source, sides as beside};
-use super::super::find::Hits;
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::transaction::builder::MergeCounts;
@@ -88,17 +88,8 @@ impl Join {
         source_columns.sort_unstable();
         source_columns.dedup();
         let outcome = Outcome { matched: vec![false; source.len()], ..Outcome::default() };
-        let mut join = Self {
-            sides,
-            source,
-            clauses,
-            keys,
-            index: None,
-            rest,
-            now,
-            source_columns,
-            outcome: Mutex::new(outcome),
-        };
+        let mut join =
+            Self { sides, source, clauses, keys, index: None, rest, now, source_columns, outcome: Mutex::new(outcome) };
         if !join.keys.is_empty() {
             let types: Vec<_> = join.keys.iter().map(|key| to_arrow_type(key.source.data_type())).collect();
             let null_safe = join.keys.iter().map(|key| key.null_safe).collect();
@@ -166,8 +157,7 @@ impl Join {
         let rows: ArrayRef =
             Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
         let matches = vec![false; batch.num_rows()];
-        let mut joined =
-            Joined { rows, matches, chosen: HashMap::new(), matched_source: Vec::new(), task, positions };
+        let mut joined = Joined { rows, matches, chosen: HashMap::new(), matched_source: Vec::new(), task, positions };
         self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.judge(&mut joined, targets, sources))?;
         if !self.clauses.unmatched_by_source.is_empty() {
             self.judge_unmatched(&mut joined)?;
@@ -176,11 +166,7 @@ impl Join {
     }
 
     /// Calls with pairs whose keys are equal, so many at a time.
-    fn each_chunk(
-        &self,
-        rows: &ArrayRef,
-        judge: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>,
-    ) -> Result<()> {
+    fn each_chunk(&self, rows: &ArrayRef, judge: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>) -> Result<()> {
         let (mut targets, mut sources) = (Vec::new(), Vec::new());
         let mut visit = |target: u32, source: u32| {
             targets.push(target);
@@ -299,7 +285,8 @@ impl Join {
         let mut chosen: Vec<(u32, (Act, u32))> = joined.chosen.into_iter().collect();
         chosen.sort_unstable_by_key(|(row, _)| *row);
         for (row, (act, source)) in chosen {
-            let position = joined.positions.get(row as usize).ok_or_else(|| Error::internal("a row has no position"))?;
+            let position =
+                joined.positions.get(row as usize).ok_or_else(|| Error::internal("a row has no position"))?;
             let position = position.cast_unsigned();
             let counts = &mut outcome.counts;
             match (act, source) {
@@ -335,7 +322,8 @@ impl Join {
         let on = beside(vec![(&self.sides.target_alias, rows)])?;
         let mut shown = Vec::new();
         for key in &self.keys {
-            let value = Scalar::from_array(&evaluate_at(&key.target, &on, Context { now: self.now, first_row: 0 })?, 0)?;
+            let value =
+                Scalar::from_array(&evaluate_at(&key.target, &on, Context { now: self.now, first_row: 0 })?, 0)?;
             shown.push(format!("{} is {value}", key.name()));
         }
         Ok(if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) })

@@ -55,9 +55,9 @@ impl Keys {
                         *next = std::mem::replace(head, number);
                     }
                 }
-                None => drop(heads.insert_unique(hash, number, |other| {
-                    hasher.hash_one(rows.row(*other as usize).data())
-                })),
+                None => {
+                    drop(heads.insert_unique(hash, number, |other| hasher.hash_one(rows.row(*other as usize).data())))
+                }
             }
         }
         Ok(Self { converter, rows, null_safe, heads, following, hasher })

@@ -10,10 +10,10 @@ use arrow_select::take::take;
 use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::RowUpdate;
 
+use super::super::changed::Become;
 use super::clauses::{Clauses, When1};
 use super::join::{NONE, Updates, of_source, true_rows};
 use super::source::{Source, sides as beside};
-use super::super::changed::Become;
 use crate::error::{Error, Result};
 
 /// Rows that are looked at together.
@@ -56,7 +56,8 @@ impl Become for Updated {
         }
         let mut columns = Vec::with_capacity(old.num_columns());
         for at in 0..old.num_columns() {
-            let of: Vec<&dyn Array> = parts.iter().filter_map(|part| part.columns().get(at)).map(AsRef::as_ref).collect();
+            let of: Vec<&dyn Array> =
+                parts.iter().filter_map(|part| part.columns().get(at)).map(AsRef::as_ref).collect();
             columns.push(interleave(&of, &order)?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(old.num_rows()));

@@ -53,8 +53,7 @@ pub use options::{
 };
 use options::{Overwrites, Planned};
 pub use rows::MergeCounts;
-use rows::RowChanges;
-pub(crate) use row_steps::Unsettled;
+pub(crate) use rows::{RowChanges, Unsettled};
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -545,13 +544,11 @@ impl Transaction {
     /// Counters of what was done; none where no rows were to be.
     fn metrics(&self, now_ms: i64) -> Map<String, Value> {
         let mut metrics = Map::new();
-        let only_creates = self.base.is_none() && !self.writes && self.added.is_empty();
-        if self.re_added.is_some() || only_creates {
+        if self.re_added.is_some() || (self.base.is_none() && !self.writes && self.added.is_empty()) {
             return metrics;
         }
         let removed = self.removed.num_removed() as u64;
-        let written = (self.added.rewritten_totals(), self.added.totals());
-        self.rows.metrics(removed, written, now_ms, &mut metrics);
+        self.rows.metrics(removed, &self.added, now_ms, &mut metrics);
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let totals = self.added.totals();
         if (totals.files > 0 || self.writes || !self.rows.is_asked_for()) && !self.rows.is_merge() {

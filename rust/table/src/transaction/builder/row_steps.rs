@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use deltic_protocol::action::{Cdc, Metadata, Protocol};
+use deltic_protocol::action::Cdc;
 use deltic_protocol::alter::MetadataChange;
 use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
 use deltic_protocol::deletion_vector::DeletionVector;
@@ -18,7 +18,7 @@ use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 
-use super::rows::RowCounts;
+use super::rows::{RowCounts, Unsettled};
 use super::{Ids, Own, Transaction};
 use crate::error::{Error, Result};
 use crate::scan::plan::read_spec;
@@ -27,10 +27,6 @@ use crate::snapshot::Snapshot;
 use crate::storage::Syncing;
 use crate::transaction::TableVectors;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
-
-/// What a write has settled of the table.
-#[derive(Debug)]
-pub(crate) struct Unsettled(Option<Protocol>, Option<Metadata>);
 
 impl Transaction {
     /// A file of the base as the transaction sees it; none if it is gone.

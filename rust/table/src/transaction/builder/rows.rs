@@ -5,19 +5,19 @@
 
 use std::collections::HashMap;
 
-use deltic_protocol::action::{Action, Cdc};
+use deltic_protocol::action::{Action, Cdc, Metadata, Protocol};
 use deltic_protocol::commit::{Actions, MarkedFiles};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::replay::canonical_path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::added::Totals;
+use super::added::Added;
 use crate::error::Result;
 
 /// What a transaction does to rows.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RowChanges {
+pub(crate) struct RowChanges {
     /// Files of the base of which rows are gone.
     pub(super) marked: MarkedFiles,
     /// Change files.
@@ -27,6 +27,10 @@ pub(super) struct RowChanges {
     pub(super) spoken_of: HashMap<String, Option<DeletionVector>>,
     counts: Option<RowCounts>,
 }
+
+/// What a step has settled of the table, the protocol and the metadata.
+#[derive(Debug)]
+pub(crate) struct Unsettled(pub(super) Option<Protocol>, pub(super) Option<Metadata>);
 
 /// Counts of what was done to rows, by what delta-spark counts.
 #[derive(Debug, Clone, Default)]
@@ -131,14 +135,9 @@ impl RowChanges {
     }
 
     /// The counts, where rows were to be changed: of files that are gone there are so many, and that were written, too.
-    pub(super) fn metrics(
-        &self,
-        removed_files: u64,
-        (rewritten, new): (Totals, Totals),
-        now_ms: i64,
-        metrics: &mut Map<String, Value>,
-    ) {
+    pub(super) fn metrics(&self, removed_files: u64, added: &Added, now_ms: i64, metrics: &mut Map<String, Value>) {
         let Some(counts) = &self.counts else { return };
+        let (rewritten, new) = (added.rewritten_totals(), added.totals());
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let ms = |ms: i64| u64::try_from(ms).unwrap_or_default();
         let updated = self.marked.iter().filter(|marked| marked.add.deletion_vector.is_some()).count();
