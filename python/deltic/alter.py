@@ -227,7 +227,7 @@ class Alterable(Generic[Done]):
         last one of a struct or the table, and one that the table is partitioned or clustered by or that a constraint or
         a generated column mentions.
         """
-        return self._alter("drop_columns", names=_several(names, "names"))
+        return self._alter("drop_columns", names=several(names, "names"))
 
     def alter_column(
         self,
@@ -306,7 +306,7 @@ class Alterable(Generic[Done]):
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
         """Take table properties away. Raises `InvalidInputError` for one that is not set, or that only writers set."""
-        return self._alter("unset_properties", names=_several(names, "names"))
+        return self._alter("unset_properties", names=several(names, "names"))
 
     def set_name(self, name: str | None) -> Done:
         """Set the table's name, for people; None takes it away."""
@@ -316,13 +316,56 @@ class Alterable(Generic[Done]):
         """Set what the table holds, for people; None takes it away."""
         return self._alter("set_description", description=optional_string(description, "description"))
 
-    def drop_constraint(self, name: str) -> Done:
-        """Drop a constraint.
+    def add_constraint(self, name: str, expression: str) -> Done:
+        """Add a condition that every row must make TRUE, once all rows of the table do.
 
-        Raises `InvalidInputError`, naming those that there are, for one that is not there. deltic does not check
-        constraints yet, so that a table that has some is not written (`UnsupportedFeatureError`).
+        Arguments:
+            name: What messages and `drop_constraint` call it; letters of either case are the same.
+            expression: SQL over the table's columns (`docs/expressions.md`). A row for which it is NULL does not
+                satisfy it.
+
+        The table is read, as far as statistics do not prove the condition, and rows that others add meanwhile are a
+        conflict. From then on a write with another row is refused, by every client that follows the feature
+        `checkConstraints`.
+
+        Raises `InvalidInputError` for a name that is taken, an expression that is no condition on the columns, and
+        rows that do not satisfy it, with their number; `UnsupportedFeatureError` for a function that deltic does not
+        evaluate (PROTOCOL.md: "CHECK Constraints").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.write(table, pa.table({"amount": [1, 20]}))
+        >>> _ = table.add_constraint("positive", "amount > 0")
+        >>> table.detail().properties
+        {'delta.constraints.positive': 'amount > 0'}
         """
+        name, expression = string(name, "name"), string(expression, "expression")
+        return self._step(lambda core: core.add_constraint(name, expression))
+
+    def drop_constraint(self, name: str) -> Done:
+        """Drop a constraint. Raises `InvalidInputError`, naming those that there are, for one that is not there."""
         return self._alter("drop_constraint", name=string(name, "name"))
+
+    def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
+        """Lay out files by some columns from now on; None for no more.
+
+        `columns`: paths of up to four columns of numbers, strings, dates or timestamps. Files that are there stay as
+        they are: those that are added have statistics of the columns, and a job that optimises the table moves rows by
+        them. The features `clustering` and `domainMetadata` are added to the protocol.
+
+        Raises `InvalidInputError` for a table with partitions, and for a column that is not there, is inside an array
+        or a map, or has no statistics (PROTOCOL.md: "Clustered Table").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/visits")
+        >>> _ = deltic.create(table, pa.schema([("day", pa.date32()), ("page", pa.string())]), cluster_by="day")
+        >>> _ = table.cluster_by(["page", "day"])
+        >>> table.detail().clustering_columns
+        ['page', 'day']
+        """
+        return self._alter("cluster_by", columns=[] if columns is None else several(columns, "columns"))
 
     def add_feature(self, name: str) -> Done:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
@@ -334,5 +377,6 @@ class Alterable(Generic[Done]):
         return self._step(lambda core: core.add_feature(feature))
 
 
-def _several(given: str | Sequence[str], argument: str) -> list[str]:
+def several(given: str | Sequence[str], argument: str) -> list[str]:
+    """One name or several."""
     return [string(given, argument)] if isinstance(given, str) else names(given, argument) or []

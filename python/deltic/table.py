@@ -474,6 +474,37 @@ class Table(Alterable[Commit]):
         """
         return self._core.compact_log(whole(start, "start"), whole(end, "end"))
 
+    def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
+        """Drop a feature from the table's protocol, so that clients that do not know it can use the table again.
+
+        The properties that enable it go with it, and row ids with `rowTracking`. What else the newest version has of it
+        must be gone before. Readers do not need most features; of those that they need (`columnMapping`,
+        `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`) older versions may still have traces:
+        the feature is disabled, three empty commits with a checkpoint each follow, and the last commit drops it and
+        adds `checkpointProtection`, by which those checkpoints stay. What fails or is stopped in between leaves a table
+        that is as good as before; call this again to go on. Returns the last commit.
+
+        Arguments:
+            name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").
+            truncate_history: True, for dropping the versions that have traces instead of protecting checkpoints, is
+                refused: deltic keeps history.
+
+        Raises `InvalidInputError` when the table has not the feature, another needs it, it cannot be dropped, or
+        something is left of it, saying what to do.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.create(table, pa.schema([("id", pa.int64())]), properties={"delta.enableChangeDataFeed": "true"})
+        >>> _ = table.add_feature("domainMetadata")
+        >>> table.drop_feature("changeDataFeed").version
+        2
+        >>> table.detail().table_features
+        ['appendOnly', 'domainMetadata', 'invariants']
+        """
+        feature, truncates = string(name, "name"), flag(truncate_history, "truncate_history")
+        return Commit.parse(_deltic.drop_feature(self._core, feature, truncates))
+
     def enable_row_tracking(self, max_attempts: int | None = None) -> int:
         """Enable row tracking, giving ids to the files that the table has, and return the version that has it.
 

@@ -283,6 +283,14 @@ class Transaction(Alterable[None]):
         if lines is not None:
             self._call_hooks(self._committed.version, lines)
 
+    def drop_feature(self, name: str) -> None:
+        """Drop a feature from the table's protocol, as `Table.drop_feature` does.
+
+        Raises `InvalidInputError` as that does, and for a feature that readers need, which takes several commits.
+        """
+        feature = string(name, "name")
+        self._step(lambda core: core.drop_feature(feature))
+
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> None:
         step(self._core())
 

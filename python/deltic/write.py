@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import columns_of
+from deltic.alter import columns_of, several
 from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, string, whole
 from deltic.data import stream
 from deltic.errors import (
@@ -46,6 +46,7 @@ def create(
     schema: Any,
     partition_by: str | Sequence[str] | None = None,
     *,
+    cluster_by: str | Sequence[str] | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -60,12 +61,13 @@ def create(
         schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`. Its fields' metadata becomes the columns',
             such as `comment`, keys of your own, and what `deltic.field` says of a column.
         partition_by: Columns of the schema, of primitive types, in the order of the folders; none by default.
+        cluster_by: Paths of up to four columns by which files are laid out, instead of partitions: see
+            `Table.cluster_by`.
         properties: Strings by name, such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties");
             names that do not begin with `delta.` are free. The protocol gets the features that they need.
         name: The table's name, for people.
         description: What it holds, for people.
-        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`. deltic does not check
-            constraints yet, so that any is refused (`UnsupportedFeatureError`).
+        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
         mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone and
             returns its version, with no attempts;
             `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
@@ -97,6 +99,8 @@ def create(
         partition_by = [partition_by]
     if (partition_columns := names(partition_by, "partition_by")) is not None:
         definition["partition_by"] = partition_columns
+    if cluster_by is not None:
+        definition["cluster_by"] = several(cluster_by, "cluster_by")
     if constraints is not None:
         definition["constraints"] = _expressions(constraints)
     columns = columns_of(schema, "schema")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import deltic
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
+    from turns import Turns
 
 
 @pytest.fixture
@@ -116,3 +117,21 @@ def connection() -> duckdb.DuckDBPyConnection:
         pytest.skip(f"the delta extension does not load: {error}")
     connection.execute("SET TimeZone = 'UTC'")
     return connection
+
+
+@pytest.fixture
+def turns(spark: SparkSession, uri: str, validating: None) -> Turns:
+    """A table for two writers, in a session that validates checksums."""
+    from turns import Turns
+
+    return Turns(spark, uri)
+
+
+@pytest.fixture
+def in_duckdb(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.Table]:
+    """The rows that DuckDB reads of a table."""
+
+    def in_duckdb(uri: str) -> pa.Table:
+        return connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()
+
+    return in_duckdb

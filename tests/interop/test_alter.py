@@ -144,6 +144,30 @@ def test_a_new_mapped_table_is_filled_by_delta_spark(spark: SparkSession, uri: s
         check(spark, table)
 
 
+def test_clustering_goes_both_ways(spark: SparkSession, uri: str) -> None:
+    ours, theirs = deltic.Table(uri), deltic.Table(uri + "2")
+    deltic.write(ours, ROWS.drop_columns(["tags", "sizes"]))
+    for columns in (["id", "place.zip"], "place.city", None, ["part"]):
+        ours.cluster_by(columns)
+        check(spark, ours)
+    spark.sql(f"OPTIMIZE delta.`{ours.uri}`")
+    check(spark, ours)
+    spark.sql(
+        f"CREATE TABLE delta.`{theirs.uri}` (id INT, place STRUCT<zip: INT>) USING delta CLUSTER BY (place.zip) "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    theirs.rename_column("place.zip", "code")
+    check(spark, theirs)
+    theirs.cluster_by(["id", "place.code"])
+    check(spark, theirs)
+    spark.sql(f"ALTER TABLE delta.`{theirs.uri}` CLUSTER BY (place.code)")
+    assert theirs.detail().clustering_columns == ["place.code"]
+    deltic.create(ours, ROWS.schema.remove(2), cluster_by=["part"], mode="replace")
+    check(spark, ours)
+    deltic.create(ours, ROWS.schema, mode="replace")
+    check(spark, ours)
+
+
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_deltic_alters_what_delta_spark_made(spark: SparkSession, uri: str, mode: str) -> None:
     spark.sql(

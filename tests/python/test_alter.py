@@ -333,6 +333,239 @@ def test_features_are_added(table: Table) -> None:
         table.add_feature("catalogManaged")
 
 
+def clustering(table: Table) -> Any:
+    domain = table.snapshot().domains().get("delta.clustering")
+    return None if domain is None else json.loads(domain)["clusteringColumns"]
+
+
+def test_a_table_is_clustered(uri: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.string())])), ("flag", pa.bool_())])
+    deltic.create(uri, schema, cluster_by=["a", "S.x"], properties=MAPPED)
+    table = Table(uri)
+    stored = fields(table)
+    physical = {name: stored[name]["metadata"]["delta.columnMapping.physicalName"] for name in stored}
+    inner = stored["s"]["type"]["fields"][0]["metadata"]["delta.columnMapping.physicalName"]
+    assert clustering(table) == [[physical["a"]], [physical["s"], inner]]
+    assert table.detail().clustering_columns == ["a", "s.x"]
+    assert {"clustering", "domainMetadata"} <= features(table)
+    table.rename_column("a", "b")
+    assert table.detail().clustering_columns == ["b", "s.x"]
+    for dropped in ("b", "s"):
+        with pytest.raises(InvalidInputError, match="clustered by"):
+            table.drop_columns(dropped)
+    deltic.write(table, pa.table({"b": [1], "s": [{"x": "k"}], "flag": [True]}))
+    table.cluster_by("s.x")
+    assert info(table)["operationParameters"] == {"oldClusteringColumns": "b,s.x", "newClusteringColumns": "s.x"}
+    table.drop_columns("b")
+    table.cluster_by(None)
+    assert (clustering(table), table.detail().clustering_columns) == ([], [])
+    for columns, told in [
+        ("flag", "of the type boolean"),
+        ("nope", "no column `nope`"),
+        (["s.x", "s.x"], "there twice"),
+        (5, "columns must be a list of names"),
+    ]:
+        with pytest.raises(InvalidInputError, match=told):
+            table.cluster_by(columns)  # type: ignore[arg-type]
+    deltic.create(table, schema, mode="replace", cluster_by="a")
+    assert clustering(table) == [["a"]]
+    deltic.create(table, schema, mode="replace")
+    assert clustering(table) is None
+    assert table.check().ok
+
+
+def operations(table: Table, newest: int) -> list[str]:
+    return [commit["operation"] for commit in table.history(newest)]
+
+
+DROPPED = ["DROP FEATURE", "Empty Commit", "Empty Commit", "Empty Commit"]
+
+
+@pytest.mark.parametrize(
+    ("feature", "properties"),
+    [
+        ("changeDataFeed", {"delta.enableChangeDataFeed": "true"}),
+        ("inCommitTimestamp", {"delta.enableInCommitTimestamps": "true"}),
+        ("rowTracking", {"delta.enableRowTracking": "true"}),
+        ("clustering", {}),
+        ("domainMetadata", {}),
+        ("checkConstraints", {}),
+    ],
+)
+def test_features_of_writers_are_dropped(uri: str, feature: str, properties: dict[str, str]) -> None:
+    table = Table(uri)
+    clusters = "a" if feature == "clustering" else None
+    deltic.create(table, pa.schema([("a", pa.int64())]), properties=properties, cluster_by=clusters)
+    if feature not in features(table):
+        table.add_feature(feature)
+    deltic.write(table, pa.table({"a": [1, 2]}))
+    version = table.snapshot().version
+    commit = table.drop_feature(feature)
+    assert commit.version == table.snapshot().version == version + 1
+    assert feature not in features(table)
+    assert table.snapshot().properties == {}
+    told = info(table)
+    assert (told["operation"], told["operationParameters"]) == (
+        "DROP FEATURE",
+        {"featureName": feature, "truncateHistory": False},
+    )
+    assert clustering(table) is None
+    adds = table.snapshot().files().read_all().to_pylist()
+    assert not any(add.get("base_row_id") for add in adds)
+    deltic.write(table, pa.table({"a": [3]}))
+    assert sorted(row["a"] for row in rows(table)) == [1, 2, 3]
+    assert table.check(files=True).ok
+
+
+@pytest.mark.parametrize(
+    ("feature", "properties"),
+    [
+        ("columnMapping", MAPPED),
+        ("deletionVectors", {"delta.enableDeletionVectors": "true"}),
+        ("typeWidening", {"delta.enableTypeWidening": "true"}),
+        ("v2Checkpoint", {"delta.checkpointPolicy": "v2"}),
+        ("vacuumProtocolCheck", {}),
+    ],
+)
+def test_features_of_readers_are_dropped_behind_checkpoints(uri: str, feature: str, properties: dict[str, str]) -> None:
+    deltic.write(uri, pa.table({"a": [1, 2]}))
+    table = Table(uri)
+    if properties:
+        table.set_properties(properties)
+    else:
+        table.add_feature(feature)
+    deltic.write(table, pa.table({"a": [3]}))
+    version = table.snapshot().version
+    with table.transaction(operation="DROP") as tx, pytest.raises(InvalidInputError, match=r"Table\.drop_feature"):
+        tx.drop_feature(feature)
+    with pytest.raises(UnsupportedFeatureError, match="keeps the history"):
+        table.drop_feature(feature, truncate_history=True)
+    assert table.snapshot().version == version
+    commit = table.drop_feature(feature)
+    disabling = [*DROPPED, "UNSET TBLPROPERTIES"] if properties else DROPPED
+    assert operations(table, len(disabling)) == disabling
+    assert commit.version == table.snapshot().version == version + len(disabling)
+    protocol = table.snapshot().protocol
+    assert feature not in features(table)
+    assert "checkpointProtection" in features(table)
+    assert (protocol["minReaderVersion"], protocol.get("readerFeatures")) == (1, None)
+    protection = {"delta.requireCheckpointProtectionBeforeVersion": str(commit.version)}
+    assert table.snapshot().properties == protection
+    checkpoints = sorted(Path(uri, "_delta_log").glob("*.checkpoint.parquet"))
+    assert [int(path.name[:20]) for path in checkpoints][-4:] == [commit.version - left for left in (3, 2, 1, 0)]
+    deltic.write(table, pa.table({"a": [4]}))
+    assert sorted(row["a"] for row in rows(table)) == [1, 2, 3, 4]
+    assert table.snapshot(version=version).scan().to_arrow().num_rows == 3
+    assert table.check(files=True).ok
+
+
+def test_dropping_goes_on_where_it_was_stopped(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [1]}))
+    table = Table(uri)
+    table.set_properties({"delta.enableDeletionVectors": "true"})
+    table.unset_properties("delta.enableDeletionVectors")
+    table.drop_feature("deletionVectors")
+    assert operations(table, 5) == [*DROPPED, "UNSET TBLPROPERTIES"]
+    assert table.snapshot().version == 6
+
+
+def with_vector(table: Table) -> None:
+    table.set_properties({"delta.enableDeletionVectors": "true"})
+    table.delete("a = 1")
+
+
+def with_renamed(table: Table) -> None:
+    table.set_properties(MAPPED)
+    table.rename_column("a", "c")
+
+
+def with_dropped(table: Table) -> None:
+    table.set_properties(MAPPED)
+    table.drop_columns("b")
+
+
+def with_widened(table: Table) -> None:
+    table.set_properties({"delta.enableTypeWidening": "true"})
+    table.alter_column("a", type="long")
+
+
+def with_domain(table: Table) -> None:
+    with table.transaction() as tx:
+        tx.add_feature("domainMetadata")
+        tx.set_domain("billing", "{}")
+
+
+@pytest.mark.parametrize(
+    ("uses", "feature", "told"),
+    [
+        (with_vector, "deletionVectors", "1 files have deletion vectors; rewrite them without first"),
+        (with_renamed, "columnMapping", "column `c` under another name"),
+        (with_dropped, "columnMapping", "columns that were dropped"),
+        (with_widened, "typeWidening", "column `a` in a narrower type"),
+        (with_domain, "domainMetadata", "metadata domain `billing`"),
+        (lambda table: table.cluster_by("a"), "domainMetadata", "needed by `clustering`"),
+        (lambda table: None, "appendOnly", "cannot be dropped; those that can are"),
+        (lambda table: None, "rowTracking", "does not have the feature"),
+        (lambda table: None, "zebra", "does not have the feature"),
+    ],
+)
+def test_features_that_cannot_be_dropped(uri: str, uses: Any, feature: str, told: str) -> None:
+    deltic.write(uri, pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", "y"]}))
+    table = Table(uri)
+    uses(table)
+    before = (table.snapshot().version, table.snapshot().protocol, table.snapshot().metadata)
+    with pytest.raises(InvalidInputError, match=told):
+        table.drop_feature(feature)
+    with table.transaction(operation="DROP") as tx, pytest.raises(InvalidInputError):
+        tx.drop_feature(feature)
+    assert (table.snapshot().version, table.snapshot().protocol, table.snapshot().metadata) == before
+
+
+def test_dropping_conflicts_with_whoever_writes(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64())]), properties={"delta.enableRowTracking": "true"})
+    table = Table(uri)
+
+    def drop() -> None:
+        with table.transaction(operation="DROP") as tx:
+            tx.drop_feature("rowTracking")
+            deltic.write(uri, pa.table({"a": [1]}))
+
+    with pytest.raises(deltic.CommitConflictError):
+        drop()
+    assert "rowTracking" in features(table)
+
+
+def test_partitions_and_clustering_exclude_each_other(table: Table, uri: str) -> None:
+    with pytest.raises(InvalidInputError, match="partitioned by `part`"):
+        table.cluster_by("id")
+    with pytest.raises(InvalidInputError, match="partitioned by `part`"):
+        deltic.create(uri + "2", ROWS.schema, ["part"], cluster_by=["id"])
+    assert not Table(uri + "2").exists()
+
+
+def test_files_have_statistics_of_columns_that_cluster_since_the_same_commit(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table = Table(uri)
+    with table.transaction() as tx:
+        tx.cluster_by("b")
+        tx.append(pa.table({"a": [1], "b": [7]}))
+    (file,) = table.files().read_all().to_pylist()
+    assert file["min"]["b"] == 7
+    assert clustering(table) == [["b"]]
+
+
+def test_two_clusterings_conflict(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64()), ("b", pa.int64())]), cluster_by="a")
+    table = Table(uri)
+    tx = table.transaction()
+    tx.__enter__()
+    tx.cluster_by("b")
+    Table(uri).cluster_by(None)
+    with pytest.raises(deltic.ConcurrentTransactionError):
+        tx.__exit__(None, None, None)
+    assert clustering(table) == []
+
+
 def test_several_verbs_are_one_commit(table: Table) -> None:
     with table.transaction() as tx:
         tx.set_properties(MAPPED)

@@ -142,10 +142,15 @@ def altering(owner: str, verb: str, given: dict[str, Any]) -> Callable[[T, dict[
     return call
 
 
-def without_constraint(drop: Callable[[], object]) -> None:
-    """The name is taken, and the table has no constraint of it."""
-    with pytest.raises(deltic.InvalidInputError, match="constraint"):
-        drop()
+def without_constraint(table: T, drop: Callable[[], object]) -> object:
+    """The name is taken, and the table has a constraint of it."""
+    table.add_constraint("c", "a > 0")
+    return drop()
+
+
+def without_feature(table: T, drop: Callable[[], object]) -> object:
+    table.add_feature("domainMetadata")
+    return drop()
 
 
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
@@ -210,6 +215,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
                 ["name", "type", "nullable", "comment", "default", "position"],
             ),
             "unset_properties": ({"names": ["delta.logRetentionDuration"]}, ["names"]),
+            "cluster_by": ({"columns": ["a"]}, ["columns"]),
             "set_name": ({"name": "n"}, ["name"]),
             "set_description": ({"description": "d"}, ["description"]),
             "add_feature": ({"name": "domainMetadata"}, ["name"]),
@@ -233,10 +239,26 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     ),
     "Table.delete_preview": (lambda t, a: t.delete_preview(**a), {"where": "a = 1"}),
     "Transaction.delete": (lambda t, a: committed(t, lambda tx: tx.delete(**a)), {"where": "a = 1"}),
-    "Table.drop_constraint": (lambda t, a: without_constraint(lambda: t.drop_constraint(**a)), {"name": "c"}),
+    "Table.drop_constraint": (lambda t, a: without_constraint(t, lambda: t.drop_constraint(**a)), {"name": "c"}),
     "Transaction.drop_constraint": (
-        lambda t, a: committed(t, lambda tx: without_constraint(lambda: tx.drop_constraint(**a))),
+        lambda t, a: without_constraint(t, lambda: committed(t, lambda tx: tx.drop_constraint(**a))),
         {"name": "c"},
+    ),
+    "Table.add_constraint": (
+        lambda t, a: t.add_constraint(**{"name": "c", "expression": "a > 0", **a}),
+        {"name": "c", "expression": "a = 1"},
+    ),
+    "Transaction.add_constraint": (
+        lambda t, a: committed(t, lambda tx: tx.add_constraint(**{"name": "c", "expression": "a > 0", **a})),
+        {"name": "c", "expression": "a = 1"},
+    ),
+    "Table.drop_feature": (
+        lambda t, a: without_feature(t, lambda: t.drop_feature(**{"name": "domainMetadata", **a})),
+        {"name": "domainMetadata", "truncate_history": False},
+    ),
+    "Transaction.drop_feature": (
+        lambda t, a: without_feature(t, lambda: committed(t, lambda tx: tx.drop_feature(**a))),
+        {"name": "domainMetadata"},
     ),
     "Transaction.remove": (lambda t, a: committed(t, lambda tx: tx.remove(**a)), {"what": "a = 1"}),
     "Transaction.set_metadata": (
@@ -256,7 +278,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     ),
     "create": (
         lambda t, a: deltic.create(**{"uri": t.uri + "2", "schema": SCHEMA_OF_TWO, **a}),
-        {"uri": Path("table2"), "partition_by": ["a"], "name": "n", "description": "d"},
+        {"uri": Path("table2"), "partition_by": ["a"], "cluster_by": ["a"], "name": "n", "description": "d"},
     ),
     "write": (
         lambda t, a: deltic.write(

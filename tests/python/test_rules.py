@@ -89,3 +89,51 @@ def test_a_table_is_not_made_with_rules_that_cannot_be_followed(
     with pytest.raises(error, match=told):
         deltic.create(uri, schema, properties=properties)
     assert not deltic.Table(uri).exists()
+
+
+def test_constraints_are_added_where_all_rows_satisfy_them(table: deltic.Table) -> None:
+    deltic.write(table, pa.table({"id": [1, 1, 20]}))
+    for expression, told in {
+        "id > 1": r"`c` \(id > 1\) is violated by 2 rows of the table",
+        "nullif(id, 20) > 0": "is violated by 1 row of the table",
+        "id +": r"`c` \(id \+\): expression, character 5",
+        "id + 1": "is no condition, but a value of type long",
+        "nope > 1": "there is no column `nope`",
+        "id < 0 -- or so": "comment",
+        "id < 0) OR (TRUE": "character",
+    }.items():
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            table.add_constraint("c", expression)
+    with pytest.raises(
+        deltic.UnsupportedFeatureError, match=r"`c` \(soundex\(id\) = 'a'\): there is no function soundex"
+    ):
+        table.add_constraint("c", "soundex(id) = 'a'")
+    with pytest.raises(deltic.InvalidInputError, match="there is a constraint `small` already"):
+        table.add_constraint("SMALL", "id < 1000")
+    version = table.add_constraint("Given", "id IS NULL OR id > 0").version
+    assert table.history(1)[0]["operationParameters"] == {"name": "Given", "expr": "id IS NULL OR id > 0"}
+    with pytest.raises(deltic.InvalidInputError, match="CHECK constraint `given`"):
+        deltic.write(table, pa.table({"id": [-1]}))
+    assert table.snapshot().version == version
+    table.drop_constraint("given")
+    deltic.write(table, pa.table({"id": [-1]}))
+
+
+def test_a_violated_constraint_leaves_its_transaction_as_it_was(table: deltic.Table) -> None:
+    deltic.write(table, pa.table({"id": [1]}))
+    with table.transaction() as tx:
+        with pytest.raises(deltic.InvalidInputError):
+            tx.add_constraint("c", "id > 1")
+        tx.add_constraint("d", "id > 0")
+    assert set(table.detail().properties) == {"delta.constraints.small", "delta.constraints.d"}
+
+
+def test_rows_that_others_add_meanwhile_conflict_with_a_new_constraint(table: deltic.Table) -> None:
+    def add() -> None:
+        with table.transaction() as tx:
+            tx.add_constraint("c", "id > 0")
+            deltic.write(table.uri, pa.table({"id": [-1]}))
+
+    with pytest.raises(deltic.CommitConflictError):
+        add()
+    assert "delta.constraints.c" not in table.detail().properties

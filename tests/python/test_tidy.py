@@ -33,7 +33,7 @@ PAGES: list[set[str]] = [
 ]
 TABLE: list[set[str]] = [
     {"error"},
-    {"footer", "events", "envelope", "once"},
+    {"footer", "events", "envelope", "once", "variant_extent"},
     {"log", "checkpoint"},
     {"file_index"},
     {"snapshot"},
@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "detail", "dml"},
+    {"backfill", "detail", "dml", "drop_feature"},
     {"table"},
 ]
 STORE: list[set[str]] = [

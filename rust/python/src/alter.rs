@@ -51,6 +51,9 @@ enum Request {
     DropConstraint {
         name: String,
     },
+    ClusterBy {
+        columns: Vec<String>,
+    },
     Set {
         name: Option<String>,
         description: Option<String>,
@@ -87,6 +90,7 @@ pub(crate) fn parse(change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<A
         Request::SetName { name } => Alteration::SetName(name),
         Request::SetDescription { description } => Alteration::SetDescription(description),
         Request::DropConstraint { name } => Alteration::DropConstraint(name),
+        Request::ClusterBy { columns } => Alteration::ClusterBy(columns),
         Request::Set { name, description, properties, unset } => {
             Alteration::Set(MetadataChange { name, description, schema: columns, properties, unset })
         }

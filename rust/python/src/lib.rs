@@ -44,6 +44,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::begin, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::plan_write, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::resume, module)?)?;
+    module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;

@@ -15,7 +15,7 @@ use deltic_table::scan::task::TaskGroup;
 use deltic_table::storage::Storage;
 use deltic_table::table::Table as CoreTable;
 use deltic_table::transaction::builder::{
-    Ended, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
+    Ended, Outcome, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
 };
 use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
@@ -256,8 +256,17 @@ impl Transaction {
         self.with(|builder| run(py, builder.attempt(|builder| builder.alter(&alteration, &clock))))
     }
 
+    fn add_constraint(&self, py: Python<'_>, name: &str, expression: &str) -> Result<()> {
+        let clock = Clock::default();
+        self.with(|builder| run(py, builder.add_constraint(name, expression, &clock)))
+    }
+
     fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
         self.with(|builder| run(py, builder.attempt(|builder| builder.add_feature(name))))
+    }
+
+    fn drop_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
+        self.with(|builder| run(py, builder.drop_feature(name)))
     }
 
     #[pyo3(signature = (domain, configuration))]
@@ -304,20 +313,22 @@ pub(crate) fn version_of(ended: &Ended) -> Option<u64> {
 
 /// What is said of a commit, as JSON text; nothing where there is none.
 pub(crate) fn told(ended: &Ended) -> Option<String> {
-    let outcome = match ended {
-        Ended::Committed(outcome) => outcome,
+    match ended {
+        Ended::Committed(outcome) => Some(summary(outcome)),
         Ended::Replayed(version) => {
-            let told = json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}});
-            return Some(told.to_string());
+            Some(json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}}).to_string())
         }
-        Ended::Nothing => return None,
-    };
+        Ended::Nothing => None,
+    }
+}
+
+fn summary(outcome: &Outcome) -> String {
     let (committed, mut metrics) = (&outcome.committed, outcome.metrics.clone());
     let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
     metrics.extend(failed);
-    let told = json!({"version": committed.version, "attempts": committed.attempts,
+    let summary = json!({"version": committed.version, "attempts": committed.attempts,
         "num_added_files": committed.num_added, "metrics": metrics});
-    Some(told.to_string())
+    summary.to_string()
 }
 
 /// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
@@ -329,6 +340,16 @@ pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: O
     let enable = table.0.enable_row_tracking((&clock, &clock));
     let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
     Ok((enabled.version, enabled.files))
+}
+
+/// Drops a feature, in as many commits as that takes; gives JSON text of the last.
+#[entry]
+#[pyfunction]
+pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_history: bool) -> Result<String> {
+    let clock = Clock::default();
+    let drop = table.0.drop_feature((name, truncate_history), (&clock, &clock));
+    let outcome = run_to_end(py, drop, &clock, |outcome| Some(outcome.committed.version))?;
+    Ok(summary(&outcome))
 }
 
 /// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.

@@ -34,6 +34,7 @@ pub(crate) fn create(
     let table_definition = TableDefinition {
         schema: from_arrow_schema(&schema_from_py(schema)?)?,
         partition_by: definition.partition_by,
+        cluster_by: definition.cluster_by,
         properties: definition.properties,
         constraints: definition.constraints,
         name: definition.name,
@@ -52,6 +53,8 @@ struct Definition {
     mode: CreateMode,
     #[serde(default)]
     partition_by: Vec<String>,
+    #[serde(default)]
+    cluster_by: Vec<String>,
     #[serde(default)]
     properties: BTreeMap<String, String>,
     #[serde(default)]

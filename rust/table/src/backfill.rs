@@ -11,12 +11,10 @@ use std::collections::BTreeMap;
 
 use arrow_array::Array;
 use deltic_protocol::action::Action;
-use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::Actions;
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
-use deltic_protocol::stats::text::whole_adds;
 use futures::TryStreamExt;
 use serde_json::{Map, json};
 
@@ -26,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, add_again};
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
@@ -117,19 +115,13 @@ async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
     while let Some(adds) = live.try_next().await? {
         let has_id = |name: &str, row: usize| adds.int64(name).is_some_and(|ids| ids.is_valid(row));
         let rows = (0..adds.len()).filter(|row| !has_id("baseRowId", *row) || !has_id("defaultRowCommitVersion", *row));
-        push_all(&adds, rows, &mut actions, most)?;
+        let left = most.saturating_sub(actions.num_added());
+        for add in add_again(&adds, rows.take(left))? {
+            actions.push(Action::Add(add))?;
+        }
         if actions.num_added() >= most {
             break;
         }
     }
     Ok(actions)
-}
-
-fn push_all(adds: &AddBatch, rows: impl Iterator<Item = usize>, actions: &mut Actions, most: usize) -> Result<()> {
-    for add in whole_adds(adds, rows.take(most.saturating_sub(actions.num_added())))? {
-        let mut add = add?;
-        add.data_change = false;
-        actions.push(Action::Add(add))?;
-    }
-    Ok(())
 }

@@ -7,6 +7,7 @@
 
 use arrow_buffer::BooleanBuffer;
 use deltic_protocol::feature;
+use deltic_protocol::schema::path;
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
@@ -26,10 +27,10 @@ pub struct Detail {
     pub num_rows: Option<u64>,
     /// When the version was committed, in milliseconds since the epoch.
     pub last_modified: Option<i64>,
+    /// Paths of the columns by which it is clustered.
+    pub clustering_columns: Vec<String>,
     /// The features of the protocol, listed or implied by its versions.
     pub table_features: Vec<String>,
-    /// The columns by which it is clustered, with dots inside structs.
-    pub clustering_columns: Vec<String>,
 }
 
 impl Detail {
@@ -53,16 +54,16 @@ impl Detail {
         }
         let state = state_of(snapshot).await?;
         let shape = snapshot.shape();
-        let named = |path: &Vec<String>| {
-            shape.mapping.logical_path(&shape.schema, path).unwrap_or_else(|| path.clone()).join(".")
+        let logical = |physical: &Vec<String>| {
+            let named = shape.mapping.logical_path(&shape.schema, physical);
+            path::print(named.as_ref().unwrap_or(physical))
         };
-        let clustering_columns = state.clustering.iter().map(named).collect();
         Ok(Self {
             num_files,
             size_in_bytes,
             num_rows,
-            clustering_columns,
             last_modified: state.timestamp,
+            clustering_columns: state.clustering.iter().map(logical).collect(),
             table_features: feature::supported(snapshot.protocol()).into_iter().collect(),
         })
     }

@@ -3,7 +3,7 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, then `log` and
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then `log` and
 //! `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
 //! `committers`, `changes`, `cleanup`, `compaction`, then `transaction`, `cached_log_tail`, `after_commit`,
 //! `transaction::builder`, `dml`, `backfill`, `table`. A test reads the imports.
@@ -20,6 +20,7 @@ pub mod committers;
 pub mod compaction;
 pub mod detail;
 pub mod dml;
+pub mod drop_feature;
 pub mod envelope;
 pub mod error;
 pub mod events;
@@ -32,6 +33,7 @@ pub mod scan;
 pub mod snapshot;
 pub mod table;
 pub mod transaction;
+mod variant_extent;
 pub mod write;
 
 pub use deltic_store as storage;

@@ -15,6 +15,7 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
+use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
@@ -22,7 +23,8 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
-    CreateMode, Ended, Ids, Known, TableDefinition, Transaction, TransactionHeader, TransactionOptions, WriteOptions,
+    CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
+    WriteOptions,
 };
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
@@ -228,6 +230,20 @@ impl Table {
     pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
         self.forget();
         backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
+    }
+
+    /// Drops a feature from the protocol.
+    ///
+    /// # Errors
+    /// As [`drop_feature::drop_feature`].
+    pub async fn drop_feature(
+        &self,
+        (name, truncates_history): (&str, bool),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Box<Outcome>> {
+        self.forget();
+        let committer = for_table(&self.storage);
+        drop_feature::drop_feature(&self.storage, committer.as_ref(), (name, truncates_history), (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

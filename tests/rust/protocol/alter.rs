@@ -56,6 +56,7 @@ impl Table {
         })?;
         self.metadata = altered.metadata.clone();
         self.protocol = altered.protocol.clone().unwrap_or_else(|| self.protocol.clone());
+        self.clustering = altered.clustering.clone().unwrap_or_else(|| self.clustering.clone());
         Ok(altered)
     }
 }
@@ -95,6 +96,7 @@ fn alteration(line: &str) -> Result<Alteration, Error> {
             let (name, expression) = rest.split_once(": ").unwrap_or((rest, ""));
             Alteration::AddConstraint { name: name.to_owned(), expression: expression.to_owned() }
         }
+        "cluster" => Alteration::ClusterBy(words(rest)),
         "unconstrain" => Alteration::DropConstraint(rest.to_owned()),
         "all" => {
             let schema = some(rest).map(|columns| schema_of(&columns));
@@ -130,6 +132,7 @@ fn run(case: &str) -> String {
     for (key, value) in &table.metadata.configuration {
         shown.push_str(&format!("\n{key}={value}"));
     }
+    shown.extend(table.clustering.iter().map(|path| format!("\nclustered {}", path.join("."))));
     for (what, text) in [("name", &table.metadata.name), ("description", &table.metadata.description)] {
         shown.extend(text.iter().map(|text| format!("\n{what} {text}")));
     }

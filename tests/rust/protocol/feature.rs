@@ -178,7 +178,7 @@ const WRITABLE: &str = "
 1,2 | CURRENT_DEFAULT |                                          = allowColumnDefaults
 1,2 | ntz |                                                      = Corrupt needs the feature `timestampNtz`
 1,2 | geometry |                                                 = Corrupt needs the feature `geospatial`
-1,2 | variant |                                                  = variantType
+1,2 | variant |                                                  = Corrupt needs the feature `variantType`
 # listed
 1,7 w: | |                                                       = ok
 1,7 | |                                                          = Corrupt lists no writerFeatures
@@ -199,12 +199,14 @@ const WRITABLE: &str = "
 3,7 r:timestampNtz w:timestampNtz | ntz |                        = ok
 3,7 r:timestampWithoutTimezone w:timestampWithoutTimezone | ntz | = ok
 3,7 r:variantType w:variantType | |                              = ok
-3,7 r:variantType w:variantType | variant |                      = variantType
-3,7 r:variantType-preview w:variantType-preview | variants |     = variantType-preview
-3,7 r:variantType,variantShredding w:variantType,variantShredding | variant | = variantShredding variantType
-3,7 r:variantShredding-preview w:variantShredding-preview | |    = variantShredding-preview
-3,7 r:geospatial w:geospatial | geometry |                       = geospatial
-3,7 r:geospatial-dev w:geospatial-dev | |                        = geospatial-dev
+3,7 r:variantType w:variantType | variant |                      = ok
+3,7 r:variantType-preview w:variantType-preview | variants |     = ok
+3,7 r:variantType,variantShredding w:variantType,variantShredding | variant | = ok
+3,7 r:variantShredding-preview w:variantShredding-preview | |    = ok
+3,7 r:variantShredding w:variantShredding | variant |            = Corrupt needs the feature `variantType`
+3,7 r:geospatial w:geospatial | geometry |                       = ok
+3,7 r:geospatial-preview w:geospatial-preview | geometry |       = ok
+3,7 r:geospatial-dev w:geospatial-dev | |                        = ok
 3,7 r:typeWidening w:typeWidening | |                            = ok
 3,7 r:typeWidening w:typeWidening | | delta.enableTypeWidening=true = ok
 3,7 r:typeWidening-preview w:typeWidening-preview | | delta.enableTypeWidening=TRUE = ok
@@ -213,13 +215,15 @@ const WRITABLE: &str = "
 1,7 w: | | delta.enableInCommitTimestamps=true                   = inCommitTimestamp
 1,7 w:inCommitTimestamp | | delta.enableInCommitTimestamps=yes   = Corrupt true or false
 1,7 w:icebergCompatV1 | | delta.enableIcebergCompatV1=true       = icebergCompatV1
-1,7 w:icebergCompatV2 | | delta.enableIcebergCompatV2=true       = icebergCompatV2
-1,7 w:icebergCompatV3 | | delta.enableIcebergCompatV3=true       = icebergCompatV3
-1,7 w:icebergWriterCompatV1 | |                                  = icebergWriterCompatV1
+1,7 w: | | delta.enableIcebergCompatV2=true                      = icebergCompatV2
+1,7 w:icebergWriterCompatV1 | |                                  = ok
+1,7 w: | | delta.enableIcebergWriterCompatV1=true                = icebergWriterCompatV1
+1,7 w:icebergNativeV4-preview | |                                = icebergNativeV4-preview
 1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=0 = ok
-1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=9 = checkpointProtection
+1,7 w:checkpointProtection | | delta.requireCheckpointProtectionBeforeVersion=9 = ok
 1,7 w:materializePartitionColumns | |                            = ok
-1,7 w:materializePartitionColumns | | partitioned=a              = materializePartitionColumns
+1,7 w:materializePartitionColumns | | partitioned=a              = ok
+1,7 w:columnMappingUsageTracking,collations,collations-preview,domainMetadata | | = ok
 1,7 w:appendOnly | | partitioned=a                               = ok
 1,7 w:rowTracking,domainMetadata | |                             = ok
 1,7 w:rowTracking,domainMetadata | | delta.enableRowTracking=true = ok
@@ -230,7 +234,6 @@ const WRITABLE: &str = "
 1,7 w:clustering,domainMetadata | | partitioned=a                = clustering
 1,7 w:clustering | |                                             = clustering
 1,7 w:identityColumns | delta.identity.start |                   = ok
-1,7 w:collations | |                                             = collations
 1,7 w:coordinatedCommits-preview,redirectWriterOnly-preview | |  = coordinatedCommits-preview redirectWriterOnly-preview
 3,7 r:catalogManaged w:catalogManaged,inCommitTimestamp | |      = catalogManaged
 ";
@@ -260,6 +263,83 @@ fn a_refusal_gives_every_reason() {
          needs), \
          `zebra` (not known to this version of deltic; upgrade it)"
     );
+}
+
+/// Properties of Iceberg tables.
+const ICEBERG: [(&str, &str); 4] = [
+    ("V1", "delta.enableIcebergCompatV1=true"),
+    ("V2", "delta.enableIcebergCompatV2=true"),
+    ("V3", "delta.enableIcebergCompatV3=true; delta.enableRowTracking=true"),
+    ("W1", "delta.enableIcebergCompatV2=true; delta.enableIcebergWriterCompatV1=true"),
+];
+
+/// Version `|` mode of mapping `|` type of the column `|` its further metadata `|` further features and properties `=` part
+/// of the reason why the table is not written, or `ok`.
+const ICEBERG_RULES: &str = r#"
+V1 | name | "long" | | = ok
+V1 | id | {"type":"struct","fields":[]} | | = ok
+V1 | none | "long" | | = columns are not mapped
+V1 | name | {"type":"array","elementType":"long","containsNull":true} | | = column `a` is array<long>
+V1 | name | "void" | | = column `a` is void
+V1 | name | "variant" | | variantType = column `a` is variant
+V1 | name | "long" | | deletionVectors = ok
+V1 | name | "long" | | deletionVectors; delta.enableDeletionVectors=true = `delta.enableDeletionVectors` is true
+V1 | name | "long" | "delta.typeChanges":[{"fromType":"short","toType":"long"},{"fromType":"decimal(4,1)","toType":"decimal(9,1)"}] | typeWidening = ok
+V1 | name | "double" | "delta.typeChanges":[{"fromType":"integer","toType":"double"}] | typeWidening = changed from integer to double
+V2 | name | "decimal(9,2)" | "delta.typeChanges":[{"fromType":"decimal(5,1)","toType":"decimal(9,2)"}] | typeWidening = changed from decimal(5,1)
+V3 | name | "long" | "delta.typeChanges":[{"fromType":"date","toType":"timestamp_ntz"}] | typeWidening = changed from date
+V3 | name | "long" | "delta.typeChanges":[{"fromType":7}] | typeWidening = changed from something else
+V2 | name | "byte" | | = ok
+V2 | name | {"type":"array","elementType":"long","containsNull":true} | | = column `a` has no nested id for `col-1.element`
+V2 | name | {"type":"array","elementType":"long","containsNull":true} | "delta.columnMapping.nested.ids":{"col-1.element":7} | = ok
+V2 | name | {"type":"map","keyType":"long","valueType":{"type":"array","elementType":"long","containsNull":true},"valueContainsNull":true} | "delta.columnMapping.nested.ids":{"col-1.key":7,"col-1.value":8} | = nested id for `col-1.value.element`
+V2 | name | "variant" | | variantType = column `a` is variant
+V2 | name | "long" | | icebergCompatV1; delta.enableIcebergCompatV1=true = `icebergCompatV1` is enabled too
+V2 | name | "long" | | deletionVectors; delta.enableDeletionVectors=true = `delta.enableDeletionVectors` is true
+V3 | name | "variant" | | variantType = ok
+V3 | name | "long" | | deletionVectors; delta.enableDeletionVectors=true = ok
+V3 | name | "void" | | = column `a` is void
+V3 | name | "long" | | ; delta.enableRowTracking=false = row tracking is not enabled
+W1 | id | "long" | | = ok
+W1 | name | "long" | | = columns are not mapped by id
+W1 | id | "short" | | = column `a` is short
+W1 | id | "long" | | ; delta.enableIcebergCompatV2=false = `icebergCompatV2` is not enabled
+W1 | id | "long" | | allowColumnDefaults = the protocol lists `allowColumnDefaults`
+W1 | id | "long" | | clustering = ok
+W1 | id | "long" | | changeDataFeed; delta.enableChangeDataFeed=true = `delta.enableChangeDataFeed` is true
+W1 | id | "long" | "delta.identity.start":1 | identityColumns = column `a` is an identity
+W1 | id | "long" | "delta.columnMapping.physicalName":"a" | = another physical name
+"#;
+
+#[test]
+fn what_iceberg_tables_may_have() {
+    for (case, expected) in lines(ICEBERG_RULES) {
+        let parts: Vec<&str> = case.split('|').map(str::trim).collect();
+        let [version, mode, data_type, more, rest] = parts[..] else { panic!("{case}") };
+        let (features, properties) = rest.split_once(';').unwrap_or((rest, ""));
+        let compat = if version == "W1" { "icebergCompatV2,icebergWriterCompatV1" } else { "icebergCompat" };
+        let compat = if version == "W1" { compat.to_owned() } else { format!("{compat}{version}") };
+        let tracking = if version == "V3" { ",rowTracking" } else { "" };
+        let features = features.trim();
+        let readers = |name: &str| feature::find(name).is_some_and(|f| f.is_for_readers());
+        let readers = if readers(features) { format!(",{features}") } else { String::new() };
+        let protocol = protocol(&format!(
+            "3,7 r:columnMapping{readers} w:columnMapping,domainMetadata,{compat}{tracking},{features}"
+        ));
+        let own = ICEBERG.iter().find(|(name, _)| *name == version).unwrap().1;
+        let mut metadata = metadata("", &format!("{own}; delta.columnMapping.mode={mode};{properties}"));
+        let names = r#""delta.columnMapping.id":1,"delta.columnMapping.physicalName":"col-1""#;
+        let names = if more.is_empty() { names.to_owned() } else { format!("{names},{more}") };
+        let field = format!(r#"{{"name":"a","type":{data_type},"nullable":true,"metadata":{{{names}}}}}"#);
+        metadata.schema_string = format!(r#"{{"type":"struct","fields":[{field}]}}"#);
+        let actual = match check_writable(&protocol, &metadata, &metadata.schema().unwrap()) {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.message().to_owned(),
+        };
+        assert!(actual == expected || actual.contains(expected) && expected != "ok", "{case}: {actual}");
+        let partitions = feature::materializes_partition_columns(&protocol, &metadata).unwrap();
+        assert!(partitions || properties.contains("CompatV2=false"), "{case}");
+    }
 }
 
 /// Protocol `|` properties to set `=` the protocol then, `-` if it stays.
@@ -315,7 +395,7 @@ const NEW_TABLES: &str = "
 | delta.appendOnly=true; my.own=1; other=2; Deltoid=3            = 1,2
 ntz | = 3,7 r:timestampNtz w:appendOnly,invariants,timestampNtz
 variant | = 3,7 r:variantType w:appendOnly,invariants,variantType
-geometry | = geospatial
+geometry | = 3,7 r:geospatial w:appendOnly,geospatial,invariants
 | delta.enableChangeDataFeed=true                                = 1,7 w:appendOnly,changeDataFeed,invariants
 | delta.enableChangeDataFeed=false                               = 1,2
 | delta.enableDeletionVectors=true                               = 3,7 r:deletionVectors w:appendOnly,deletionVectors,invariants
@@ -338,20 +418,21 @@ geometry | = geospatial
 | delta.feature.icebergCompatV1=supported; delta.minReaderVersion=2 = 3,7 r:columnMapping w:appendOnly,changeDataFeed,checkConstraints,columnMapping,generatedColumns,icebergCompatV1,invariants
 | delta.feature.rowTracking=supported                            = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
 | delta.feature.catalogManaged=supported                         = catalogManaged
-| delta.feature.variantShredding=supported                       = variantShredding
+| delta.feature.variantShredding=supported                       = 3,7 r:variantShredding,variantType w:appendOnly,invariants,variantShredding,variantType
 | delta.enableRowTracking=true                                   = 1,7 w:appendOnly,domainMetadata,invariants,rowTracking
 | delta.enableRowTracking=false; delta.rowTrackingSuspended=true = 1,2
 | delta.enableRowTracking=true; delta.rowTrackingSuspended=true  = Invalid cannot both be true
 | delta.enableInCommitTimestamps=true                            = 1,7 w:appendOnly,inCommitTimestamp,invariants
 | delta.enableTypeWidening=true                                  = 3,7 r:typeWidening w:appendOnly,invariants,typeWidening
 delta.identity.start |                                           = 1,7 w:appendOnly,identityColumns,invariants
-| delta.enableVariantShredding=true                              = variantShredding
+| delta.enableVariantShredding=true                              = 3,7 r:variantShredding,variantType w:appendOnly,invariants,variantShredding,variantType
+| delta.enableMaterializePartitionColumnsFeature=true            = 1,7 w:appendOnly,invariants,materializePartitionColumns
 | delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
 | delta.constraints.x=a > 0                                      = 1,7 w:appendOnly,checkConstraints,invariants
 | delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest
 | delta.universalFormat.enabledFormats=iceberg                   = universalFormat
-| delta.enableIcebergCompatV2=true                               = icebergCompatV2
+| delta.enableIcebergCompatV2=true                               = Invalid `icebergCompatV2` needs `columnMapping`
 delta.generationExpression |                                     = 1,7 w:appendOnly,generatedColumns,invariants
 CURRENT_DEFAULT |                                                = 1,7 w:allowColumnDefaults,appendOnly,invariants
 | delta.appendonly=true                                          = Invalid did you mean `delta.appendOnly`
@@ -729,6 +810,9 @@ mod properties {
                     check_readable(&protocol).unwrap();
                     let mut metadata = metadata(column, "");
                     metadata.configuration = property::stored(&properties);
+                    if feature::check_rules(&protocol, &metadata, &schema).is_err() {
+                        return Ok(());
+                    }
                     check_writable(&protocol, &metadata, &schema).unwrap();
                     // The form the protocol demands: lists exactly at 3 and 7, readers' features in both.
                     prop_assert_eq!(protocol.reader_features.is_some(), protocol.min_reader_version == 3);

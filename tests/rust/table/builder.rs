@@ -478,12 +478,9 @@ async fn what_writers_maintain_is_not_taken_away() {
 async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
     let sample = sample();
     let mut transaction = begin(&sample).await;
-    let error = transaction.add_feature("materializePartitionColumns").unwrap_err();
-    assert_eq!(
-        error.kind(),
-        &Kind::Unsupported { features: vec!["materializePartitionColumns".to_owned()] },
-        "{error}"
-    );
+    // The table is partitioned.
+    let error = transaction.add_feature("clustering").unwrap_err();
+    assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["clustering".to_owned()] }, "{error}");
     let error = transaction.add_feature("icebergCompatV1").unwrap_err();
     assert!(error.kind() == &Kind::Invalid && error.message().contains("`columnMapping`"), "{error}");
     transaction.add_feature("vacuumProtocolCheck").unwrap();
@@ -493,7 +490,7 @@ async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
     let names = sample.open().await.unwrap().protocol().writer_features.clone().unwrap();
     let added = ["columnMapping", "icebergCompatV1", "vacuumProtocolCheck"];
     assert!(added.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
-    assert!(!names.iter().any(|name| name == "materializePartitionColumns"), "{names:?}");
+    assert!(!names.iter().any(|name| name == "clustering"), "{names:?}");
 }
 
 #[tokio::test]

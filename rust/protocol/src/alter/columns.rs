@@ -21,7 +21,7 @@ fn with_schema(
     let mut metadata = before.metadata.clone();
     metadata.schema_string = schema_json::print(schema);
     let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Asked { metadata, properties: Default::default(), operation, parameters }
+    Asked { metadata, properties: Default::default(), clustering: None, operation, parameters }
 }
 
 pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&str>) -> Result<Asked> {

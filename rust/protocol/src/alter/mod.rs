@@ -12,12 +12,18 @@ use crate::error::Result;
 use crate::schema::evolve::ColumnChange;
 use crate::schema::{StructField, StructType};
 
+mod clustering;
 mod columns;
+mod drop_feature;
 mod mentions;
 mod properties;
 mod settle;
 mod step;
 
+pub use clustering::{CLUSTERING_FEATURE, clustering_paths};
+pub use drop_feature::{
+    Droppable, PROTECTION, disabled, find_droppable, renamed_column, widened_column, without_feature,
+};
 pub use properties::constraint_key;
 pub use settle::name_new_columns;
 pub use step::{Altered, Before, MetadataChange};
@@ -67,6 +73,8 @@ pub enum Alteration {
     },
     /// Rows need not do so any more.
     DropConstraint(String),
+    /// The columns by which files are laid out from now on; none for no more.
+    ClusterBy(Vec<String>),
     /// Several things at once.
     Set(MetadataChange),
 }
@@ -89,6 +97,7 @@ pub fn alter(before: Before<'_>, alteration: &Alteration, unique: &mut dyn FnMut
         Alteration::SetDescription(text) => properties::describe(before, text.as_deref()),
         Alteration::AddConstraint { name, expression } => properties::add_constraint(before, name, expression)?,
         Alteration::DropConstraint(name) => properties::drop_constraint(before, name)?,
+        Alteration::ClusterBy(names) => clustering::cluster(before, names)?,
         Alteration::Set(change) => properties::set_all(before, change)?,
     };
     settle::settle(before, asked, unique)

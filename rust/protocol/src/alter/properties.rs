@@ -18,7 +18,7 @@ const CONSTRAINTS: &str = "delta.constraints.";
 
 fn asked(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Value)>) -> Asked {
     let parameters: Map<String, Value> = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Asked { metadata, properties: BTreeMap::new(), operation, parameters }
+    Asked { metadata, properties: BTreeMap::new(), clustering: None, operation, parameters }
 }
 
 pub(super) fn set(before: Before<'_>, properties: &BTreeMap<String, String>) -> Result<Asked> {

@@ -23,7 +23,7 @@ const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
 
 /// Makes what is asked whole, and checks it.
 pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() -> String) -> Result<Altered> {
-    let Asked { mut metadata, properties, operation, parameters } = asked;
+    let Asked { mut metadata, properties, clustering, operation, parameters } = asked;
     let known = before.metadata.schema()?;
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     let mut schema = json::parse(&metadata.schema_string)?;
@@ -54,9 +54,13 @@ pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() 
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
     let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
     schema = record.changes(&known, &schema);
-    metadata.schema_string = json::print(&schema);
+    // What others wrote stays as they wrote it.
+    metadata.schema_string = match schema == *known {
+        true => before.metadata.schema_string.clone(),
+        false => json::print(&schema),
+    };
     let protocol = feature::upgraded(before.protocol, (&known, &schema), &properties)?;
-    Ok(Altered { metadata, protocol, operation, parameters })
+    Ok(Altered { metadata, protocol, clustering, operation, parameters })
 }
 
 /// Gives a new table the ids and names that its properties ask for.

@@ -40,6 +40,8 @@ pub(super) struct Asked {
     pub(super) metadata: Metadata,
     /// Properties that are set, and what they say to the protocol.
     pub(super) properties: BTreeMap<String, String>,
+    /// Physical paths of the clustering columns, if they are set.
+    pub(super) clustering: Option<Vec<Vec<String>>>,
     pub(super) operation: &'static str,
     pub(super) parameters: Map<String, Value>,
 }
@@ -51,6 +53,8 @@ pub struct Altered {
     pub metadata: Metadata,
     /// The protocol, if it has to change.
     pub protocol: Option<Protocol>,
+    /// Physical paths of the columns by which it is clustered, if they are set.
+    pub clustering: Option<Vec<Vec<String>>>,
     /// Name of the operation.
     pub operation: &'static str,
     /// Parameters of the operation.

@@ -194,7 +194,11 @@ impl PreparedCommit {
         };
         let before = self.pending.state.as_ref();
         let domain = |name: &str| actions.domains.iter().find(|d| d.domain == name);
-        let given = domain(ROW_TRACKING_DOMAIN).map(|d| watermark(&d.configuration)).transpose()?;
+        let row_id_watermark = match domain(ROW_TRACKING_DOMAIN) {
+            Some(domain) if domain.removed => None,
+            Some(domain) => Some(watermark(&domain.configuration)?),
+            None => before.and_then(|state| state.row_id_watermark),
+        };
         let clustering = match domain(CLUSTERING_DOMAIN) {
             Some(domain) if domain.removed => Vec::new(),
             Some(domain) => clustering_columns(&domain.configuration)?,
@@ -205,7 +209,7 @@ impl PreparedCommit {
             version,
             protocol,
             metadata,
-            row_id_watermark: given.or(before.and_then(|state| state.row_id_watermark)),
+            row_id_watermark,
             clustering,
             timestamp: time.max(before.and_then(|state| state.timestamp)),
         };

@@ -15,6 +15,7 @@ use super::pending::{Pending, ROW_TRACKING_DOMAIN};
 use crate::action::json::print_action;
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
+use crate::alter::PROTECTION;
 use crate::error::{Error, Result};
 use crate::feature;
 use crate::property::Properties;
@@ -168,6 +169,11 @@ impl Attempt {
             let mut set = |key: &str, value: String| drop(dated.configuration.insert(key.to_owned(), value));
             set("delta.inCommitTimestampEnablementVersion", self.version.to_string());
             set("delta.inCommitTimestampEnablementTimestamp", time.to_string());
+        }
+        let is_own = |value: &String| value.trim().parse() == Ok(self.first);
+        if self.version != self.first && dated.configuration.get(PROTECTION).is_some_and(is_own) {
+            // Whoever protected checkpoints before did so for a version that was there.
+            dated.configuration.insert(PROTECTION.to_owned(), self.version.to_string());
         }
         if self.version != self.first && dated.schema_string.contains("delta.typeChanges") {
             let corrupt = |e| Error::corrupt("the schema in the metadata is no JSON").caused_by(e);

@@ -19,6 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::property::{self, Properties};
 use crate::schema::{StructField, StructType};
 
+mod iceberg;
 mod table;
 mod usage;
 
@@ -37,12 +38,6 @@ const PLAIN_WRITER_VERSION: i32 = 2;
 
 const FEATURE_PREFIX: &str = "delta.feature.";
 
-/// Properties that bind every writer in a way deltic cannot follow, beside the rules in [`FEATURES`].
-const REFUSED: &[(&str, &str)] = &[
-    ("delta.enableIcebergWriterCompatV1", "icebergWriterCompatV1"),
-    ("delta.enableIcebergWriterCompatV3", "icebergWriterCompatV3"),
-];
-
 /// Uses that mean something only with one of these features. A use without it is a mistake that some writer made, and what
 /// the table's files have is anybody's guess.
 const NEED_FEATURE: &[(Use, &[&str])] = &[
@@ -55,6 +50,11 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Constraints, &["checkConstraints"]),
     (Use::GeneratedColumns, &["generatedColumns"]),
     (Use::ColumnDefaults, &["allowColumnDefaults"]),
+    (Use::Property("delta.enableIcebergCompatV1"), &["icebergCompatV1"]),
+    (Use::Property("delta.enableIcebergCompatV2"), &["icebergCompatV2"]),
+    (Use::Property("delta.enableIcebergCompatV3"), &["icebergCompatV3"]),
+    (Use::Property("delta.enableIcebergWriterCompatV1"), &["icebergWriterCompatV1"]),
+    (Use::Property("delta.enableIcebergWriterCompatV3"), &["icebergWriterCompatV3"]),
 ];
 
 /// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
@@ -63,6 +63,11 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
     ("icebergCompatV2", &["columnMapping"]),
     ("icebergCompatV3", &["columnMapping", "rowTracking"]),
+    ("icebergWriterCompatV1", &["icebergCompatV2"]),
+    ("icebergWriterCompatV3", &["icebergCompatV3"]),
+    ("variantShredding", &["variantType"]),
+    ("collations", &["domainMetadata"]),
+    ("columnMappingUsageTracking", &["columnMapping"]),
 ];
 
 /// What needs a feature of the protocol.
@@ -82,15 +87,15 @@ const USED_BY: &[(Use, &str)] = &[
     (Use::Property("delta.enableIcebergCompatV1"), "icebergCompatV1"),
     (Use::Property("delta.enableIcebergCompatV2"), "icebergCompatV2"),
     (Use::Property("delta.enableIcebergCompatV3"), "icebergCompatV3"),
+    (Use::Property("delta.enableIcebergWriterCompatV1"), "icebergWriterCompatV1"),
+    (Use::Property("delta.enableIcebergWriterCompatV3"), "icebergWriterCompatV3"),
+    (Use::Property("delta.enableVariantShredding"), "variantShredding"),
+    (Use::Property("delta.enableMaterializePartitionColumnsFeature"), "materializePartitionColumns"),
 ];
 
 /// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
-const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] = &[
-    ("delta.enableVariantShredding", "variantShredding"),
-    ("delta.enableMaterializePartitionColumnsFeature", "materializePartitionColumns"),
-    ("delta.writePartitionColumnsToParquet", "materializePartitionColumns"),
-    ("delta.compatibility.symlinkFormatManifest.enabled", "symlinkFormatManifest"),
-];
+const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] =
+    &[("delta.compatibility.symlinkFormatManifest.enabled", "symlinkFormatManifest")];
 
 /// The feature of that name, also under the names that stand for it in the wild.
 pub fn find(name: &str) -> Option<&'static Feature> {
@@ -176,8 +181,7 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
 }
 
 /// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
-const CHECKPOINTED: &[&str] =
-    &["icebergWriterCompatV1", "icebergWriterCompatV3", "columnMappingUsageTracking", "intervalTypes"];
+const CHECKPOINTED: &[&str] = &["icebergNativeV4-preview"];
 
 /// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
 ///
@@ -217,6 +221,27 @@ pub fn supported(protocol: &Protocol) -> BTreeSet<String> {
     supported
 }
 
+/// Refuses to create a table that breaks a rule of one of its features, as those of Iceberg have.
+///
+/// # Errors
+/// `Unsupported`, naming features and rules.
+pub fn check_rules(protocol: &Protocol, metadata: &Metadata, schema: &StructType) -> Result<()> {
+    let mut refusal = Refusal::default();
+    let table = Table { properties: Properties::of(metadata), metadata: Some(metadata), schema };
+    for (feature, reason) in iceberg::broken(&in_force(protocol), table)? {
+        refusal.add(feature, reason);
+    }
+    refusal.verdict("create")
+}
+
+/// Whether the partition columns of the table stand in its new data files too, after the others.
+///
+/// # Errors
+/// `Corrupt` for a property that cannot be read.
+pub fn materializes_partition_columns(protocol: &Protocol, metadata: &Metadata) -> Result<bool> {
+    iceberg::materializes_partition_columns(&in_force(protocol), Properties::of(metadata))
+}
+
 /// Features that the protocol lists for writers or readers, under the names of [`FEATURES`].
 fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();
@@ -246,7 +271,7 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
             // it, or else under the first.
             let same = |f: &Feature| f.writing == feature.writing;
             let named = FEATURES.iter().any(|f| same(f) && listed.contains(f.name));
-            if named || rule.holds_only_where_listed() || FEATURES.iter().take(i).any(same) {
+            if named || FEATURES.iter().take(i).any(same) {
                 continue;
             }
         }
@@ -276,7 +301,13 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     if table.properties.contradicts_row_tracking()? {
         refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
     }
-    refuse_properties(table.properties, REFUSED, refusal)
+    // Of a whole table only: what is set or added says little alone.
+    if table.metadata.is_some() {
+        for (feature, reason) in iceberg::broken(listed, table)? {
+            refusal.add(feature, reason);
+        }
+    }
+    Ok(())
 }
 
 fn refuse_properties(properties: Properties<'_>, refused: &[(&str, &str)], refusal: &mut Refusal) -> Result<()> {
@@ -291,7 +322,8 @@ fn refuse_properties(properties: Properties<'_>, refused: &[(&str, &str)], refus
 /// A column of a type that the protocol must allow, and does not, must not get more rows.
 fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType) -> Result<()> {
     for (feature, column) in usage::type_features(schema) {
-        if !listed.contains(feature) {
+        // A preview has the types of what became of it.
+        if !listed.iter().any(|name| name.split('-').next() == Some(feature)) {
             return Err(Error::corrupt(format!(
                 "column `{column}` has a type that needs the feature `{feature}`, which the protocol does not list; \
                  add the feature to the table first"
@@ -351,6 +383,9 @@ fn lowest(
         // The highest row id and the clustering columns are kept in metadata domains.
         names.insert("domainMetadata");
     }
+    if names.contains("variantShredding") {
+        names.insert("variantType");
+    }
     for name in &names {
         if let Some((Reading::Refused(why), _) | (_, Writing::Refused(why))) =
             find(name).map(|f| (f.reading, f.writing))
@@ -364,8 +399,6 @@ fn lowest(
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
         refusal.add("universalFormat", "`delta.universalFormat.enabledFormats` is set");
     }
-    // A new table may have variant columns, although filling them is for others.
-    refusal.0.remove("variantType");
     refusal.verdict(what)?;
     let reader = requested(view, "delta.minReaderVersion", READER_VERSION)?;
     let writer = requested(view, "delta.minWriterVersion", WRITER_VERSION)?;
@@ -411,6 +444,33 @@ pub fn upgraded(
     // Lists take the place of what the versions implied, all of which is in `before`.
     let reader = if protocol.min_reader_version == READER_VERSION { READER_VERSION } else { 1 };
     Ok(Some(protocol_with(names, reader, WRITER_VERSION)))
+}
+
+/// The protocol without a feature, and with all others that it has, listed.
+pub fn without(protocol: &Protocol, name: &str) -> Protocol {
+    let mut names = supported(protocol);
+    names.remove(name);
+    listing(names)
+}
+
+/// The protocol with another feature, and all features listed.
+pub fn with_listed(protocol: &Protocol, name: &str) -> Protocol {
+    let mut names = supported(protocol);
+    names.insert(name.to_owned());
+    listing(names)
+}
+
+/// The lowest protocol that lists exactly these features.
+fn listing(names: BTreeSet<String>) -> Protocol {
+    let is_for_readers = |name: &&String| find(name).is_some_and(Feature::is_for_readers);
+    let for_readers: Vec<String> = names.iter().filter(is_for_readers).cloned().collect();
+    let reader = if for_readers.is_empty() { 1 } else { READER_VERSION };
+    Protocol {
+        min_reader_version: reader,
+        min_writer_version: WRITER_VERSION,
+        reader_features: (reader == READER_VERSION).then_some(for_readers),
+        writer_features: Some(names.into_iter().collect()),
+    }
 }
 
 /// Refuses to add features to a table that has not the others that they need.

@@ -25,9 +25,7 @@ pub(super) enum Use {
     IdentityColumns,
     ColumnDefaults,
     ColumnMapping,
-    VariantColumns,
-    Partitioned,
-    CheckpointProtection,
+    Intervals,
     Property(&'static str),
 }
 
@@ -40,23 +38,16 @@ impl fmt::Display for Use {
             Self::IdentityColumns => f.write_str("a column is an identity"),
             Self::ColumnDefaults => f.write_str("a column has a default"),
             Self::ColumnMapping => f.write_str("columns are mapped by name or id"),
-            Self::VariantColumns => f.write_str("a column is a variant"),
-            Self::Partitioned => f.write_str("the table is partitioned"),
-            Self::CheckpointProtection => f.write_str("checkpoints are protected"),
+            Self::Intervals => f.write_str("a column is an interval"),
             Self::Property(key) => write!(f, "`{key}` is true"),
         }
     }
 }
 
 impl Use {
-    /// Whether the sign means something only in tables whose protocol lists the feature.
-    pub(super) fn holds_only_where_listed(self) -> bool {
-        self == Self::Partitioned
-    }
-
     /// How the table uses the feature, if it does.
     pub(super) fn find(self, table: Table<'_>) -> Result<Option<String>> {
-        let Table { properties, metadata, schema } = table;
+        let Table { properties, schema, .. } = table;
         let column = |what: &str, has: &dyn Fn(&StructField) -> bool| {
             find_column(schema, &|f| has(f)).map(|name| format!("column `{name}` {what}"))
         };
@@ -69,10 +60,9 @@ impl Use {
             Self::IdentityColumns => {
                 column("is an identity", &|f| f.metadata.keys().any(|key| has_prefix(key, "delta.identity.")))
             }
-            Self::VariantColumns => type_features(schema)
-                .into_iter()
-                .find(|(feature, _)| *feature == "variantType")
-                .map(|(_, name)| format!("column `{name}` is a variant")),
+            Self::Intervals => foreign_type(schema)
+                .filter(|(name, _)| has_prefix(name, "interval"))
+                .map(|(name, column)| format!("column `{column}` is {name}")),
             Self::Constraints => properties
                 .keys()
                 .find(|key| has_prefix(key, "delta.constraints."))
@@ -82,11 +72,6 @@ impl Use {
                 ColumnMapping::Name | ColumnMapping::Unlisted => Some("columns are mapped by name".to_owned()),
                 ColumnMapping::Id => Some("columns are mapped by id".to_owned()),
             },
-            Self::Partitioned => metadata.filter(|m| !m.partition_columns.is_empty()).map(|_| self.to_string()),
-            Self::CheckpointProtection => properties
-                .get("delta.requireCheckpointProtectionBeforeVersion")
-                .filter(|version| version.trim() != "0")
-                .map(|version| format!("checkpoints before version {version} are protected")),
             Self::Property(key) => properties.is_true(key)?.then(|| self.to_string()),
         })
     }

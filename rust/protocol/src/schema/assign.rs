@@ -51,8 +51,13 @@ pub fn strip(schema: &StructType) -> StructType {
             .for_each(|key| drop(field.metadata.remove(*key)));
         field
     };
-    map_fields(schema, &mut |field| Ok::<_, std::convert::Infallible>(plain(field)))
-        .unwrap_or_else(|never| match never {})
+    map_each(schema, &plain)
+}
+
+/// `schema` with each field, at any depth, replaced by what `map` makes of it.
+pub(crate) fn map_each(schema: &StructType, map: &dyn Fn(&StructField) -> StructField) -> StructType {
+    let mapped = map_fields(schema, &mut |field| Ok::<_, std::convert::Infallible>(map(field)));
+    mapped.unwrap_or_else(|never| match never {})
 }
 
 /// The largest id that a column has, or something inside one.
@@ -64,6 +69,16 @@ pub fn largest_id(schema: &StructType) -> i32 {
         largest = field_id(field).into_iter().chain(nested).fold(largest, i32::max);
     });
     largest
+}
+
+/// How many ids are given out in a schema.
+pub fn count_ids(schema: &StructType) -> usize {
+    let mut count = 0;
+    schema.each_field("", &mut |_, field| {
+        let nested = field.metadata.get(NESTED_IDS).and_then(Value::as_object).map_or(0, Map::len);
+        count += usize::from(field_id(field).is_some()) + nested;
+    });
+    count
 }
 
 fn id_of(value: &Value) -> Option<i32> {
@@ -135,7 +150,7 @@ impl Given<'_> {
 }
 
 /// `schema` with each field, at any depth, replaced by what `map` makes of it: a field first, then those inside.
-pub(super) fn map_fields<E>(
+fn map_fields<E>(
     schema: &StructType,
     map: &mut dyn FnMut(&StructField) -> Result<StructField, E>,
 ) -> Result<StructType, E> {

@@ -116,7 +116,7 @@ fn foreign(definition: Value, name: &str) -> DataType {
 }
 
 /// A type of Delta's by its name alone.
-pub(super) fn known(name: &str) -> Option<DataType> {
+pub(crate) fn known(name: &str) -> Option<DataType> {
     let lower = name.trim().to_ascii_lowercase();
     let primitive = match lower.as_str() {
         "string" => PrimitiveType::String,

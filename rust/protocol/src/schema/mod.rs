@@ -3,6 +3,7 @@
 pub mod arrow;
 pub mod assign;
 pub mod char_length;
+pub mod collation;
 pub mod evolve;
 pub mod identity;
 pub mod json;

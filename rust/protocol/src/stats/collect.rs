@@ -26,6 +26,7 @@ use serde_json::{Number, Value};
 use crate::error::{Error, Result};
 use crate::property::Properties;
 use crate::scalar::Scalar;
+use crate::schema::collation::is_collated;
 use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 
 /// How many characters of a text are kept in its bounds, unless the table says otherwise.
@@ -119,12 +120,12 @@ impl StatsCollector {
         self
     }
 
-    /// Takes in the rows of `batch`, whose columns are those of the schema in order.
+    /// Takes in the rows of `batch`, whose first columns are those of the schema in order.
     ///
     /// # Errors
     /// `Internal` if the batch has other columns or types.
     pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
-        if batch.num_columns() != self.width {
+        if batch.num_columns() < self.width {
             return Err(Error::internal("statistics were asked of a batch with other columns than the file's"));
         }
         self.rows += batch.num_rows() as u64;
@@ -171,9 +172,9 @@ impl Selection<'_> {
                 | DataType::Array(_)
                 | DataType::Map(_)
                 | DataType::Variant
-                | DataType::Foreign(_) => self
-                    .takes_leaf(path)
-                    .then(|| ColumnKind::Leaf { nulls: 0, bounds: Bounds::for_type(&field.data_type) }),
+                | DataType::Foreign(_) => {
+                    self.takes_leaf(path).then(|| ColumnKind::Leaf { nulls: 0, bounds: Bounds::of(field) })
+                }
             };
             path.pop();
             columns.extend(kind.map(|kind| Column { index, name: field.name.clone(), kind }));
@@ -293,6 +294,11 @@ enum Form {
 }
 
 impl Bounds {
+    fn of(field: &StructField) -> Self {
+        // Readers that know the order take bounds to be in it.
+        if is_collated(field) { Self::None } else { Self::for_type(&field.data_type) }
+    }
+
     fn for_type(data_type: &DataType) -> Self {
         use PrimitiveType as P;
         let whole = |form| Self::Whole { range: None, form };

@@ -153,13 +153,13 @@ impl Chosen {
         }
         if !parts.is_empty() {
             let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
-            let copying = Copying::new(storage, specs, tx.tracks_rows()?)?;
+            let copying = Copying::new(snapshot, specs, tx.tracks_rows()?)?;
             replaced.rewritten = copy(storage, &copying, parts, (updating, clock)).await?;
             hold(&mut replaced.unclaimed, &replaced.rewritten)?;
         }
         if !self.copied_new.is_empty() {
             let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
-            let copying = Copying::new(storage, specs, None)?;
+            let copying = Copying::new(snapshot, specs, None)?;
             let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
             replaced.new = copy(storage, &copying, parts, (updating, clock)).await?;
             hold(&mut replaced.unclaimed, &replaced.new)?;

@@ -1,4 +1,4 @@
-//! Rows that change: DELETE, UPDATE and MERGE, as steps of a transaction.
+//! Rows that change, and conditions on all of them: DELETE, UPDATE, MERGE and ADD CONSTRAINT, as steps of a transaction.
 //!
 //! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
 //! (`rewrite`), as the table's properties say. Files that the log proves to hold matching rows only go unread. Nothing
@@ -11,6 +11,7 @@
 
 mod changed;
 mod choose;
+mod constraint;
 mod delete;
 mod find;
 mod merge;

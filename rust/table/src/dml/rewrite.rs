@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use deltic_protocol::property::RowTracking;
+use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 use futures::{Stream, StreamExt};
 
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use crate::scan::task::{FileTask, ReadSpec};
+use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
 use crate::write::plan::{DataFile, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter};
@@ -41,26 +42,29 @@ impl Copying {
     /// # Errors
     /// `Unsupported` if the table has a column of the name of one that is needed beside its own.
     pub(super) fn new(
-        storage: &Storage,
+        snapshot: &Snapshot,
         (read, write): (ReadSpec, WriteSpec),
         tracking: Option<RowTracking>,
     ) -> Result<Self> {
         let mut read = ReadSpec { may_lack_row_ids: true, ..read };
         let mut hidden = Vec::new();
         if let Some(tracking) = tracking {
+            // By these ids Iceberg knows them.
             let names = [
-                (ROW_ID, tracking.row_id_column.clone()),
-                (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone()),
+                (ROW_ID, tracking.row_id_column.clone(), 2_147_483_540),
+                (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone(), 2_147_483_539),
             ];
-            for (name, stored) in names {
+            let is_iceberg = Properties::of(snapshot.metadata()).is_true("delta.enableIcebergCompatV3")?;
+            for (name, stored, id) in names {
                 refuse_column(&read.schema, name)?;
                 read.columns.push(name.to_owned());
-                hidden.extend(stored.map(|name| HiddenColumn { name, values: HiddenValues::Number }));
+                let field_id = is_iceberg.then_some(id);
+                hidden.extend(stored.map(|name| HiddenColumn { name, values: HiddenValues::Number, field_id }));
             }
             read.row_tracking = Some(tracking);
         }
         let write = WriteSpec { hidden_columns: hidden, ..write };
-        let schema = Reader::new(storage.clone(), read.clone())?.schema();
+        let schema = Reader::new(snapshot.storage().clone(), read.clone())?.schema();
         let visible = schema.fields().len() - write.hidden_columns.len();
         let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
         for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {

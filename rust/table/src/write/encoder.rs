@@ -27,6 +27,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::SchemaDescriptor;
 
+use super::annotations::annotated;
 use super::columns::{leaf_names, with_column_options};
 use super::pieces::memory;
 use super::plan::{WriteSpec, not_hidden, physical_indexed};
@@ -67,7 +68,12 @@ impl FileFormat {
     /// `Invalid` for options that the columns do not allow.
     pub(super) fn new(arrow: SchemaRef, logical: &StructType, spec: &WriteSpec) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let schema = mapping.physical_schema(logical)?;
         let parquet = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&arrow).map_err(failed)?;
+        let parquet = match annotated(parquet.root_schema(), &schema).map_err(failed)? {
+            Some(root) => SchemaDescriptor::new(root),
+            None => parquet,
+        };
         let version = match spec.page_version {
             PageVersion::One => WriterVersion::PARQUET_1_0,
             PageVersion::Two => WriterVersion::PARQUET_2_0,
@@ -87,7 +93,7 @@ impl FileFormat {
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_sorting_columns(declared);
         let properties = with_column_options(properties, (&parquet, &leaves), &spec.column_options, spec.compression)?;
-        let (schema, hidden) = (mapping.physical_schema(logical)?, spec.hidden_columns.len());
+        let hidden = spec.hidden_columns.len();
         let indexed = not_hidden(physical_indexed(&spec.indexed_columns, logical, mapping)?, &schema, hidden)
             .and(&spec.clustering);
         Ok(Self {

@@ -1,5 +1,6 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
+mod annotations;
 mod columns;
 mod encoder;
 mod input;

@@ -59,6 +59,8 @@ struct PartitionColumn {
 pub struct PartitionSplitter {
     columns: Vec<PartitionColumn>,
     kept: Vec<usize>,
+    /// Whether the data keeps the partition columns, after the others.
+    materializes: bool,
 }
 
 impl PartitionSplitter {
@@ -83,7 +85,14 @@ impl PartitionSplitter {
             columns.push(PartitionColumn { name, index, data_type: data_type.clone(), nullable: field.nullable });
         }
         let kept = (0..schema.fields.len()).filter(|i| columns.iter().all(|c| c.index != *i)).collect();
-        Ok(Self { columns, kept })
+        Ok(Self { columns, kept, materializes: false })
+    }
+
+    /// Keeps the partition columns in the data, after the others, with the values that the log has.
+    #[must_use]
+    pub fn with_partition_columns(mut self) -> Self {
+        self.materializes = true;
+        self
     }
 
     /// The rows with their partition values as they will be read.
@@ -114,13 +123,16 @@ impl PartitionSplitter {
         if u32::try_from(batch.num_rows()).is_err() {
             return Err(Error::invalid("a batch has more than 4 294 967 295 rows; pass smaller batches"));
         }
-        let data = batch.project(&self.kept)?;
+        let mut data = batch.project(&self.kept)?;
         if self.columns.is_empty() {
             return Ok(vec![(PartitionKey::default(), data)]);
         }
         let mut values = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             values.push(normalise(batch.column(column.index))?);
+        }
+        if self.materializes {
+            data = self.with_values(batch, data, &values)?;
         }
         let runs = partition(&values)?.ranges();
         if runs.len() == 1 {
@@ -133,6 +145,20 @@ impl PartitionSplitter {
             parts.push((self.key(&values, first)?, take_record_batch(&data, &rows)?));
         }
         Ok(parts)
+    }
+
+    /// The data and, after it, the values of the partition columns.
+    fn with_values(&self, batch: &RecordBatch, data: RecordBatch, values: &[ArrayRef]) -> Result<RecordBatch> {
+        for (column, values) in self.columns.iter().zip(values).filter(|(column, _)| !column.nullable) {
+            // An empty string is null in a partition column.
+            if let Some(row) = (0..values.len()).find(|row| values.is_null(*row)) {
+                column.print(&Scalar::from_array(values, row)?)?;
+            }
+        }
+        let of_columns = self.columns.iter().map(|column| column.index);
+        let schema = batch.schema().project(&self.kept.iter().copied().chain(of_columns).collect::<Vec<_>>())?;
+        let columns = data.columns().iter().chain(values).cloned().collect();
+        Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
     }
 
     fn key(&self, values: &[ArrayRef], row: usize) -> Result<PartitionKey> {

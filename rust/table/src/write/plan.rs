@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
-use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
+use deltic_protocol::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME};
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,9 @@ pub struct HiddenColumn {
     pub name: String,
     /// What it holds.
     pub values: HiddenValues,
+    /// Its field id, where somebody goes by that.
+    #[serde(default)]
+    pub field_id: Option<i32>,
 }
 
 /// What a hidden column holds.
@@ -43,6 +46,7 @@ impl HiddenColumn {
             HiddenValues::Change => StructField::new(&self.name, DataType::STRING, false),
         };
         field.metadata.insert(PHYSICAL_NAME.to_owned(), self.name.clone().into());
+        field.metadata.extend(self.field_id.map(|id| (FIELD_ID.to_owned(), id.into())));
         field
     }
 }
@@ -92,6 +96,8 @@ pub struct WriteSpec {
     pub clustering: Vec<Vec<String>>,
     /// Characters of a string kept in its bounds.
     pub string_prefix_length: usize,
+    /// Whether data files have the partition columns too, after the others and without statistics.
+    pub materializes_partition_columns: bool,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,
     /// What the table asks of the rows; none of rows that it has already.
@@ -121,7 +127,7 @@ pub struct WriteSpec {
     /// always have their files so: a physical name says nothing to anybody.
     pub random_prefix_length: Option<u8>,
     /// Columns of files, behind those of the table's schema, which does not have them: the ids that rows bring along, or
-    /// what became of them. They have neither a field id nor statistics.
+    /// what became of them. They have no statistics.
     #[serde(default)]
     pub hidden_columns: Vec<HiddenColumn>,
     /// What the files are for.
@@ -138,6 +144,7 @@ impl WriteSpec {
             column_mapping: "none".to_owned(),
             indexed_columns: IndexedColumns::default(),
             clustering: Vec::new(),
+            materializes_partition_columns: false,
             identities: Vec::new(),
             rules: Some(WriteRules::default()),
             string_prefix_length: STRING_PREFIX_LENGTH,

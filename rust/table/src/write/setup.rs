@@ -84,7 +84,11 @@ impl Setup {
                 "every column is a partition column, so data files would have none; add a column to the table",
             ));
         }
-        let arrow = Arc::new(conformer.schema().project(&kept)?);
+        let (splitter, stored) = match spec.materializes_partition_columns {
+            true => (splitter.with_partition_columns(), [kept.as_slice(), &is_partition].concat()),
+            false => (splitter, kept.clone()),
+        };
+        let arrow = Arc::new(conformer.schema().project(&stored)?);
         let data = StructType::new(kept.iter().filter_map(|&i| logical.fields.get(i)).cloned().collect());
         let format = FileFormat::new(arrow, &data, spec)?;
         let random_prefix_length = match (spec.random_prefix_length, mapping) {

@@ -161,6 +161,33 @@ fn types_without_bounds() {
 }
 
 #[test]
+fn strings_of_another_order_have_no_bounds() {
+    let printed = |metadata: &str| {
+        let field = format!(r#"{{"name":"s","type":"string","nullable":true,"metadata":{{{metadata}}}}}"#);
+        let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{field}]}}"#)).unwrap();
+        let mut collector = StatsCollector::new(&schema, &IndexedColumns::default());
+        let strings: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), None, Some("A")]));
+        collector.update(&RecordBatch::try_from_iter_with_nullable([("s", strings, true)]).unwrap()).unwrap();
+        collector.finish()
+    };
+    let with = r#""minValues":{"s":"A"},"maxValues":{"s":"b"},"nullCount":{"s":1}"#;
+    let without = r#""minValues":{},"maxValues":{},"nullCount":{"s":1}"#;
+    for binary in
+        ["", r#""__COLLATIONS":{"s":"spark.UTF8_BINARY"}"#, r#""collations":{"collation":"spark.UTF8_BINARY.75.1"}"#]
+    {
+        assert!(printed(binary).contains(with), "{binary}: {}", printed(binary));
+    }
+    for other in [
+        r#""__COLLATIONS":{"s":"icu.UNICODE_CI"}"#,
+        r#""__COLLATIONS":"spark.UTF8_LCASE""#,
+        r#""collations":{"collation":"ICU.de_DE.73"}"#,
+        r#""collations":7"#,
+    ] {
+        assert!(printed(other).contains(without), "{other}: {}", printed(other));
+    }
+}
+
+#[test]
 fn which_columns() {
     let schema = schema(
         r#"a long;s {"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}},{"name":"y","type":"string","nullable":true,"metadata":{}}]};m {"type":"map","keyType":"string","valueType":"long","valueContainsNull":true};z long"#,

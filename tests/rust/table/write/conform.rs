@@ -14,6 +14,7 @@ use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::json;
 use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use deltic_table::write::conform::Conformer;
+use parquet_variant::Variant;
 
 fn conformer(fields: &str, mapping: ColumnMapping) -> Conformer {
     let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{fields}]}}"#)).unwrap();
@@ -490,13 +491,103 @@ fn inside_maps() {
 #[test]
 fn variants() {
     let binary = |bytes: &[u8]| -> ArrayRef { Arc::new(BinaryArray::from(vec![bytes])) };
-    let views: ArrayRef = Arc::new(BinaryViewArray::from(vec![b"\x02".as_slice()]));
+    let views: ArrayRef = Arc::new(BinaryViewArray::from(vec![b"\x0c\x07".as_slice()]));
     let column = [field("c", "variant", true)];
-    let both = structs(vec![("value", views), ("metadata", binary(b"\x01"))], None);
-    assert_eq!(outcome(&column, &batch(vec![("c", both)])), "{metadata: 01, value: 02}");
+    let both = structs(vec![("value", views), ("metadata", binary(b"\x01\0\0"))], None);
+    assert_eq!(outcome(&column, &batch(vec![("c", both)])), "{metadata: 010000, value: 0c07}");
+    for (value, metadata) in [(b"\x0c".as_slice(), b"\x01\0\0".as_slice()), (b"\x0c\x07", b"\x07"), (b"", b"\x01\0\0")]
+    {
+        let broken = structs(vec![("value", binary(value)), ("metadata", binary(metadata))], None);
+        let got = outcome(&column, &batch(vec![("c", broken)]));
+        assert!(got.contains("`c` is variant in the table; row 0") && got.contains("else than a variant"), "{got}");
+    }
     let shredded = structs(vec![("metadata", binary(b"")), ("value", binary(b"")), ("typed_value", long(&[1]))], None);
     let got = outcome(&column, &batch(vec![("c", shredded)]));
     assert!(got.contains("a column `c.typed_value` that the table does not have"), "{got}");
+}
+
+#[test]
+fn json_becomes_variants() {
+    let column = [field("c", "variant", true)];
+    let texts = vec![Some("7"), None, Some("null"), Some(r#"{"b": [1.5, "x"], "a": true}"#)];
+    let layouts: [ArrayRef; 3] = [
+        Arc::new(StringArray::from(texts.clone())),
+        Arc::new(LargeStringArray::from(texts.clone())),
+        Arc::new(StringViewArray::from(texts)),
+    ];
+    for texts in layouts {
+        let conformer = conformer(&column[0], ColumnMapping::None);
+        let rows = conformer.conform(&batch(vec![("c", texts)])).unwrap();
+        let variants = rows.column(0).as_struct();
+        let read = |row: usize| {
+            let part = |name: &str| variants.column_by_name(name).unwrap().as_binary::<i32>().value(row);
+            Variant::try_new(part("metadata"), part("value")).unwrap()
+        };
+        assert_eq!((0..4).map(|row| variants.is_null(row)).collect::<Vec<_>>(), [false, true, false, false]);
+        assert_eq!((read(0), read(2)), (Variant::from(7_i8), Variant::Null));
+        let object = read(3);
+        let object = object.as_object().unwrap();
+        assert_eq!(object.get("a"), Some(Variant::from(true)));
+        assert_eq!(object.get("b").unwrap().as_list().unwrap().get(1), Some(Variant::from("x")));
+    }
+    let broken: ArrayRef = Arc::new(StringArray::from(vec!["1", "{", "2"]));
+    let got = outcome(&column, &batch(vec![("c", broken)]));
+    assert!(got.contains("`c` is variant in the table; row 1") && got.contains("else than JSON"), "{got}");
+}
+
+#[test]
+fn shapes() {
+    fn shape(code: u32, rest: &[&[u8]]) -> Vec<u8> {
+        [&[1_u8][..], &code.to_le_bytes(), &rest.concat()].concat()
+    }
+    let (count, xy) = (|n: u32| n.to_le_bytes(), [0_u8; 16]);
+    let point = shape(1, &[&xy]);
+    let big_endian = [&[0_u8, 0, 0, 0, 1][..], &xy].concat();
+    let line = shape(2, &[&count(2), &xy, &xy]);
+    let good = [
+        point.clone(),
+        big_endian.clone(),
+        line.clone(),
+        shape(3, &[&count(1), &count(3), &xy, &xy, &xy]),
+        shape(1001, &[&xy, &xy[..8]]),
+        shape(3001, &[&xy, &xy]),
+        shape(4, &[&count(2), &point, &big_endian]),
+        shape(5, &[&count(1), &line]),
+        shape(7, &[&count(2), &shape(7, &[&count(0)]), &line]),
+        shape(7, &[&count(0)]),
+    ];
+    let mut deep = shape(7, &[&count(0)]);
+    for _ in 0..100 {
+        deep = shape(7, &[&count(1), &deep]);
+    }
+    let bad = [
+        (vec![], "cut off"),
+        (b"POINT (1 2)".to_vec(), "byte order"),
+        (point[..20].to_vec(), "cut off"),
+        ([&point[..], b"x"].concat(), "bytes follow"),
+        (shape(8, &[&xy]), "type is not known"),
+        (shape(4001, &[&xy]), "type is not known"),
+        (shape(0x2000_0001, &[&count(4326), &xy]), "EWKB"),
+        (shape(2, &[&count(u32::MAX)]), "cut off"),
+        (shape(4, &[&count(u32::MAX), &point]), "cut off"),
+        (shape(4, &[&count(1), &line]), "another type"),
+        (deep, "nest too deep"),
+    ];
+    for kind in ["geometry(OGC:CRS84)", "geography(OGC:CRS84, spherical)"] {
+        let column = [field("c", kind, true)];
+        let of = |bytes: &[u8]| -> ArrayRef { Arc::new(LargeBinaryArray::from_opt_vec(vec![None, Some(bytes)])) };
+        for bytes in &good {
+            let got = outcome(&column, &batch(vec![("c", of(bytes))]));
+            assert!(got.starts_with("null 0"), "{bytes:?}: {got}");
+        }
+        for (bytes, part) in &bad {
+            let got = outcome(&column, &batch(vec![("c", of(bytes))]));
+            assert!(
+                got.contains("row 1") && got.contains("well-known binary") && got.contains(part),
+                "{bytes:?}: {got}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -15,10 +15,13 @@ use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::TableSchema;
 use deltic_protocol::stats::collect::IndexedColumns;
 use deltic_table::storage::{Storage, decode_path};
+use deltic_table::write::identity::Numbering;
 use deltic_table::write::plan::WritePlan;
 use deltic_table::write::writer::{Compression, DataFile, DataWriter, Limits, WriteSpec};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use parquet::basic::LogicalType;
 use parquet::file::metadata::ParquetMetaData;
+use parquet::schema::types::Type;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -218,6 +221,113 @@ fn mapped_columns() {
     let columns = metadata.file_metadata().schema_descr().columns().to_vec();
     let shown: Vec<(&str, i32)> = columns.iter().map(|c| (c.name(), c.self_type().get_basic_info().id())).collect();
     assert_eq!(shown, [("col-2", 2), ("col-3", 3)]);
+}
+
+#[test]
+fn what_bytes_mean_stands_in_the_file() {
+    let table = Table::new();
+    let column =
+        |name: &str, kind: &str| format!(r#"{{"name":"{name}","type":{kind},"nullable":true,"metadata":{{}}}}"#);
+    let array = |of: &str| format!(r#"{{"type":"array","elementType":{of},"containsNull":true}}"#);
+    let shape = r#""geometry(EPSG:3857)""#;
+    let map = format!(r#"{{"type":"map","keyType":"string","valueType":{shape},"valueContainsNull":true}}"#);
+    let inner = format!(r#"{{"type":"struct","fields":[{}]}}"#, column("x", r#""geography(OGC:CRS84, karney)""#));
+    let columns = [
+        column("n", r#""long""#),
+        column("v", r#""variant""#),
+        column("l", &array(r#""variant""#)),
+        column("g", shape),
+        column("m", &map),
+        column("s", &inner),
+        column("other", r#""geography(OGC:CRS84, unheard)""#),
+    ];
+    let files = table.write(&spec(&columns, &[]), &[batch(vec![("n", longs([1]))])]);
+    let metadata = table.metadata(&files[0]);
+    let mut found = Vec::new();
+    fn walk(column: &Type, above: &str, found: &mut Vec<String>) {
+        let path = format!("{above}{}", column.name());
+        match column.get_basic_info().logical_type_ref() {
+            Some(LogicalType::Variant(_)) => found.push(format!("{path} variant")),
+            Some(LogicalType::Geometry(kind)) => found.push(format!("{path} {}", kind.crs.as_ref().unwrap())),
+            Some(LogicalType::Geography(kind)) => found.push(format!("{path} {:?}", kind.algorithm.unwrap())),
+            Some(LogicalType::List | LogicalType::Map) => found.push(format!("{path} nested")),
+            _ => {}
+        }
+        if column.is_group() {
+            column.get_fields().iter().for_each(|field| walk(field, &format!("{path}."), found));
+        }
+    }
+    metadata.file_metadata().schema().get_fields().iter().for_each(|field| walk(field, "", &mut found));
+    let expected = [
+        "v variant",
+        "l nested",
+        "l.list.element variant",
+        "g EPSG:3857",
+        "m nested",
+        "m.key_value.value EPSG:3857",
+        "s.x KARNEY",
+    ];
+    assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn partition_columns_stand_in_files_where_that_is_asked() {
+    let table = Table::new();
+    let columns = [field("p", "string"), field("n", "long"), field("q", "long")];
+    let asked = WriteSpec { materializes_partition_columns: true, ..spec(&columns, &["q", "p"]) };
+    let strings: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), Some(""), None]));
+    let rows = batch(vec![("p", strings), ("n", longs([1, 2, 3])), ("q", longs([7, 7, 7]))]);
+    let files = table.write(&asked, &[rows]);
+    assert_eq!(files.len(), 2);
+    for file in &files {
+        let metadata = table.metadata(file);
+        let columns = metadata.file_metadata().schema_descr().columns().iter().map(|c| c.name().to_owned());
+        assert_eq!(columns.collect::<Vec<_>>(), ["n", "q", "p"]);
+        // The value in the log, and no statistics.
+        let stats = file.add.stats.as_ref().unwrap();
+        assert!(stats.contains(r#""nullCount":{"n":0}"#), "{stats}");
+        let nulls = metadata.row_group(0).column(2).statistics().unwrap().null_count_opt();
+        assert_eq!(nulls == Some(0), file.add.partition_values["p"].is_some());
+        assert_eq!(file.add.partition_values["q"].as_deref(), Some("7"));
+    }
+    let strict = field("p", "string").replace("\"nullable\":true", "\"nullable\":false");
+    let strict = WriteSpec { materializes_partition_columns: true, ..spec(&[strict, field("n", "long")], &["p"]) };
+    let empty: ArrayRef = Arc::new(StringArray::from(vec![""]));
+    let mut writer = table.writer(&strict);
+    let written = table.runtime.block_on(writer.write(&batch(vec![("p", empty), ("n", longs([1]))])));
+    let error = written.unwrap_err();
+    assert!(error.message().contains("an empty string is null in a partition column"), "{error}");
+}
+
+#[test]
+fn identity_columns() {
+    let table = Table::new();
+    let numbering = Numbering { column: "id".to_owned(), first: 100, step: -7, allows_explicit: false };
+    let plain = spec(&[field("p", "long"), field("id", "long"), field("n", "long")], &["p"]);
+    let numbered = WriteSpec { identities: vec![numbering.clone()], ..plain };
+    let rows = |from: i64| batch(vec![("n", longs(from..from + 50)), ("p", longs((from..from + 50).map(|n| n % 3)))]);
+    let files = table.write(&numbered, &[rows(0), rows(50)]);
+    let mut seen = 0;
+    for file in &files {
+        assert_eq!(file.identities, BTreeMap::from([("id".to_owned(), 100 - 7 * 99)]));
+        for rows in table.rows(file) {
+            let (ids, numbers) = (rows["id"].as_primitive::<Int64Type>(), rows["n"].as_primitive::<Int64Type>());
+            assert!(ids.values().iter().zip(numbers.values()).all(|(id, n)| *id == 100 - 7 * n));
+            seen += rows.num_rows();
+        }
+    }
+    assert_eq!(seen, 100);
+    // Of many writers each has its own.
+    assert!(numbered.clone().of_task(None).unwrap_err().message().contains("pass `task`"));
+    let task =
+        |task| numbered.clone().of_task(Some(task)).map(|spec| (spec.identities[0].first, spec.identities[0].step));
+    assert_eq!(task(0).unwrap(), (100, -7 * 65_536));
+    assert_eq!(task(65_535).unwrap(), (100 - 7 * 65_535, -7 * 65_536));
+    assert!(task(65_536).unwrap_err().message().contains("65536 tasks"));
+    let vast = Numbering { step: i64::MAX / 2, ..numbering };
+    assert!(vast.of_task(1).unwrap_err().message().contains("has no number left"));
+    // A writer without rows gives out none.
+    assert!(table.write(&numbered, &[rows(0).slice(0, 0)]).is_empty());
 }
 
 #[test]

@@ -5,9 +5,11 @@
 //!
 //! PROTOCOL.md: "Change Metadata", "Protocol Evolution".
 
+use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
 use deltic_protocol::alter::{Alteration, Before, MetadataChange, alter};
+use deltic_protocol::commit::{CLUSTERING_DOMAIN, ReadSet};
 use deltic_protocol::feature;
-use deltic_protocol::property::Properties;
+use deltic_protocol::property::{IsolationLevel, Properties};
 use serde_json::{Map, Value, json};
 
 use super::{Ids, Transaction};
@@ -26,19 +28,13 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(());
         }
-        if !self.added.is_empty() || !self.rows.is_empty() {
-            let message =
-                "rows were written under the old metadata in this transaction; change the metadata before that";
-            return Err(self.placed(Error::invalid(message)));
-        }
+        self.refuse_after_rows("change the metadata")?;
         self.altered(alteration, ids).map_err(|e| self.placed(e))
     }
 
     fn altered(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
-        let (protocol, metadata) = self.after()?;
-        let version = self.base.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
-        let clustering = self.base.as_ref().map_or(&[][..], |base| &base.state.clustering);
-        let before = Before { protocol, metadata, clustering, version };
+        let before = self.before()?;
+        let Before { protocol, metadata, .. } = before;
         let altered = alter(before, alteration, &mut || ids.unique())?;
         let after = Properties::of(&altered.metadata);
         let enables = after.is_true("delta.enableRowTracking")?
@@ -50,13 +46,80 @@ impl Transaction {
         }
         let schema = altered.metadata.schema()?;
         feature::check_writable(altered.protocol.as_ref().unwrap_or(protocol), &altered.metadata, &schema)?;
-        self.protocol = altered.protocol.or(self.protocol.take());
-        self.metadata = Some(altered.metadata);
+        let is_changed = altered.metadata != *metadata;
+        if is_changed || altered.protocol.is_some() {
+            let metadata = if is_changed { Some(altered.metadata) } else { self.metadata.take() };
+            (self.metadata, self.protocol) = (metadata, altered.protocol.or(self.protocol.take()));
+        }
+        if let Some(columns) = altered.clustering {
+            self.set_clustering(Some(columns));
+        }
         (self.shape, self.planned) = (None, None);
         if !matches!(alteration, Alteration::Set(_)) {
             self.told.push((altered.operation, altered.parameters));
         }
         Ok(())
+    }
+
+    /// The table that the next step changes.
+    pub(super) fn before(&self) -> Result<Before<'_>> {
+        let (protocol, metadata) = self.after()?;
+        let version = self.base.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
+        Ok(Before { protocol, metadata, clustering: self.clustering(), version })
+    }
+
+    /// Rows are written for the metadata that there is.
+    pub(super) fn refuse_after_rows(&self, what: &str) -> Result<()> {
+        match self.added.is_empty() && self.rows.is_empty() {
+            true => Ok(()),
+            false => {
+                let message =
+                    format!("rows were written under the old metadata in this transaction; {what} before that");
+                Err(self.placed(Error::invalid(message)))
+            }
+        }
+    }
+
+    /// Says what the table is from now on; what is none stays.
+    pub(super) fn set_table(&mut self, metadata: Metadata, protocol: Option<Protocol>) {
+        self.metadata = Some(metadata);
+        self.protocol = protocol.or(self.protocol.take());
+        (self.shape, self.planned) = (None, None);
+    }
+
+    /// Tells history of a step.
+    pub(super) fn tell_of(&mut self, operation: &'static str, parameters: Map<String, Value>) {
+        self.told.push((operation, parameters));
+    }
+
+    /// Sets a domain that only writers set.
+    pub(super) fn set_own_domain(&mut self, domain: DomainMetadata) {
+        self.domains.insert(domain.domain.clone(), domain);
+    }
+
+    /// Has read so much, under this isolation at least.
+    pub(crate) fn read_whole_table(&mut self, read: ReadSet, isolation: IsolationLevel) {
+        self.read.extend(read);
+        self.isolation = Some(isolation);
+    }
+
+    /// Physical paths of the columns by which the table will be clustered.
+    pub(super) fn clustering(&self) -> &[Vec<String>] {
+        let of_base = || self.base.as_ref().map_or(&[][..], |base| &base.state.clustering);
+        self.clustering.as_deref().unwrap_or_else(of_base)
+    }
+
+    /// Clusters the table by these columns; none takes the domain away that says so.
+    pub(super) fn set_clustering(&mut self, columns: Option<Vec<Vec<String>>>) {
+        let removed = columns.is_none();
+        let configuration = match &columns {
+            Some(columns) => json!({"clusteringColumns": columns, "domainName": CLUSTERING_DOMAIN}).to_string(),
+            None => String::new(),
+        };
+        let domain = CLUSTERING_DOMAIN.to_owned();
+        self.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed });
+        self.clustering = Some(columns.unwrap_or_default());
+        (self.shape, self.planned) = (None, None);
     }
 
     /// Changes the table's metadata as a whole.

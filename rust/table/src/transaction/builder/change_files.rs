@@ -71,7 +71,7 @@ pub(crate) fn changes_spec(mut spec: ReadSpec) -> Result<ReadSpec> {
 
 /// How change files are written, if data files are written as `spec` says.
 pub(crate) fn change_files_spec(spec: WriteSpec) -> WriteSpec {
-    let change = HiddenColumn { name: CHANGE_TYPE.to_owned(), values: HiddenValues::Change };
+    let change = HiddenColumn { name: CHANGE_TYPE.to_owned(), values: HiddenValues::Change, field_id: None };
     WriteSpec { kind: FileKind::Change, hidden_columns: vec![change], ..spec }
 }
 

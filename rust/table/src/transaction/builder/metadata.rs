@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
-use deltic_protocol::alter::{self, constraint_key};
-use deltic_protocol::commit::CLUSTERING_DOMAIN;
+use deltic_protocol::alter::{self, CLUSTERING_FEATURE, constraint_key};
 use deltic_protocol::property::{Properties, stored};
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::validation::MAX_COLUMN_ID;
@@ -48,31 +47,26 @@ impl Transaction {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
                 begun.check_writable().map_err(|e| begun.placed(e))?;
                 begun.overwrite()?;
-                begun.leave_clustering();
             }
         }
+        let cluster_by = table.cluster_by.clone();
         begun.define(table, (ids, now_ms)).map_err(|e| begun.placed(e))?;
         if begun.base.is_some() {
             // The features of the table that was there stay.
             begun.check_writable().map_err(|e| begun.placed(e))?;
         }
-        begun.tell_of_definition();
+        begun.tell_of_definition(&cluster_by);
         begun.txn_id = ids.unique();
         Ok(begun)
-    }
-
-    /// Says that a table that takes the place of a clustered one is not.
-    fn leave_clustering(&mut self) {
-        if self.base.as_ref().is_some_and(|base| !base.state.clustering.is_empty()) {
-            let (domain, configuration) = (CLUSTERING_DOMAIN.to_owned(), String::new());
-            self.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed: true });
-        }
     }
 
     /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
     pub(super) fn define(&mut self, mut table: TableDefinition, (ids, now_ms): (&dyn Ids, i64)) -> Result<()> {
         for (name, expression) in &table.constraints {
             table.properties.insert(constraint_key(name), expression.clone());
+        }
+        if !table.cluster_by.is_empty() {
+            table.properties.insert(CLUSTERING_FEATURE.to_owned(), "supported".to_owned());
         }
         let replaced = self.base.as_ref().map(|base| &base.state);
         let protocol = match replaced {
@@ -99,15 +93,21 @@ impl Transaction {
         validation::check_new(&schema, &mut table.partition_by, &metadata.configuration)?;
         metadata.schema_string = json::print(&schema);
         metadata.partition_columns = table.partition_by;
+        let clustering = alter::clustering_paths(&schema, &metadata, &table.cluster_by)?;
+        if !(self.clustering().is_empty() && clustering.is_empty()) {
+            self.set_clustering(Some(clustering).filter(|columns| !columns.is_empty()));
+        }
         (self.metadata, self.protocol) = (Some(metadata), protocol);
         (self.shape, self.planned) = (None, None);
-        Ok(())
+        let (protocol, metadata) = self.after()?;
+        feature::check_rules(protocol, metadata, &schema)
     }
 
     /// Tells history what a table is defined as.
-    fn tell_of_definition(&mut self) {
+    fn tell_of_definition(&mut self, cluster_by: &[String]) {
         let Some(metadata) = &self.metadata else { return };
         let parameters = [
+            ("clusterBy", json!(json!(cluster_by).to_string())),
             ("isManaged", json!("false")),
             ("description", json!(metadata.description)),
             ("partitionBy", json!(json!(metadata.partition_columns).to_string())),

@@ -15,7 +15,7 @@ use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
 use crate::committers::Committer;
@@ -33,8 +33,10 @@ use crate::write::plan::DataFile;
 mod added;
 mod alter;
 pub(crate) mod change_files;
+mod drop_feature;
 mod header;
 mod metadata;
+mod metrics;
 mod options;
 mod remembered;
 mod remove;
@@ -54,6 +56,7 @@ pub use options::{
 use options::{Overwrites, Planned};
 pub use rows::MergeCounts;
 pub(crate) use rows::{RowChanges, Unsettled};
+pub(crate) use whole_files::add_again;
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -99,6 +102,8 @@ pub struct Transaction {
     /// The columns as they will be, once somebody asked for them.
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
+    /// Physical paths of the clustering columns, if they were set.
+    clustering: Option<Vec<Vec<String>>>,
     parameters: Map<String, Value>,
     /// Operations and parameters of the steps that have some of their own.
     told: Vec<(&'static str, Map<String, Value>)>,
@@ -199,6 +204,7 @@ impl Transaction {
             protocol: None,
             shape: None,
             domains: BTreeMap::new(),
+            clustering: None,
             told: Vec::new(),
             files: FileOptions::default(),
             planned: None,
@@ -539,27 +545,6 @@ impl Transaction {
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()
-    }
-
-    /// Counters of what was done; none where no rows were to be.
-    fn metrics(&self, now_ms: i64) -> Map<String, Value> {
-        let mut metrics = Map::new();
-        if self.re_added.is_some() || (self.base.is_none() && !self.writes && self.added.is_empty()) {
-            return metrics;
-        }
-        let removed = self.removed.num_removed() as u64;
-        self.rows.metrics(removed, &self.added, now_ms, &mut metrics);
-        let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
-        let totals = self.added.totals();
-        if (totals.files > 0 || self.writes || !self.rows.is_asked_for()) && !self.rows.is_merge() {
-            count("numFiles", totals.files);
-            count("numOutputRows", totals.rows);
-            count("numOutputBytes", totals.bytes);
-        }
-        if (self.overwrites != Overwrites::Nothing || removed > 0) && !self.rows.is_merge() {
-            count("numRemovedFiles", removed);
-        }
-        metrics
     }
 
     /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.

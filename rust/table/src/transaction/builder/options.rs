@@ -219,6 +219,8 @@ pub struct TableDefinition {
     pub schema: StructType,
     /// Columns of it, in order.
     pub partition_by: Vec<String>,
+    /// Paths of columns by which files are laid out.
+    pub cluster_by: Vec<String>,
     /// Table properties.
     pub properties: BTreeMap<String, String>,
     /// What all rows must fulfil: expressions by name.

@@ -192,7 +192,10 @@ impl Transaction {
     /// `Corrupt` for a property that cannot be read.
     pub(crate) fn rewrite_spec(&mut self, kind: FileKind) -> Result<WriteSpec> {
         let shape = self.shape_after()?;
-        Ok(WriteSpec { kind, ..self.file_spec(&shape)? })
+        let mut spec = WriteSpec { kind, ..self.file_spec(&shape)? };
+        // What is asked of data files is not asked of change files.
+        spec.materializes_partition_columns &= kind == FileKind::Data;
+        Ok(spec)
     }
 
     /// Where the commit's deletion vectors go.

@@ -6,6 +6,7 @@ use deltic_protocol::action::{Action, Add};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::prune;
+use deltic_protocol::stats::text::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
@@ -47,4 +48,10 @@ pub(super) fn covered(
 pub(super) fn batch_of(files: impl Iterator<Item = Add>) -> Result<AddBatch> {
     let actions: Vec<Action> = files.map(Action::Add).collect();
     Ok(parse_commit(&print_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
+}
+
+/// Files of the table as they are added again: no row changes by it, and their statistics are whole.
+pub(crate) fn add_again(adds: &AddBatch, rows: impl Iterator<Item = usize>) -> Result<Vec<Add>> {
+    let again = |add: Result<Add, deltic_protocol::error::Error>| Ok(Add { data_change: false, ..add? });
+    whole_adds(adds, rows)?.map(again).collect()
 }

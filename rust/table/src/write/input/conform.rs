@@ -30,6 +30,7 @@ use deltic_protocol::schema::mapping::{ColumnMapping, field_id, nested_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::conversion::{Refusal, convert};
+use super::{shapes, variants};
 
 /// Arrow metadata key under which the Parquet writer looks for a field id.
 const PARQUET_FIELD_ID: &str = "PARQUET:field_id";
@@ -368,7 +369,16 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
             let source = array.as_struct();
             let columns = conform_columns(&column.inner, fields, source.columns(), source.nulls(), source.len())?;
             let ArrowType::Struct(fields) = field.data_type() else { return Err(misplanned(column).into()) };
-            Arc::new(StructArray::try_new(fields.clone(), columns, source.nulls().cloned())?)
+            let made = StructArray::try_new(fields.clone(), columns, source.nulls().cloned())?;
+            if column.data_type == DataType::Variant {
+                variants::check(&made).map_err(|(row, why)| no_value(column, row, "a variant", &why))?;
+            }
+            Arc::new(made)
+        }
+        (ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View, DataType::Variant) => {
+            let ArrowType::Struct(fields) = field.data_type() else { return Err(misplanned(column).into()) };
+            let read = variants::from_json(&array, fields)?;
+            read.map_err(|(row, why)| no_value(column, row, "JSON, of which strings become variants", &why))?
         }
         (ArrowType::List(_), DataType::Array(_)) => conform_list::<i32>(column, field, &array)?,
         (source, DataType::Array(_)) => match element_of(source) {
@@ -377,7 +387,13 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
         },
         (ArrowType::Map(_, _), DataType::Map(_)) => conform_map(column, field, &array)?,
         (_, DataType::Primitive(target)) => {
-            convert(&array, target).map_err(|refusal| refuse_value(column, source, refusal))?
+            let converted = convert(&array, target).map_err(|refusal| refuse_value(column, source, refusal))?;
+            if let (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }, Some(bytes)) =
+                (target, converted.as_binary_opt::<i32>())
+            {
+                shapes::check(bytes).map_err(|(row, why)| no_value(column, row, "well-known binary", why))?;
+            }
+            converted
         }
         (source, DataType::Struct(_) | DataType::Variant | DataType::Map(_) | DataType::Foreign(_)) => {
             return Err(refuse(column, source, "pass a value of that structure").into());
@@ -519,6 +535,15 @@ fn refuse_value(column: &Column, source: &ArrowType, refusal: Refusal) -> Fault 
         },
         (None, Some(cause)) => Fault::Whole(refuse(column, source, &advice).caused_by(cause)),
         (None, None) => Fault::Whole(refuse(column, source, &advice)),
+    }
+}
+
+/// Bytes or text that are not what their column holds.
+fn no_value(column: &Column, position: usize, what: &str, why: &str) -> Fault {
+    Fault::Value {
+        position,
+        before: format!("the column `{}` is {} in the table;", column.path, column.data_type),
+        after: format!("of the data has something else than {what}: {why}"),
     }
 }
 

@@ -7,3 +7,5 @@ mod conversion;
 pub mod identity;
 pub mod incoming;
 pub mod rules;
+mod shapes;
+mod variants;

@@ -9,6 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
 use deltic_protocol::constraint::check_constraints;
+use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
@@ -191,10 +192,10 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
     pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
-        let mut spec = write_spec(shape, self.after()?.1, &self.files)?;
-        if let Some(base) = &self.base {
-            spec.clustering.clone_from(&base.state.clustering);
-        }
+        let (protocol, metadata) = self.after()?;
+        let mut spec = write_spec(shape, metadata, &self.files)?;
+        spec.materializes_partition_columns = feature::materializes_partition_columns(protocol, metadata)?;
+        spec.clustering = self.clustering().to_vec();
         Ok(spec)
     }
 

@@ -1,0 +1,125 @@
+//! By which columns a table is clustered.
+//!
+//! Files have statistics of these, by which they are found, so that each must be of a type that can have some and among
+//! the columns that do.
+//!
+//! PROTOCOL.md: "Clustered Table", "Writer Requirements for Clustered Table".
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::step::{Asked, Before};
+use crate::action::Metadata;
+use crate::error::{Error, Result};
+use crate::feature;
+use crate::property::Properties;
+use crate::schema::evolve::find;
+use crate::schema::mapping::ColumnMapping;
+use crate::schema::{DataType, PrimitiveType, StructType, path};
+use crate::stats::collect::IndexedColumns;
+
+/// Columns by which a table may be clustered at most, as delta-spark has it.
+const MOST: usize = 4;
+
+/// What asks for the feature.
+pub const CLUSTERING_FEATURE: &str = "delta.feature.clustering";
+
+pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Asked> {
+    let schema = before.metadata.schema()?;
+    let mapping = Properties::of(before.metadata).column_mapping_mode()?;
+    let names = |paths: &[Vec<String>]| paths.iter().map(|path| path::print(path)).collect::<Vec<_>>().join(",");
+    let logical = |path: &Vec<String>| mapping.logical_path(&schema, path).unwrap_or_else(|| path.clone());
+    let old: Vec<Vec<String>> = before.clustering.iter().map(logical).collect();
+    let physical = clustering_paths(&schema, before.metadata, columns)?;
+    let new: Vec<Vec<String>> = physical.iter().map(logical).collect();
+    // A table that is clustered by nothing needs no feature for it.
+    let is_asked = !columns.is_empty() || feature::supported(before.protocol).contains("clustering");
+    let properties = match is_asked {
+        true => BTreeMap::from([(CLUSTERING_FEATURE.to_owned(), "supported".to_owned())]),
+        false => BTreeMap::new(),
+    };
+    let parameters = [("oldClusteringColumns", names(&old)), ("newClusteringColumns", names(&new))];
+    Ok(Asked {
+        metadata: before.metadata.clone(),
+        properties,
+        clustering: is_asked.then_some(physical),
+        operation: "CLUSTER BY",
+        parameters: parameters.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect(),
+    })
+}
+
+/// The physical paths of columns by which a table with this schema and metadata is to be clustered.
+///
+/// # Errors
+/// `Invalid`, naming the column, if it cannot be clustered by them.
+pub fn clustering_paths(schema: &StructType, metadata: &Metadata, columns: &[String]) -> Result<Vec<Vec<String>>> {
+    if columns.len() > MOST {
+        return Err(Error::invalid(format!("a table is clustered by at most {MOST} columns, not {}", columns.len())));
+    }
+    if let (Some(partition), false) = (metadata.partition_columns.first(), columns.is_empty()) {
+        return Err(Error::invalid(format!(
+            "the table is partitioned by `{partition}`, and one that is partitioned cannot be clustered"
+        )));
+    }
+    let properties = Properties::of(metadata);
+    let mapping = properties.column_mapping_mode()?;
+    let indexed = IndexedColumns::of(properties)?.of_schema(schema);
+    let mut paths: Vec<Vec<String>> = Vec::new();
+    for column in columns {
+        let found = find(schema, &path::parse(column)?)?;
+        let shown = path::print(&found.path);
+        if !has_bounds(&found.field.data_type) {
+            return Err(Error::invalid(format!(
+                "the table cannot be clustered by `{shown}`, which is of the type {}: files are found by the least and the \
+                 greatest value, which it has not",
+                found.field.data_type
+            )));
+        }
+        let physical = physical_path(schema, mapping, &found.path)?;
+        let Some(physical) = physical else {
+            let message = format!("the table cannot be clustered by `{shown}`, which is inside an array or a map");
+            return Err(Error::invalid(message));
+        };
+        if find(&indexed, &found.path).is_err() {
+            return Err(Error::invalid(format!(
+                "the table cannot be clustered by `{shown}`, of which files have no statistics: raise \
+                 `delta.dataSkippingNumIndexedCols`, or name it in `delta.dataSkippingStatsColumns`"
+            )));
+        }
+        if paths.contains(&physical) {
+            return Err(Error::invalid(format!("the clustering column `{shown}` is there twice")));
+        }
+        paths.push(physical);
+    }
+    Ok(paths)
+}
+
+/// Whether files have the least and the greatest value of columns of a type.
+fn has_bounds(data_type: &DataType) -> bool {
+    use PrimitiveType::{Byte, Date, Decimal, Double, Float, Integer, Long, Short, String, Timestamp, TimestampNtz};
+    let bounded = |primitive: &PrimitiveType| {
+        matches!(
+            primitive,
+            Byte | Short | Integer | Long | Float | Double | Decimal { .. } | String | Date | Timestamp | TimestampNtz
+        )
+    };
+    data_type.as_primitive().is_some_and(bounded)
+}
+
+/// The path that files have for a column; none if it goes through more than structs.
+fn physical_path(schema: &StructType, mapping: ColumnMapping, column: &[String]) -> Result<Option<Vec<String>>> {
+    let mut inside = Some(schema);
+    let mut names = Vec::with_capacity(column.len());
+    for part in column {
+        let Some(field) = inside.and_then(|fields| fields.fields.iter().find(|field| field.name == *part)) else {
+            return Ok(None);
+        };
+        names.push(mapping.physical_name(field)?.to_owned());
+        inside = match &field.data_type {
+            DataType::Struct(fields) => Some(fields),
+            _ => None,
+        };
+    }
+    Ok(Some(names))
+}

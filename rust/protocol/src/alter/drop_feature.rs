@@ -1,0 +1,190 @@
+//! Taking a feature out of a table's protocol.
+//!
+//! The newest version must have no trace of the feature: properties go by themselves, and what rows or files have of it
+//! is refused with what to do. Versions before it may have traces. Where readers must know the feature, checkpoints keep
+//! readers from going back there, which the feature `checkpointProtection` guards.
+//!
+//! PROTOCOL.md: "Protocol Evolution", "Disabled Features"; RFC "Checkpoint Protection".
+
+use serde_json::json;
+
+use super::step::{Altered, Before};
+use crate::action::Metadata;
+use crate::constraint::check_constraints;
+use crate::error::{Error, Result};
+use crate::feature;
+use crate::property::Properties;
+use crate::schema::assign::{map_each, strip};
+use crate::schema::evolve::CURRENT_DEFAULT;
+use crate::schema::mapping::ColumnMapping;
+use crate::schema::widen::TYPE_CHANGES;
+use crate::schema::{StructField, StructType, json as schema_json};
+
+/// The property that says before which version checkpoints are protected.
+pub const PROTECTION: &str = "delta.requireCheckpointProtectionBeforeVersion";
+
+/// A feature that can be dropped.
+#[derive(Debug, Clone, Copy)]
+pub struct Droppable {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether readers of older versions must be kept from doing without it.
+    pub guards_history: bool,
+    /// Properties that go with it.
+    properties: &'static [&'static str],
+    /// Features that need it.
+    needed_by: &'static [&'static str],
+}
+
+const fn row(
+    name: &'static str,
+    guards_history: bool,
+    properties: &'static [&'static str],
+    needed_by: &'static [&'static str],
+) -> Droppable {
+    Droppable { name, guards_history, properties, needed_by }
+}
+
+/// Every feature that can be dropped.
+#[rustfmt::skip]
+const DROPPABLE: &[Droppable] = &[
+    row("allowColumnDefaults", false, &[], &[]),
+    row("changeDataFeed", false, &["delta.enableChangeDataFeed", "delta.enableChangeDataCapture"], &[]),
+    row("checkConstraints", false, &[], &[]),
+    row("clustering", false, &[], &[]),
+    row("columnMapping", true, &["delta.columnMapping.mode", "delta.columnMapping.maxColumnId"], &["icebergCompatV1", "icebergCompatV2", "icebergCompatV3"]),
+    row("deletionVectors", true, &["delta.enableDeletionVectors"], &[]),
+    row("domainMetadata", false, &[], &["rowTracking", "clustering"]),
+    row("generatedColumns", false, &[], &[]),
+    row("icebergCompatV1", false, &["delta.enableIcebergCompatV1"], &[]),
+    row("icebergCompatV2", false, &["delta.enableIcebergCompatV2"], &[]),
+    row("icebergCompatV3", false, &["delta.enableIcebergCompatV3"], &[]),
+    row("identityColumns", false, &[], &[]),
+    row("inCommitTimestamp", false, &["delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"], &["catalogManaged"]),
+    row("materializePartitionColumns", false, &["delta.enableMaterializePartitionColumnsFeature", "delta.writePartitionColumnsToParquet"], &[]),
+    row("rowTracking", false, &["delta.enableRowTracking", "delta.rowTrackingSuspended", "delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"], &["icebergCompatV3"]),
+    row("typeWidening", true, &["delta.enableTypeWidening"], &[]),
+    row("typeWidening-preview", true, &["delta.enableTypeWidening"], &[]),
+    row("v2Checkpoint", true, &["delta.checkpointPolicy"], &[]),
+    row("vacuumProtocolCheck", true, &[], &["catalogManaged"]),
+];
+
+/// The feature of a table that is to be dropped.
+///
+/// # Errors
+/// `Invalid` if the table has not the feature, others need it, or it cannot be dropped, naming those that can.
+pub fn find_droppable(before: Before<'_>, name: &str) -> Result<&'static Droppable> {
+    let supported = feature::supported(before.protocol);
+    if !supported.contains(name) {
+        return Err(Error::invalid(format!("the table does not have the feature `{name}`, so it cannot be dropped")));
+    }
+    let Some(droppable) = DROPPABLE.iter().find(|droppable| droppable.name == name) else {
+        let names: Vec<String> = DROPPABLE.iter().map(|droppable| format!("`{}`", droppable.name)).collect();
+        let message = format!("the feature `{name}` cannot be dropped; those that can are {}", names.join(", "));
+        return Err(Error::invalid(message));
+    };
+    match droppable.needed_by.iter().find(|other| supported.contains(**other)) {
+        Some(other) => Err(Error::invalid(format!(
+            "the feature `{name}` is needed by `{other}`, which the table has; drop that first"
+        ))),
+        None => Ok(droppable),
+    }
+}
+
+/// The table without the properties and column metadata of a feature, which its protocol still has.
+///
+/// # Errors
+/// `Invalid`, naming it, if something else in the metadata uses the feature.
+pub fn disabled(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> {
+    let schema = metadata.schema()?;
+    refuse_uses(metadata, &schema, droppable.name)?;
+    let mut after = metadata.clone();
+    after.configuration.retain(|key, _| !droppable.properties.contains(&key.as_str()));
+    let stripped = match droppable.name {
+        "columnMapping" => strip(&schema),
+        "typeWidening" | "typeWidening-preview" => without_type_changes(&schema),
+        _ => (*schema).clone(),
+    };
+    if stripped != *schema {
+        after.schema_string = schema_json::print(&stripped);
+    }
+    Ok(after)
+}
+
+/// The table without a feature, of which nothing is left in its metadata and files.
+///
+/// # Errors
+/// As [`find_droppable`] and [`disabled`].
+pub fn without_feature(before: Before<'_>, name: &str, guards: bool) -> Result<Altered> {
+    let droppable = find_droppable(before, name)?;
+    let mut metadata = disabled(before.metadata, droppable)?;
+    let mut protocol = feature::without(before.protocol, name);
+    if guards {
+        protocol = feature::with_listed(&protocol, "checkpointProtection");
+        metadata.configuration.insert(PROTECTION.to_owned(), before.version.to_string());
+    }
+    let parameters = [("featureName", json!(name)), ("truncateHistory", json!(false))];
+    Ok(Altered {
+        metadata,
+        protocol: Some(protocol),
+        clustering: None,
+        operation: "DROP FEATURE",
+        parameters: parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+    })
+}
+
+/// What a user has to take away, for it says something of rows.
+fn refuse_uses(metadata: &Metadata, schema: &StructType, name: &str) -> Result<()> {
+    let in_use = |what: String, how: &str| {
+        Err(Error::invalid(format!("the feature `{name}` cannot be dropped: {what}; {how} first")))
+    };
+    if name == "checkConstraints" {
+        let constraints = check_constraints(Properties::of(metadata));
+        if let Some(constraint) = constraints.keys().next() {
+            return in_use(format!("the table has the constraint `{constraint}`"), "drop it (`drop_constraint`)");
+        }
+    }
+    let (key, what, how) = match name {
+        "allowColumnDefaults" => (CURRENT_DEFAULT, "has a default", "take it away (`alter_column(default=None)`)"),
+        "generatedColumns" => ("delta.generationExpression", "is generated", "drop the column"),
+        "identityColumns" => ("delta.identity.", "is an identity", "drop the column"),
+        _ => return Ok(()),
+    };
+    let mut found = None;
+    schema.each_field("", &mut |path, field| {
+        if field.metadata.keys().any(|given| given.starts_with(key)) {
+            found.get_or_insert_with(|| path.to_owned());
+        }
+    });
+    found.map_or(Ok(()), |column| in_use(format!("the column `{column}` {what}"), how))
+}
+
+/// Whether files may have a column under another name than the schema's, and which.
+pub fn renamed_column(schema: &StructType, mapping: ColumnMapping) -> Option<String> {
+    let mut found = None;
+    schema.each_field("", &mut |path, field| {
+        if mapping.physical_name(field).is_ok_and(|name| name != field.name) {
+            found.get_or_insert_with(|| path.to_owned());
+        }
+    });
+    found
+}
+
+/// A column of which files may have narrower values.
+pub fn widened_column(schema: &StructType) -> Option<String> {
+    let mut found = None;
+    schema.each_field("", &mut |path, field| {
+        if field.metadata.contains_key(TYPE_CHANGES) {
+            found.get_or_insert_with(|| path.to_owned());
+        }
+    });
+    found
+}
+
+fn without_type_changes(schema: &StructType) -> StructType {
+    map_each(schema, &|field: &StructField| {
+        let mut field = field.clone();
+        field.metadata.remove(TYPE_CHANGES);
+        field
+    })
+}

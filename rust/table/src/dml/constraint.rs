@@ -1,0 +1,49 @@
+//! ADD CONSTRAINT: a condition that every row makes TRUE from now on, once the rows that are there do.
+//!
+//! Invariant: the commit has read the whole table, so that rows which others add meanwhile are a conflict.
+//!
+//! PROTOCOL.md: "CHECK Constraints".
+
+use deltic_protocol::alter::Alteration;
+use deltic_protocol::commit::ReadSet;
+use deltic_protocol::constraint::Constraint;
+use deltic_protocol::property::IsolationLevel;
+
+use crate::error::{Error, Result};
+use crate::scan::plan::ScanPlan;
+use crate::scan::read::ReadOptions;
+use crate::transaction::builder::{Ids, Transaction};
+
+impl Transaction {
+    /// Adds a CHECK constraint.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is taken, an expression that is no condition on the table's columns, and rows that do not
+    /// make it TRUE, saying how many; `Unsupported`, naming the function, for what deltic does not evaluate; those of
+    /// reading.
+    pub async fn add_constraint(&mut self, name: &str, expression: &str, ids: &dyn Ids) -> Result<()> {
+        if self.replayed().is_some() {
+            return Ok(());
+        }
+        let snapshot = self.snapshot().await?;
+        let checked = async {
+            Constraint::parse(name, expression, &snapshot.shape().schema)?;
+            let violating = format!("({expression}\n) IS NOT TRUE");
+            let plan = ScanPlan::new(&snapshot, Some(&[]), Some(&violating)).await?;
+            match plan.count_rows(ReadOptions::default()).await? {
+                0 => Ok(()),
+                rows => Err(Error::invalid(format!(
+                    "the constraint `{name}` ({expression}) is violated by {rows} {} of the table; correct or delete {} \
+                     first, which scan(filter=\"({expression}) IS NOT TRUE\") gives",
+                    if rows == 1 { "row" } else { "rows" },
+                    if rows == 1 { "it" } else { "them" },
+                ))),
+            }
+        };
+        checked.await.map_err(|e| e.in_table(self.storage().location()))?;
+        let constraint = Alteration::AddConstraint { name: name.to_owned(), expression: expression.to_owned() };
+        self.alter(&constraint, ids)?;
+        self.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
+        Ok(())
+    }
+}

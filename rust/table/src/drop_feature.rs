@@ -1,0 +1,74 @@
+//! Dropping a feature that readers of older versions need.
+//!
+//! The feature is disabled; three checkpoints follow, each of an empty commit; and one commit takes the feature out of the
+//! protocol and protects those checkpoints, so that no reader goes back further than to them and nobody makes others
+//! before. A process that dies in between leaves a table that is as good as before, and running it again goes on from
+//! there.
+//!
+//! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".
+
+use crate::checkpoint_writer::checkpoint;
+use crate::committers::Committer;
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
+
+/// Checkpoints that stand between readers and what is before: delta-spark passes over as many that it cannot read, less one.
+const BARRIERS: usize = 3;
+
+/// Drops a feature from the table at `storage`; the commit that did.
+///
+/// # Errors
+/// `Invalid` if the table has not the feature, it cannot be dropped or something is left of it, saying what to do;
+/// `Unsupported` for a history that is to be truncated; those of committing and of writing checkpoints.
+pub async fn drop_feature(
+    storage: &Storage,
+    committer: &dyn Committer,
+    (name, truncates_history): (&str, bool),
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+) -> Result<Box<Outcome>> {
+    let options = TransactionOptions::default;
+    let mut transaction = Transaction::begin(storage, Known::default(), options(), ids).await?;
+    let guards = transaction.guards_history(name).map_err(|e| e.in_table(storage.location()))?;
+    if truncates_history {
+        return Err(refuse_truncation(name, guards).in_table(storage.location()));
+    }
+    if !guards {
+        transaction.drop_from_protocol(name, false).await?;
+        return committed(transaction.commit(committer, retry).await?);
+    }
+    if transaction.disable_feature(name).await? {
+        transaction.commit(committer, retry).await?;
+    }
+    for _ in 0..BARRIERS {
+        let operation = "Empty Commit".to_owned();
+        let empty = TransactionOptions { operation, commit_empty: true, ..options() };
+        let transaction = Transaction::begin(storage, Known::default(), empty, ids).await?;
+        transaction.commit(committer, retry).await?;
+        checkpoint(storage, retry.now_ms()).await?;
+    }
+    let mut transaction = Transaction::begin(storage, Known::default(), options(), ids).await?;
+    transaction.drop_from_protocol(name, true).await?;
+    let outcome = committed(transaction.commit(committer, retry).await?)?;
+    // Readers that judge by all protocols on their way need not pass the commit that dropped it.
+    checkpoint(storage, retry.now_ms()).await?;
+    Ok(outcome)
+}
+
+fn committed(ended: Ended) -> Result<Box<Outcome>> {
+    match ended {
+        Ended::Committed(outcome) => Ok(outcome),
+        Ended::Replayed(_) | Ended::Nothing => Err(Error::internal("dropping a feature committed nothing")),
+    }
+}
+
+fn refuse_truncation(name: &str, guards: bool) -> Error {
+    if guards {
+        let message = format!(
+            "deltic drops the feature `{name}` by protecting checkpoints and keeps the history; leave truncate_history out"
+        );
+        return Error::unsupported("truncateHistory", message);
+    }
+    Error::invalid(format!("no history stands in the way of dropping `{name}`; leave truncate_history out"))
+}
