@@ -66,7 +66,7 @@ BINDING: list[set[str]] = [
     {"alter", "changes", "expression", "row_changes"},
     {"table"},
     {"transaction"},
-    {"maintenance", "write"},
+    {"maintenance", "vacuum", "write"},
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
@@ -75,6 +75,7 @@ PYTHON: list[set[str]] = [
     {"snapshot", "data"},
     {"alter", "merge"},
     {"transaction"},
+    {"maintained"},
     {"table"},
     {"write", "cli", "tasks"},
     {"spark/types", "spark/location"},

@@ -31,11 +31,9 @@ use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 
 mod added;
-mod alter;
 pub(crate) mod change_files;
-mod drop_feature;
 mod header;
-mod metadata;
+mod metadata_steps;
 mod metrics;
 mod options;
 mod remembered;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
-use deltic_protocol::alter::{self, CLUSTERING_FEATURE, constraint_key};
+use deltic_protocol::alter::{CLUSTERING_FEATURE, clustering_paths, constraint_key, name_new_columns};
 use deltic_protocol::property::{Properties, stored};
 use deltic_protocol::schema::{StructType, json};
 use deltic_protocol::validation::MAX_COLUMN_ID;
@@ -16,6 +16,9 @@ use super::write::find;
 use super::{CreateMode, HandleState, Ids, Known, TableDefinition, Transaction, TransactionOptions, check_writable};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
+
+mod alter;
+mod drop_feature;
 
 impl Transaction {
     /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode
@@ -61,7 +64,11 @@ impl Transaction {
     }
 
     /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
-    pub(super) fn define(&mut self, mut table: TableDefinition, (ids, now_ms): (&dyn Ids, i64)) -> Result<()> {
+    pub(in crate::transaction::builder) fn define(
+        &mut self,
+        mut table: TableDefinition,
+        (ids, now_ms): (&dyn Ids, i64),
+    ) -> Result<()> {
         for (name, expression) in &table.constraints {
             table.properties.insert(constraint_key(name), expression.clone());
         }
@@ -89,11 +96,11 @@ impl Transaction {
         if let Some(old) = replaced {
             keep_history(&old.metadata, &mut metadata)?;
         }
-        let schema = alter::name_new_columns(&table.schema, &mut metadata, &mut || ids.unique())?;
+        let schema = name_new_columns(&table.schema, &mut metadata, &mut || ids.unique())?;
         validation::check_new(&schema, &mut table.partition_by, &metadata.configuration)?;
         metadata.schema_string = json::print(&schema);
         metadata.partition_columns = table.partition_by;
-        let clustering = alter::clustering_paths(&schema, &metadata, &table.cluster_by)?;
+        let clustering = clustering_paths(&schema, &metadata, &table.cluster_by)?;
         if !(self.clustering().is_empty() && clustering.is_empty()) {
             self.set_clustering(Some(clustering).filter(|columns| !columns.is_empty()));
         }
@@ -122,7 +129,7 @@ impl Transaction {
     }
 
     /// Columns are resolved by the metadata of the snapshot, so who changes it reads first.
-    pub(super) fn refuse_after_metadata(&self, what: &str) -> Result<()> {
+    pub(in crate::transaction::builder) fn refuse_after_metadata(&self, what: &str) -> Result<()> {
         match &self.metadata {
             None => Ok(()),
             Some(_) => {

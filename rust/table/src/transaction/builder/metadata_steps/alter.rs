@@ -12,7 +12,7 @@ use deltic_protocol::feature;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use serde_json::{Map, Value, json};
 
-use super::{Ids, Transaction};
+use super::super::{Ids, Transaction};
 use crate::error::{Error, Result};
 
 /// What several steps are called together.
@@ -62,14 +62,14 @@ impl Transaction {
     }
 
     /// The table that the next step changes.
-    pub(super) fn before(&self) -> Result<Before<'_>> {
+    pub(in crate::transaction::builder) fn before(&self) -> Result<Before<'_>> {
         let (protocol, metadata) = self.after()?;
         let version = self.base.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
         Ok(Before { protocol, metadata, clustering: self.clustering(), version })
     }
 
     /// Rows are written for the metadata that there is.
-    pub(super) fn refuse_after_rows(&self, what: &str) -> Result<()> {
+    pub(in crate::transaction::builder) fn refuse_after_rows(&self, what: &str) -> Result<()> {
         match self.added.is_empty() && self.rows.is_empty() {
             true => Ok(()),
             false => {
@@ -81,19 +81,19 @@ impl Transaction {
     }
 
     /// Says what the table is from now on; what is none stays.
-    pub(super) fn set_table(&mut self, metadata: Metadata, protocol: Option<Protocol>) {
+    pub(in crate::transaction::builder) fn set_table(&mut self, metadata: Metadata, protocol: Option<Protocol>) {
         self.metadata = Some(metadata);
         self.protocol = protocol.or(self.protocol.take());
         (self.shape, self.planned) = (None, None);
     }
 
     /// Tells history of a step.
-    pub(super) fn tell_of(&mut self, operation: &'static str, parameters: Map<String, Value>) {
+    pub(in crate::transaction::builder) fn tell_of(&mut self, operation: &'static str, parameters: Map<String, Value>) {
         self.told.push((operation, parameters));
     }
 
     /// Sets a domain that only writers set.
-    pub(super) fn set_own_domain(&mut self, domain: DomainMetadata) {
+    pub(in crate::transaction::builder) fn set_own_domain(&mut self, domain: DomainMetadata) {
         self.domains.insert(domain.domain.clone(), domain);
     }
 
@@ -104,13 +104,13 @@ impl Transaction {
     }
 
     /// Physical paths of the columns by which the table will be clustered.
-    pub(super) fn clustering(&self) -> &[Vec<String>] {
+    pub(in crate::transaction::builder) fn clustering(&self) -> &[Vec<String>] {
         let of_base = || self.base.as_ref().map_or(&[][..], |base| &base.state.clustering);
         self.clustering.as_deref().unwrap_or_else(of_base)
     }
 
     /// Clusters the table by these columns; none takes the domain away that says so.
-    pub(super) fn set_clustering(&mut self, columns: Option<Vec<Vec<String>>>) {
+    pub(in crate::transaction::builder) fn set_clustering(&mut self, columns: Option<Vec<Vec<String>>>) {
         let removed = columns.is_none();
         let configuration = match &columns {
             Some(columns) => json!({"clusteringColumns": columns, "domainName": CLUSTERING_DOMAIN}).to_string(),
@@ -131,7 +131,7 @@ impl Transaction {
     }
 
     /// Name and parameters of the operation: the caller's, or else those of its steps.
-    pub(super) fn take_operation(&mut self) -> (String, Map<String, Value>) {
+    pub(in crate::transaction::builder) fn take_operation(&mut self) -> (String, Map<String, Value>) {
         let (operation, parameters) =
             (std::mem::take(&mut self.options.operation), std::mem::take(&mut self.parameters));
         let mut told = std::mem::take(&mut self.told);

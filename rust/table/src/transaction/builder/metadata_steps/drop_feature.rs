@@ -15,8 +15,8 @@ use deltic_protocol::validation::MAX_COLUMN_ID;
 use futures::TryStreamExt;
 use serde_json::json;
 
-use super::Transaction;
-use super::whole_files::add_again;
+use super::super::Transaction;
+use super::super::whole_files::add_again;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;

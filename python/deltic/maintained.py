@@ -1,0 +1,213 @@
+"""What keeps a table small, fast and usable: checkpoints, log cleanup, OPTIMIZE, VACUUM, features that go.
+
+PROTOCOL.md: "Checkpoints", "Metadata Cleanup", "Vacuum Protocol Check".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from deltic import _deltic
+from deltic.arguments import condition, flag, names, string, whole
+from deltic.errors import InvalidInputError
+from deltic.maintenance import OptimizeResult
+from deltic.transaction import Commit
+from deltic.vacuum import VacuumMode, VacuumResult, inventory_of, milliseconds
+
+__all__ = ["Maintained"]
+
+
+class Maintained:
+    """The verbs of `Table` that leave its rows as they are."""
+
+    _core: _deltic.Table
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
+        return self._core.checkpoint()
+
+    def write_checksum(self) -> int:
+        """Write the checksum of the latest version, if it has none, and return that version.
+
+        Commits of deltic write theirs by themselves as long as the version before has one; this starts again by
+        counting all files (PROTOCOL.md: "Version Checksum File").
+        """
+        return self._core.write_checksum()
+
+    def clean_log(self) -> int:
+        """Delete log files older than `delta.logRetentionDuration` (30 days) and return how many.
+
+        Only what a checkpoint stands in for goes: versions before it can no longer be read, the others can. Commits of
+        deltic do this by themselves now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
+        "Metadata Cleanup").
+        """
+        return self._core.clean_log()
+
+    def compact_log(self, start: int | None = None, end: int | None = None) -> str:
+        """Write one log file that stands for the commits `start` to `end`, and return its path below the table.
+
+        Without them: from the commit after the last checkpoint to the newest. Readers that know compactions read that
+        file instead of the commits, which stay where they are; the table is the same. One that is there already is left
+        alone (PROTOCOL.md: "Log Compaction Files").
+
+        Raises `InvalidInputError` for fewer than two commits, or when one of them is no longer in the log.
+        """
+        return self._core.compact_log(whole(start, "start"), whole(end, "end"))
+
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        zorder_by: Sequence[str] | None = None,
+        target_file_size: int | None = None,
+        full: bool = False,
+        max_tasks: int | None = None,
+        dry_run: bool = False,
+    ) -> OptimizeResult:
+        """Write files again in a better layout: fewer of them, or ordered so that queries skip more. No row changes.
+
+        A table with clustering columns is clustered: rows are ordered along a Hilbert curve through these columns.
+        Files that were clustered together stay as they are when they have 100 GiB or more, or when nothing was added;
+        with `full=True` all files are written again. On other tables `zorder_by` orders the rows of each partition
+        along a Z-order curve through up to four columns or so, and takes all files. Without it small files are put
+        together (compaction): those below the target size, and those of which more than a twentieth of the rows are
+        deleted. The order of their rows stays.
+
+        `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that
+        a file should have, `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
+        written at a time, one for each processor if not given. `dry_run`: find out what would be done, write nothing.
+
+        Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does
+        not show it (PROTOCOL.md: `dataChange` in "Add File and Remove File"). Of a large table a commit takes 64 GiB
+        of files, and what is interrupted goes on from the last one when called again. Other writers may go on: where
+        they remove a file that was to be replaced, or rows of it, the group that it is in is left as it is
+        (`files_lost`), and the rest is committed. Appends are never in the way.
+
+        Raises `InvalidInputError` for a condition on other columns, for columns that the table lacks or that have no
+        order, and for `zorder_by` on a clustered table; `MetadataChangedError` when another writer changed the table's
+        schema meanwhile; `StorageError` when the store fails.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/readings"
+        >>> for day in range(5):
+        ...     _ = deltic.write(uri, pa.table({"day": [day] * 3, "value": [1, 2, 3]}))
+        >>> table = deltic.Table(uri)
+        >>> plan = table.optimize(dry_run=True)
+        >>> plan.files_to_rewrite, plan.expected_files, plan.versions
+        (5, 1, [])
+        >>> result = table.optimize()
+        >>> result.versions, result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]
+        ([5], 5, 1)
+        >>> table.optimize(zorder_by=["day", "value"]).layout
+        'zorder'
+        """
+        columns = names(zorder_by, "zorder_by")
+        if columns is not None and not columns:
+            raise InvalidInputError("zorder_by names no column; leave it out, or name some")
+        options = {
+            "filter": condition(where, "where"),
+            "zorder_by": columns or [],
+            "target_file_size": whole(target_file_size, "target_file_size", 1),
+            "full": flag(full, "full"),
+            "max_tasks": whole(max_tasks, "max_tasks", 1),
+        }
+        only_plans = flag(dry_run, "dry_run")
+        return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
+
+    def vacuum(
+        self,
+        retention: timedelta | float | None = None,
+        *,
+        mode: VacuumMode = "full",
+        dry_run: bool = False,
+        force: bool = False,
+        inventory: Any = None,
+    ) -> VacuumResult:
+        """Delete files that no version within the retention needs.
+
+        Kept are the files of every version that was current within the retention, their deletion vectors and change
+        files, and whatever was written since: a writer may not have committed yet. Of the rest, what lies below the
+        table goes, but for files and folders whose names begin with `_` or `.`. Versions before the retention can no
+        longer be read. The history gets a commit when it begins and one when it ends; memory is bounded by the number
+        of files that are kept (32 bytes each). What fails or is stopped leaves the table whole; call this again.
+
+        Arguments:
+            retention: A `timedelta` or a number of hours; by default `delta.deletedFileRetentionDuration` (a week).
+            mode: `"full"` lists the whole table. `"lite"` asks the log for what commits removed since the last vacuum:
+                faster, and blind to files of writers that never committed.
+            dry_run: True finds the files, as `VacuumResult.files`, and deletes none.
+            force: True allows a retention shorter than the table's. Files of readers and writers that are at work may
+                go then.
+            inventory: Instead of listing, a table with the columns `path`, `length`, `isDir` and `modificationTime`
+                (milliseconds), as delta-spark's `USING INVENTORY` takes it.
+
+        Raises `InvalidInputError` for a retention shorter than the table's without `force`, and for a lite vacuum of a
+        table whose log lacks commits that it has to look at; `UnsupportedFeatureError` for a table that deltic cannot
+        write (PROTOCOL.md: "Vacuum Protocol Check").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> for mode in ("append", "overwrite"):
+        ...     _ = deltic.write(table, pa.table({"id": [1, 2]}), mode=mode)
+        >>> print(table.vacuum(0, force=True))
+        1 of 8 files deleted (1.0 KB)
+        """
+        if mode not in ("full", "lite"):
+            raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
+        length = (milliseconds(retention), flag(force, "force"))
+        dry = flag(dry_run, "dry_run")
+        files = inventory_of(inventory)
+        if files is not None and mode == "lite":
+            raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
+        return VacuumResult.parse(*_deltic.vacuum(self._core, length, mode == "lite", dry, files))
+
+    def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
+        """Drop a feature from the table's protocol, so that clients that do not know it can use the table again.
+
+        The properties that enable it go with it, and row ids with `rowTracking`. What else the newest version has of it
+        must be gone before. Readers do not need most features; of those that they need (`columnMapping`,
+        `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`) older versions may still have traces:
+        the feature is disabled, three empty commits with a checkpoint each follow, and the last commit drops it and
+        adds `checkpointProtection`, by which those checkpoints stay. What fails or is stopped in between leaves a table
+        that is as good as before; call this again to go on. Returns the last commit.
+
+        Arguments:
+            name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").
+            truncate_history: True, for dropping the versions that have traces instead of protecting checkpoints, is
+                refused: deltic keeps history.
+
+        Raises `InvalidInputError` when the table has not the feature, another needs it, it cannot be dropped, or
+        something is left of it, saying what to do.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.create(table, pa.schema([("id", pa.int64())]), properties={"delta.enableChangeDataFeed": "true"})
+        >>> _ = table.add_feature("domainMetadata")
+        >>> table.drop_feature("changeDataFeed").version
+        2
+        >>> table.detail().table_features
+        ['appendOnly', 'domainMetadata', 'invariants']
+        """
+        feature, truncates = string(name, "name"), flag(truncate_history, "truncate_history")
+        return Commit.parse(_deltic.drop_feature(self._core, feature, truncates))
+
+    def enable_row_tracking(self, max_attempts: int | None = None) -> int:
+        """Enable row tracking, giving ids to the files that the table has, and return the version that has it.
+
+        That takes several commits: one that adds the feature to the protocol, one for every 100,000 files, and one that
+        sets `delta.enableRowTracking`. Others may go on writing. What fails or is stopped in between leaves a table
+        that is as good as before; call this again to go on. New tables have it from the start by the property alone
+        (PROTOCOL.md: "Row Tracking").
+
+        Raises `InvalidInputError` when a file's statistics do not say how many rows it has or the table has suspended
+        row tracking (`delta.rowTrackingSuspended`), and what commits raise.
+        """
+        attempts = whole(max_attempts, "max_attempts", 1)
+        version, _files = _deltic.enable_row_tracking(self._core, attempts)
+        return version
