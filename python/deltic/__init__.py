@@ -49,6 +49,7 @@ from deltic.snapshot import Snapshot
 from deltic.table import Table
 from deltic.tasks import read_task_group
 from deltic.transaction import Commit, Transaction, TransactionScan
+from deltic.vacuum import VacuumResult
 from deltic.write import create, write
 
 try:
@@ -90,6 +91,7 @@ __all__ = [
     "Transaction",
     "TransactionScan",
     "UnsupportedFeatureError",
+    "VacuumResult",
     "VersionNotFoundError",
     "create",
     "field",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import flag, names, optional_string, properties_of, string, whole
-from deltic.data import refuse_names, refuse_variants
+from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
 
 __all__ = ["Alterable", "field"]
@@ -164,7 +164,7 @@ def columns_of(fields: Any, argument: str) -> Any:
         fields = pa.schema(fields)
     if isinstance(fields, pa.Schema):
         refuse_names(fields)
-        refuse_variants(fields)
+        refuse_geometries(fields)
     return fields
 
 

@@ -16,7 +16,7 @@ from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import Plan, Rows
 
-__all__ = ["refuse_names", "refuse_variants", "stream"]
+__all__ = ["refuse_geometries", "refuse_names", "stream"]
 
 
 def stream(
@@ -40,7 +40,7 @@ def stream(
         raise InvalidInputError(f"cannot write this {type(data).__name__}: {error}") from error
     _refuse_no_columns(rows.schema, rows.num_rows if isinstance(rows, pa.Table) else None)
     refuse_names(rows.schema)
-    refuse_variants(rows.schema)
+    refuse_geometries(rows.schema)
     return rows
 
 
@@ -187,16 +187,13 @@ def refuse_names(fields: Iterable[pa.Field], inside: str = "") -> None:
             refuse_names([child.type.field(at) for at in range(child.type.num_fields)], path)
 
 
-def refuse_variants(fields: Iterable[pa.Field], inside: str = "") -> None:
-    """Raise `UnsupportedFeatureError` for what Spark marked as a variant or a geometry, and Arrow has as a struct."""
+def refuse_geometries(fields: Iterable[pa.Field], inside: str = "") -> None:
+    """Raise `UnsupportedFeatureError` for what Spark marked as a geometry or geography, and Arrow has as a struct."""
     for child in fields:
         for mark in ("geometry", "geography") if child.name == "wkb" else ():
             if (child.metadata or {}).get(mark.encode()) == b"true":
                 told = f"`{inside or child.name}` is a {mark} of Spark, which deltic does not write"
                 raise UnsupportedFeatureError(f"{told}: make it binary, with ST_AsBinary()", features=["geospatial"])
-        if child.name == "metadata" and (child.metadata or {}).get(b"variant") == b"true":
-            told = f"`{inside or child.name}` is a variant of Spark, which deltic does not write"
-            raise UnsupportedFeatureError(f"{told}: make it a string, with to_json()", features=["variantType"])
         if pa.types.is_nested(child.type):
             children = [child.type.field(at) for at in range(child.type.num_fields)]
-            refuse_variants(children, f"{inside}.{child.name}" if inside else child.name)
+            refuse_geometries(children, f"{inside}.{child.name}" if inside else child.name)

@@ -60,7 +60,6 @@ _CHANGES = {
     "upsert": _NO_ROWS_CHANGE,
     "compact": "use `Table.optimize()`",
     "z_order": "use `Table.optimize(zorder_by=['a', 'b'])`",
-    "vacuum": "deltic does not delete data files yet: use another client for it, such as delta-spark or deltalake",
     "restore": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
     "restoreToVersion": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
     "clone": "deltic does not clone tables yet; `deltic.write` copies the rows of a `Table.scan()`",
@@ -177,7 +176,7 @@ TOP = {
     "delete": "use `deltic.Table(uri).delete(where)`",
     "update": _NO_ROWS_CHANGE,
     "optimize": "use `deltic.Table(uri).optimize()`",
-    "vacuum": TABLES["vacuum"],
+    "vacuum": "use `deltic.Table(uri).vacuum()`",
 }
 """Of the module `deltic`."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ from deltic.maintenance import OptimizeResult
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.transaction import Commit, Transaction
+from deltic.vacuum import VacuumMode, VacuumResult, inventory_of, milliseconds
 
 __all__ = ["Snapshot", "Table"]
 
@@ -404,6 +406,54 @@ class Table(Alterable[Commit]):
         Raises `InvalidInputError` for fewer than two commits, or when one of them is no longer in the log.
         """
         return self._core.compact_log(whole(start, "start"), whole(end, "end"))
+
+    def vacuum(
+        self,
+        retention: timedelta | float | None = None,
+        *,
+        mode: VacuumMode = "full",
+        dry_run: bool = False,
+        force: bool = False,
+        inventory: Any = None,
+    ) -> VacuumResult:
+        """Delete files that no version within the retention needs.
+
+        Kept are the files of every version that was current within the retention, their deletion vectors and change
+        files, and whatever was written since: a writer may not have committed yet. Of the rest, what lies below the
+        table goes, but for files and folders whose names begin with `_` or `.`. Versions before the retention can no
+        longer be read. The history gets a commit when it begins and one when it ends; memory is bounded by the number
+        of files that are kept (32 bytes each). What fails or is stopped leaves the table whole; call this again.
+
+        Arguments:
+            retention: A `timedelta` or a number of hours; by default `delta.deletedFileRetentionDuration` (a week).
+            mode: `"full"` lists the whole table. `"lite"` asks the log for what commits removed since the last vacuum:
+                faster, and blind to files of writers that never committed.
+            dry_run: True finds the files, as `VacuumResult.files`, and deletes none.
+            force: True allows a retention shorter than the table's. Files of readers and writers that are at work may
+                go then.
+            inventory: Instead of listing, a table with the columns `path`, `length`, `isDir` and `modificationTime`
+                (milliseconds), as delta-spark's `USING INVENTORY` takes it.
+
+        Raises `InvalidInputError` for a retention shorter than the table's without `force`, and for a lite vacuum of a
+        table whose log lacks commits that it has to look at; `UnsupportedFeatureError` for a table that deltic cannot
+        write (PROTOCOL.md: "Vacuum Protocol Check").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> for mode in ("append", "overwrite"):
+        ...     _ = deltic.write(table, pa.table({"id": [1, 2]}), mode=mode)
+        >>> print(table.vacuum(0, force=True))
+        1 of 8 files deleted (1.0 KB)
+        """
+        if mode not in ("full", "lite"):
+            raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
+        length = (milliseconds(retention), flag(force, "force"))
+        dry = flag(dry_run, "dry_run")
+        files = inventory_of(inventory)
+        if files is not None and mode == "lite":
+            raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
+        return VacuumResult.parse(*_deltic.vacuum(self._core, length, mode == "lite", dry, files))
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
         """Drop a feature from the table's protocol, so that clients that do not know it can use the table again.

@@ -52,10 +52,16 @@ def test_variants(turns: Turns, property: str) -> None:
     deltic.write(turns.uri, read, mode="overwrite")
     turns.describe()
     assert as_json(turns) == expected
+    # And what Spark has, in its Arrow.
+    of_spark = turns.spark.sql("SELECT 30L AS id, parse_json('[1, {\"k\": 2.5}]') AS v").toArrow()
+    deltic.write(turns.uri, of_spark)
+    assert as_json(turns) == expected | {30: [1, {"k": 2.5}]}
+    deltic.create(f"{turns.uri}-of-spark", of_spark.schema)
+    assert deltic.Table(f"{turns.uri}-of-spark").snapshot().schema.field("v").metadata == {b"delta.type": b"variant"}
     turns.sql("INSERT INTO @ SELECT 99, parse_json('{\"z\": 1}'), null")
     deltic.write(turns.uri, rows.set_column(0, "id", pa.array(range(20, 26))))
-    assert len(as_json(turns)) == 15
-    assert deltic.Table(turns.uri).snapshot().version == version + 3
+    assert len(as_json(turns)) == 16
+    assert deltic.Table(turns.uri).snapshot().version == version + 4
 
 
 def point(x: float, y: float) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -495,6 +496,17 @@ def with_domain(table: Table) -> None:
         tx.set_domain("billing", "{}")
 
 
+def with_features(*names: str) -> Callable[[Table], None]:
+    def uses(table: Table) -> None:
+        for name in names:
+            table.add_feature(name)
+
+    return uses
+
+
+ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
+
+
 @pytest.mark.parametrize(
     ("uses", "feature", "told"),
     [
@@ -504,6 +516,13 @@ def with_domain(table: Table) -> None:
         (with_widened, "typeWidening", "column `a` in a narrower type"),
         (with_domain, "domainMetadata", "metadata domain `billing`"),
         (lambda table: table.cluster_by("a"), "domainMetadata", "needed by `clustering`"),
+        (with_features("domainMetadata", "collations"), "domainMetadata", "needed by `collations`"),
+        (with_features(*ICEBERG), "icebergCompatV2", "needed by `icebergWriterCompatV1`"),
+        (
+            with_features("columnMapping", "columnMappingUsageTracking"),
+            "columnMapping",
+            "needed by `columnMappingUsageTracking`",
+        ),
         (lambda table: None, "appendOnly", "cannot be dropped; those that can are"),
         (lambda table: None, "rowTracking", "does not have the feature"),
         (lambda table: None, "zebra", "does not have the feature"),

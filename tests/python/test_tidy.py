@@ -34,7 +34,7 @@ PAGES: list[set[str]] = [
 TABLE: list[set[str]] = [
     {"error"},
     {"footer", "events", "envelope", "once", "variant_extent"},
-    {"log", "checkpoint"},
+    {"log", "checkpoint", "shredded"},
     {"file_index"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint_writer"},
@@ -71,7 +71,7 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "maintenance", "write_options"},
+    {"scan", "check", "detail", "maintenance", "vacuum", "write_options"},
     {"snapshot", "data"},
     {"alter"},
     {"transaction"},

@@ -140,19 +140,20 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_is_refused(spark: SparkSession, uri: str, name: str) -> None:
+def test_a_variant_is_refused_where_spark_hands_over_rows(spark: SparkSession, uri: str, name: str) -> None:
     frame = spark.range(2).select("id", F.expr(VARIANTS[name]).alias(name.split(".")[0]))
     with pytest.raises(deltic.UnsupportedFeatureError, match=f"`{name}` has the Spark type variant.*to_json") as caught:
         deltic.spark.write(frame, uri)
     assert caught.value.features == ("variantType",)
-    with pytest.raises(deltic.UnsupportedFeatureError, match=r"variant.*to_json"):
-        deltic.write(uri, frame.toArrow())
     with pytest.raises(deltic.InvalidInputError, match=r"deltic\.spark\.write\(df, uri\)"):
         deltic.write(uri, frame)
     deltic.spark.register(spark)
     with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*to_json"):
         frame.write.format("deltic").mode("append").save(uri)
     assert not Path(uri).exists()
+    # In Arrow it says what it is.
+    deltic.write(uri, frame.toArrow())
+    assert "variantType" in deltic.Table(uri).snapshot().protocol["writerFeatures"]
 
 
 def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:

@@ -14,6 +14,7 @@ mod maintenance;
 mod runtime;
 mod table;
 mod transaction;
+mod vacuum;
 mod write;
 
 use mimalloc::MiMalloc;
@@ -47,6 +48,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
+    module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;
     module.add_function(wrap_pyfunction!(write::delete_files, module)?)?;

@@ -3,8 +3,8 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then `log` and
-//! `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then
+//! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
 //! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `after_commit`,
 //! `transaction::builder`, `dml`, `maintenance`, `backfill`, `table`. A test reads the imports.
 
@@ -32,6 +32,7 @@ pub mod maintenance;
 mod once;
 mod rewrite;
 pub mod scan;
+mod shredded;
 pub mod snapshot;
 pub mod table;
 pub mod transaction;

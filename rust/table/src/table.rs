@@ -19,7 +19,7 @@ use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
-use crate::maintenance::{self, OptimizeOptions, Optimized};
+use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
@@ -271,6 +271,15 @@ impl Table {
         self.forget();
         let committer = for_table(&self.storage);
         drop_feature::drop_feature(&self.storage, committer.as_ref(), (name, truncates_history), (ids, retry)).await
+    }
+
+    /// Deletes files that no version within the retention needs.
+    ///
+    /// # Errors
+    /// As [`maintenance::vacuum`].
+    pub async fn vacuum(&self, options: VacuumOptions, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
+        self.forget();
+        maintenance::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

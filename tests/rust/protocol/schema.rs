@@ -306,6 +306,13 @@ fn variants_are_told_from_structs() {
         let read = arrow::from_rows_schema(&Schema::new(vec![extended(name, storage.clone())])).unwrap();
         assert_eq!(read.fields[0].data_type.to_string(), expected);
     }
+    for (mark, expected) in [("true", "variant"), ("false", "struct<value: binary, metadata: binary>")] {
+        let part = |name: &str| Field::new(name, ArrowType::Binary, false);
+        let metadata = part("metadata").with_metadata(HashMap::from([("variant".to_owned(), mark.to_owned())]));
+        let of_spark = ArrowType::Struct(vec![part("value"), metadata].into());
+        let read = arrow::from_rows_schema(&Schema::new(vec![Field::new("v", of_spark, true)])).unwrap();
+        assert_eq!(read.fields[0].data_type.to_string(), expected);
+    }
 }
 
 /// Every key that Delta gives a column, at two depths.

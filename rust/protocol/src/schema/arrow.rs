@@ -320,6 +320,13 @@ fn from_arrow_field(field: &Field, path: &str, depth: usize) -> Result<StructFie
     Ok(StructField { name: field.name().clone(), data_type, nullable: field.is_nullable(), metadata })
 }
 
+/// Spark marks a part of a variant instead of the whole.
+fn is_variant_of_spark(data_type: &ArrowType) -> bool {
+    let ArrowType::Struct(parts) = data_type else { return false };
+    let is_marked = |part: &Field| part.metadata().get("variant").is_some_and(|mark| mark == "true");
+    parts.iter().any(|part| part.name() == "metadata" && is_marked(part))
+}
+
 /// The type of a column or of what is inside one, which its metadata may explain; `name` is the column's, from the top.
 fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
     let data_type = from_arrow_type(field.data_type(), name, depth)?;
@@ -339,8 +346,9 @@ fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
     }
     if let DataType::Struct(inner) = &data_type {
         let told = |key: &str| field.metadata().get(key).map(String::as_str);
-        let is_variant =
-            told(TABLE_TYPE) == Some("variant") || told(EXTENSION_NAME).is_some_and(|name| VARIANT.contains(&name));
+        let is_variant = told(TABLE_TYPE) == Some("variant")
+            || told(EXTENSION_NAME).is_some_and(|name| VARIANT.contains(&name))
+            || is_variant_of_spark(field.data_type());
         if is_variant && inner.field("metadata").is_some() && inner.field("value").is_some() {
             return Ok(DataType::Variant);
         }

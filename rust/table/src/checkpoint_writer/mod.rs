@@ -9,4 +9,5 @@ mod sort;
 mod work;
 mod write;
 
+pub(crate) use self::work::young_tombstones;
 pub use self::write::{Written, checkpoint, is_due, of_snapshot};

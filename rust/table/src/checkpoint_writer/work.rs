@@ -47,7 +47,7 @@ impl Work {
         let (layout, schema) = (self.layout.clone(), schema.clone());
         let convert =
             move |rows: RecordBatch| layout.rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
-        Ok(grouped(removes(&self.snapshot, self.horizon).await?, convert).boxed())
+        Ok(grouped(young_tombstones(&self.snapshot, self.horizon).await?, convert).boxed())
     }
 }
 
@@ -63,7 +63,10 @@ pub(super) fn check_count(snapshot: &Snapshot, adds: u64) -> Result<()> {
 }
 
 /// Tombstones that are younger than `horizon`.
-async fn removes(snapshot: &Snapshot, horizon: i64) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
+pub(crate) async fn young_tombstones(
+    snapshot: &Snapshot,
+    horizon: i64,
+) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
     let newest: Vec<_> = snapshot.tail().await?.tombstones.iter().cloned().map(Ok).collect();
     let older = snapshot.checkpoint().await?.map(|checkpoint| checkpoint.removes());
     let replayed = snapshot.clone();

@@ -1,4 +1,4 @@
-//! What keeps a table healthy and changes no row: OPTIMIZE.
+//! What keeps a table healthy and changes no row: OPTIMIZE and VACUUM.
 //!
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
@@ -22,6 +22,8 @@ mod options;
 mod pack;
 mod ranges;
 mod sort;
+mod vacuum;
 
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
+pub use vacuum::{Search, VacuumOptions, Vacuumed, vacuum};

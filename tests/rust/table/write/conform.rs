@@ -15,6 +15,7 @@ use deltic_protocol::schema::json;
 use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 use deltic_table::write::conform::Conformer;
 use parquet_variant::Variant;
+use parquet_variant_compute::{json_to_variant, shred_variant, variant_to_json};
 
 fn conformer(fields: &str, mapping: ColumnMapping) -> Conformer {
     let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{fields}]}}"#)).unwrap();
@@ -501,9 +502,32 @@ fn variants() {
         let got = outcome(&column, &batch(vec![("c", broken)]));
         assert!(got.contains("`c` is variant in the table; row 0") && got.contains("else than a variant"), "{got}");
     }
-    let shredded = structs(vec![("metadata", binary(b"")), ("value", binary(b"")), ("typed_value", long(&[1]))], None);
-    let got = outcome(&column, &batch(vec![("c", shredded)]));
-    assert!(got.contains("a column `c.typed_value` that the table does not have"), "{got}");
+}
+
+#[test]
+fn shredded_variants() {
+    let column = [field("c", "variant", true)];
+    let json = [Some(r#"{"a": 7, "b": "x"}"#), None, Some(r#"{"a": "no number"}"#), Some("[1.5]")];
+    let plain = json_to_variant(&(Arc::new(StringArray::from(json.to_vec())) as ArrayRef)).unwrap();
+    let fields = A::Struct(vec![Field::new("a", A::Int64, true)].into());
+    let list = A::List(Arc::new(Field::new("element", A::Float64, true)));
+    for typed in [fields, list, A::Utf8] {
+        let shredded: ArrayRef = Arc::new(shred_variant(&plain, &typed).unwrap().into_inner());
+        assert!(shredded.as_struct().column_by_name("typed_value").is_some(), "{typed}");
+        let rows = conformer(&column[0], ColumnMapping::None).conform(&batch(vec![("c", shredded)])).unwrap();
+        let written = variant_to_json(rows.column(0)).unwrap();
+        let expected = variant_to_json(&(Arc::new(plain.inner().clone()) as ArrayRef)).unwrap();
+        assert_eq!(written, expected, "{typed}");
+        assert_eq!(rows.column(0).as_struct().num_columns(), 2);
+    }
+    let binary = |bytes: &[u8]| -> ArrayRef { Arc::new(BinaryArray::from(vec![bytes])) };
+    let parts = |value: &[u8], typed| vec![("metadata", binary(b"\x01\0\0")), ("value", binary(value)), typed];
+    // Both parts of a value that is no object, a value that is cut off, and a type that no variant has.
+    let halves: ArrayRef = Arc::new(UInt8Array::from(vec![1]));
+    for (value, typed) in [(b"\x0c\x07".as_slice(), long(&[1])), (b"\x14", long(&[1])), (b"\x0c\x07", halves)] {
+        let got = outcome(&column, &batch(vec![("c", structs(parts(value, ("typed_value", typed)), None))]));
+        assert!(got.contains("`c` is variant in the table") && got.contains("do not make variants"), "{got}");
+    }
 }
 
 #[test]

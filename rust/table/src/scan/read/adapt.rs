@@ -27,9 +27,9 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::cast::Conversion;
 use super::file_columns::{FileColumns, parquet_id};
-use super::variant;
 use crate::footer::calendar::Calendars;
 use crate::scan::row_tracking::{Fresh, Tracked};
+use crate::shredded::{is_shredded, unshred};
 
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;
@@ -363,7 +363,7 @@ impl Resolver<'_> {
     /// A variant is the struct of its two parts, under fixed names and in any order, unless it is shredded.
     fn variant(&mut self, children: &Fields, leaf: usize, path: &str) -> Result<Shape> {
         let lacks = |what: &str| Error::corrupt(format!("the variant column `{path}` lacks {what}"));
-        if variant::is_shredded(children) {
+        if is_shredded(children) {
             if !children.iter().any(|child| child.name() == "metadata") {
                 return Err(lacks("`metadata`"));
             }
@@ -419,7 +419,7 @@ impl Shape {
                 let (offsets, nulls) = (array.offsets().clone(), array.nulls().cloned());
                 Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, inner, nulls, *sorted)?))
             }
-            (Self::Shredded, ArrowType::Struct(fields)) => variant::unshred(array, masked, fields),
+            (Self::Shredded, ArrowType::Struct(fields)) => unshred(array, masked, fields),
             (Self::Struct(_) | Self::List(_) | Self::Map(..) | Self::Shredded, _) => Err(wrong()),
         }
     }

@@ -15,7 +15,6 @@ mod file_columns;
 mod open;
 mod row_groups;
 mod unit;
-mod variant;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

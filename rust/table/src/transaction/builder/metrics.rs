@@ -11,7 +11,7 @@ impl Transaction {
         if let Some(metrics) = &self.rearranged {
             return metrics.clone();
         }
-        let mut metrics = Map::new();
+        let mut metrics = self.options.metrics.clone();
         let removed = self.removed.num_removed() as u64;
         let changes_rows = self.writes
             || self.rows.is_asked_for()

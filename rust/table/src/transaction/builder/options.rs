@@ -42,6 +42,9 @@ pub struct TransactionOptions {
     pub app_id: Option<String>,
     /// The application's own version of this transaction.
     pub app_version: Option<i64>,
+    /// Numbers for the history beside those of its steps.
+    #[serde(skip)]
+    pub metrics: Map<String, Value>,
     /// Whether to commit even if there is nothing to say.
     pub commit_empty: bool,
 }

@@ -31,6 +31,7 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::conversion::{Refusal, convert};
 use super::{shapes, variants};
+use crate::shredded::{is_shredded, unshred};
 
 /// Arrow metadata key under which the Parquet writer looks for a field id.
 const PARQUET_FIELD_ID: &str = "PARQUET:field_id";
@@ -365,6 +366,7 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
     };
     let conformed = match (array.data_type(), &column.data_type) {
         (ArrowType::Null, _) => new_null_array(field.data_type(), array.len()),
+        (ArrowType::Struct(parts), DataType::Variant) if is_shredded(parts) => conform_shredded(column, field, &array)?,
         (ArrowType::Struct(fields), DataType::Struct(_) | DataType::Variant) => {
             let source = array.as_struct();
             let columns = conform_columns(&column.inner, fields, source.columns(), source.nulls(), source.len())?;
@@ -427,6 +429,15 @@ fn decode(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
             _ => return Ok(array),
         };
     }
+}
+
+/// Put together again: files get variants whole.
+fn conform_shredded(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed<ArrayRef> {
+    let ArrowType::Struct(parts) = field.data_type() else { return Err(misplanned(column).into()) };
+    let refuse = |e| refuse(column, array.data_type(), "its parts do not make variants").caused_by(e);
+    let whole = unshred(array, None, parts).map_err(refuse)?;
+    variants::check(whole.as_struct()).map_err(|(row, why)| no_value(column, row, "a variant", &why))?;
+    Ok(whole)
 }
 
 fn element_of(list: &ArrowType) -> Option<FieldRef> {

@@ -89,6 +89,7 @@ impl Transaction {
             commit_info: options.commit_info.clone(),
             app_id: options.app_id.clone(),
             app_version: options.app_version,
+            metrics: Map::new(),
             commit_empty: true,
         };
         Ok(Self {

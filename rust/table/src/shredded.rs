@@ -4,14 +4,15 @@
 //! library puts them together, once [`check_extent`] let their bytes through.
 //!
 //! Invariants: what comes out is a struct of two binaries that are null where the variant is; hostile bytes come out no
-//! larger than a small multiple of their length. Proved by `tests/rust/table/read/shredded.rs`.
+//! larger than a small multiple of their length. Proved by `tests/rust/table/read/shredded.rs` and
+//! `write::conform::shredded_variants`.
 //!
 //! PROTOCOL.md: "Variant Shredding"; the layout is Parquet's "VariantShredding.md" and "VariantEncoding.md".
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BinaryArray, StructArray};
+use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType as ArrowType, FieldRef, Fields};
@@ -51,11 +52,15 @@ pub(crate) fn unshred(
 /// Checks all bytes at any depth of a shredded variant. A file's schema nests no deeper than its footer may.
 fn check_extents(shredded: &StructArray) -> Result<(), ArrowError> {
     if let Some(values) = shredded.column_by_name("value") {
-        let values: &BinaryArray =
-            values.as_binary_opt().ok_or_else(|| wrong("the bytes of a shredded variant are no binary"))?;
-        values.iter().flatten().try_for_each(|value| {
-            check_extent(value).ok_or_else(|| wrong("a variant is cut off, or parts of it share their bytes"))
-        })?;
+        let check =
+            |value| check_extent(value).ok_or_else(|| wrong("a variant is cut off, or parts of it share their bytes"));
+        // Files have the first, other libraries the others.
+        match values.data_type() {
+            ArrowType::Binary => values.as_binary::<i32>().iter().flatten().try_for_each(check)?,
+            ArrowType::LargeBinary => values.as_binary::<i64>().iter().flatten().try_for_each(check)?,
+            ArrowType::BinaryView => values.as_binary_view().iter().flatten().try_for_each(check)?,
+            _ => return Err(wrong("the bytes of a shredded variant are no binary")),
+        }
     }
     let Some(typed) = shredded.column_by_name(TYPED_VALUE) else { return Ok(()) };
     match typed.data_type() {
@@ -65,6 +70,12 @@ fn check_extents(shredded: &StructArray) -> Result<(), ArrowError> {
         ArrowType::List(_) => {
             let elements = typed.as_list::<i32>().values();
             check_extents(elements.as_struct_opt().ok_or_else(|| wrong("a shredded element is no struct"))?)
+        }
+        ArrowType::LargeList(_)
+        | ArrowType::FixedSizeList(_, _)
+        | ArrowType::ListView(_)
+        | ArrowType::LargeListView(_) => {
+            Err(wrong("a shredded variant has its lists in another layout than Arrow's list"))
         }
         // Other nested types are none that a variant can be shredded to, which the library says.
         _ => Ok(()),

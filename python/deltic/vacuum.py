@@ -1,0 +1,90 @@
+"""What `Table.vacuum` did or would do. PROTOCOL.md: "Vacuum Protocol Check"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltic.display import size
+from deltic.errors import InvalidInputError
+
+__all__ = ["VacuumMode", "VacuumResult"]
+
+VacuumMode: TypeAlias = Literal["full", "lite"]
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """What a vacuum did, or would do.
+
+    `retention`: for how long files that are no longer part of the table are kept. `dry_run`: whether nothing was
+    deleted. `files_seen`: files that were looked at. `files_deleted` and `bytes_deleted`: those that are gone, or would
+    be; a lite vacuum knows no sizes of deletion vectors, and deletes again what is gone already. `files`: of a dry run
+    the files, with `path`, `size` in bytes and `modification_time` in milliseconds since 1970; else None.
+    """
+
+    retention: timedelta
+    dry_run: bool
+    files_seen: int
+    files_deleted: int
+    bytes_deleted: int
+    files: pa.Table | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str, files: Any) -> VacuumResult:
+        """Parse a result as the core describes it."""
+        told = json.loads(text)
+        return cls(
+            timedelta(milliseconds=told["retention_ms"]),
+            files is not None,
+            told["files_seen"],
+            told["files_deleted"],
+            told["bytes_deleted"],
+            None if files is None else pa.table(files),
+        )
+
+    def __str__(self) -> str:
+        verb = "would be deleted" if self.dry_run else "deleted"
+        return f"{self.files_deleted:,} of {self.files_seen:,} files {verb} ({size(self.bytes_deleted)})"
+
+
+def milliseconds(retention: timedelta | float | None) -> int | None:
+    """A retention, which is in hours where it is a number."""
+    if retention is None:
+        return None
+    if isinstance(retention, bool) or not isinstance(retention, timedelta | int | float):
+        raise InvalidInputError(f"retention must be a timedelta or a number of hours, not {retention!r}")
+    try:
+        length = retention if isinstance(retention, timedelta) else timedelta(hours=retention)
+    except (OverflowError, ValueError) as error:
+        raise InvalidInputError(f"retention {retention!r} is no length of time") from error
+    if length < timedelta(0):
+        raise InvalidInputError(f"retention {retention!r} is negative")
+    return length // timedelta(milliseconds=1)
+
+
+def inventory_of(inventory: Any) -> pa.Table | None:
+    """The columns of an inventory that are looked at, without its folders."""
+    if inventory is None:
+        return None
+    if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
+        raise InvalidInputError(
+            "inventory must be a table (of pyarrow, polars, pandas or DuckDB) with the columns path, length, isDir and "
+            "modificationTime"
+        )
+    files = pa.table(inventory)
+    missing = [name for name in ("path", "length", "isDir", "modificationTime") if name not in files.column_names]
+    if missing:
+        raise InvalidInputError(f"the inventory lacks the column {missing[0]!r}")
+    types = {"path": pa.string(), "length": pa.int64(), "modificationTime": pa.int64()}
+    try:
+        files = files.filter(pc.invert(pc.cast(files["isDir"], pa.bool_())))
+        return pa.table({name: pc.cast(files[name], to) for name, to in types.items()})
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"the inventory does not fit: {error}") from error

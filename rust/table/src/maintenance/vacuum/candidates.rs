@@ -1,0 +1,146 @@
+//! Files that a vacuum looks at: those below the table, those that commits removed, or those of a list.
+
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::action::json::Wanted;
+use deltic_protocol::log::name::LOG_DIR;
+use deltic_protocol::log::segment::LogFile;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use super::kept::{commits, vector_file};
+use super::last;
+use crate::error::{Error, Result};
+use crate::log::{LogSource, parse_file};
+use crate::snapshot::Snapshot;
+use crate::storage::{FileMeta, Storage, decode_path};
+
+/// Commits read at once.
+const CONCURRENT_READS: usize = 16;
+/// The folder of change files, which are data although its name begins as that of a hidden one.
+const CHANGES_DIR: &str = "_change_data";
+
+/// Files, one after the other.
+pub(super) type Listing = BoxStream<'static, Result<FileMeta>>;
+
+/// All files below the table.
+pub(super) fn listed(storage: &Storage) -> Listing {
+    storage.list_recursive("")
+}
+
+/// The files of a list. Their paths are relative to the table, or the table's with a name behind it.
+pub(super) fn told(storage: &Storage, files: Vec<FileMeta>) -> Listing {
+    let root = format!("{}/", storage.location().trim_end_matches('/'));
+    let below = move |mut file: FileMeta| {
+        let plain = file.path.strip_prefix("file://").or(file.path.strip_prefix("file:")).unwrap_or(&file.path);
+        let root = root.strip_prefix("file://").unwrap_or(&root);
+        let relative = plain.strip_prefix(root).or_else(|| file.path.strip_prefix(root)).map(str::to_owned);
+        match relative {
+            Some(path) => file.path = path,
+            None if file.path.starts_with('/') || file.path.contains("://") => {
+                let message = "the inventory has a file that is not below the table";
+                return Err(Error::invalid(message).in_file(file.path));
+            }
+            None => {}
+        }
+        Ok(file)
+    };
+    stream::iter(files.into_iter().map(below)).boxed()
+}
+
+/// Files that commits up to a version removed or recorded, as far as the last vacuum has not looked at them.
+///
+/// # Errors
+/// `Invalid` if the log no longer has all of these commits.
+pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<Listing> {
+    let storage = snapshot.storage();
+    let Some(until) = until else { return Ok(stream::empty().boxed()) };
+    let first = last::read(storage).await?.map_or(0, |version| version.saturating_add(1));
+    if first > until {
+        return Ok(stream::empty().boxed());
+    }
+    let log = LogSource::of(storage);
+    let mut files: Vec<LogFile> = commits(log.list(first).await?).collect();
+    files.retain(|file| file.name.version() <= until);
+    let wanted = until.saturating_sub(first).saturating_add(1);
+    if files.len() as u64 != wanted {
+        return Err(Error::invalid(format!(
+            "the log no longer has all commits from version {first} to {until}, so that it does not say which files they \
+             removed; run a full vacuum once"
+        )));
+    }
+    let read = move |file: LogFile| {
+        let log = log.clone();
+        async move { removed_by(&file, &log.read(&file.file_name).await?) }
+    };
+    let read = stream::iter(files).map(read).buffered(CONCURRENT_READS);
+    Ok(read.map_ok(|found| stream::iter(found.into_iter().map(Ok))).try_flatten().boxed())
+}
+
+/// What one commit removed or recorded. The time of modification is not known, and before that of the commit.
+fn removed_by(file: &LogFile, bytes: &bytes::Bytes) -> Result<Vec<FileMeta>> {
+    let actions = parse_file(file, bytes, Wanted::All)?;
+    let removes = AddBatch::new(actions.adds.origin, actions.remove_rows)?;
+    let sizes = removes.size();
+    let mut found = Vec::with_capacity(removes.len());
+    let mut push = |path: String, size: u64| found.push(FileMeta { path, size, modified_ms: i64::MIN });
+    for row in 0..removes.len() {
+        let size = sizes.map_or(0, |sizes| sizes.value(row));
+        push(decode_path(removes.path().value(row))?, u64::try_from(size).unwrap_or_default());
+        if let Some(path) = vector_file(&removes, row)? {
+            push(path, 0);
+        }
+    }
+    for change in actions.cdc {
+        push(decode_path(&change.path)?, u64::try_from(change.size).unwrap_or_default());
+    }
+    // What is elsewhere belongs to another table.
+    found.retain(|file| !file.path.starts_with('/') && !file.path.contains("://"));
+    Ok(found)
+}
+
+/// The folders of a table: which of them hold data, and which one a listing is in.
+#[derive(Debug)]
+pub(super) struct Folders {
+    /// Columns whose folders begin as hidden ones do.
+    partitions: Vec<String>,
+    /// The one of the last file.
+    current: Option<String>,
+}
+
+impl Folders {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let shape = snapshot.shape();
+        let mut partitions = shape.partition_columns.clone();
+        for field in shape.schema.fields.iter().filter(|field| shape.partition_columns.contains(&field.name)) {
+            partitions.extend(shape.mapping.physical_name(field).map(str::to_owned));
+        }
+        Self { partitions, current: None }
+    }
+
+    /// Whether a path may be that of a data file: neither its name nor a folder is hidden.
+    ///
+    /// PROTOCOL.md: "Delta Table Specification".
+    pub(super) fn may_hold_data(&self, path: &str) -> bool {
+        let is_hidden = |name: &str| name.starts_with(['_', '.']);
+        let is_partition = |name: &str| {
+            let column = name.split_once('=').map(|(column, _)| decode_path(column).unwrap_or_default());
+            column.is_some_and(|column| self.partitions.contains(&column))
+        };
+        let mut parts = path.split('/');
+        let file = parts.next_back().unwrap_or_default();
+        let mut folders = parts.enumerate();
+        !is_hidden(file)
+            && folders
+                .all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || is_partition(name))
+    }
+
+    /// The folder of a file, if it holds data and the file before was in another.
+    pub(super) fn enter(&mut self, path: &str) -> Option<String> {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        if self.current.as_deref() == Some(folder) {
+            return None;
+        }
+        self.current = Some(folder.to_owned());
+        let is_log = folder == LOG_DIR || folder.starts_with("_delta_log/");
+        (!is_log && self.may_hold_data(path)).then(|| folder.to_owned())
+    }
+}

@@ -1,0 +1,127 @@
+//! Files that a vacuum keeps: those that a version within the retention names.
+//!
+//! These are the files of the newest version, those with young tombstones, and whatever a commit within the retention
+//! removed or recorded, since tombstones have the time of the writer that made them, and checkpoints may lack them.
+
+use std::hash::Hash;
+
+use deltic_protocol::action::batch::{AddBatch, Origin};
+use deltic_protocol::action::json::Wanted;
+use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
+use deltic_protocol::log::name::LogName;
+use deltic_protocol::log::segment::LogFile;
+use deltic_protocol::replay::paths::Fingerprints;
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::checkpoint::read::AddColumns;
+use crate::checkpoint_writer::young_tombstones;
+use crate::error::{Error, Result};
+use crate::log::{LogSource, parse_file};
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, decode_path};
+
+/// Commits read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// Files that stay, by the places that their paths mean.
+pub(super) struct Kept {
+    storage: Storage,
+    places: Fingerprints,
+    /// Names of files with absolute paths: a folder may be reached by several.
+    names: Fingerprints,
+}
+
+impl Kept {
+    /// What the versions that were current after `cutoff_ms` need; `cutoff_version` was current then.
+    pub(super) async fn of(snapshot: &Snapshot, cutoff_ms: i64, cutoff_version: Option<u64>) -> Result<Self> {
+        let storage = snapshot.storage().clone();
+        let mut kept = Self { storage, places: Fingerprints::default(), names: Fingerprints::default() };
+        let members = vec!["path", "deletionVector"];
+        let columns = AddColumns { members, ..AddColumns::default() };
+        let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
+        while let Some(files) = live.try_next().await? {
+            kept.add_all(&files)?;
+        }
+        // One that is as old as the cutoff was removed in the version that was current then.
+        let mut removed = std::pin::pin!(young_tombstones(snapshot, cutoff_ms.saturating_sub(1)).await?);
+        while let Some(rows) = removed.try_next().await? {
+            kept.add_all(&AddBatch::new(Origin::Commit(snapshot.version()), rows)?)?;
+        }
+        kept.add_commits(snapshot, cutoff_version).await?;
+        Ok(kept)
+    }
+
+    async fn add_commits(&mut self, snapshot: &Snapshot, cutoff_version: Option<u64>) -> Result<()> {
+        let log = LogSource::of(snapshot.storage());
+        let first = cutoff_version.map_or(0, |version| version.saturating_add(1));
+        let read = |file: LogFile| {
+            let log = log.clone();
+            async move {
+                let bytes = log.read(&file.file_name).await?;
+                parse_file(&file, &bytes, Wanted::All)
+            }
+        };
+        let commits = commits(log.list(first).await?);
+        let mut read = std::pin::pin!(stream::iter(commits).map(read).buffered(CONCURRENT_READS));
+        while let Some(actions) = read.try_next().await? {
+            self.add_all(&AddBatch::new(actions.adds.origin, actions.remove_rows)?)?;
+            for change in actions.cdc {
+                self.add(&change.path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_all(&mut self, files: &AddBatch) -> Result<()> {
+        for row in 0..files.len() {
+            let path = files.path().value(row);
+            self.add(path).map_err(|e| e.in_file(path))?;
+            if let Some(path) = vector_file(files, row)? {
+                self.add_literal(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &str) -> Result<()> {
+        self.add_literal(&decode_path(path)?)
+    }
+
+    fn add_literal(&mut self, path: &str) -> Result<()> {
+        let is_absolute = path.starts_with('/') || path.contains(':');
+        if is_absolute {
+            insert(&mut self.names, name(path));
+        }
+        insert(&mut self.places, self.storage.place_of(path)?.as_str());
+        Ok(())
+    }
+
+    /// Whether a file that was found is one of them.
+    pub(super) fn contains(&self, path: &str) -> Result<bool> {
+        Ok(self.places.contains(&self.storage.place_of(path)?.as_str()) || self.names.contains(&name(path)))
+    }
+}
+
+fn insert(set: &mut Fingerprints, member: impl Hash) {
+    set.insert(&member);
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The commits among files of a log.
+pub(super) fn commits(files: Vec<LogFile>) -> impl Iterator<Item = LogFile> {
+    files.into_iter().filter(|file| matches!(file.name, LogName::Commit { .. }))
+}
+
+/// The file that holds the deletion vector of a row, if it is in one.
+pub(super) fn vector_file(files: &AddBatch, row: usize) -> Result<Option<String>> {
+    let Some(descriptor) = files.deletion_vector(row)? else { return Ok(None) };
+    let place = |e: Error| e.in_file(files.path().value(row));
+    match deletion_vector::source(&descriptor).map_err(place)? {
+        Source::Inline(_) => Ok(None),
+        Source::File { path: DeletionVectorPath::Relative(path), .. } => Ok(Some(path)),
+        Source::File { path: DeletionVectorPath::Absolute(uri), .. } => decode_path(&uri).map(Some),
+    }
+}

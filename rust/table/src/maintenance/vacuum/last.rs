@@ -1,0 +1,35 @@
+//! `_delta_log/_last_vacuum_info`: up to which version a vacuum has dealt with what commits removed, as delta-spark has it.
+
+use bytes::Bytes;
+use deltic_protocol::log::name::LOG_DIR;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+const FILE: &str = "_last_vacuum_info";
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LastVacuum {
+    latest_commit_version_outside_of_retention_window: Option<u64>,
+}
+
+/// The version; none without such a file, and for one that cannot be read: then the whole log is gone through.
+pub(super) async fn read(storage: &Storage) -> Result<Option<u64>> {
+    match storage.get(&format!("{LOG_DIR}/{FILE}")).await {
+        Ok(bytes) => {
+            let last = serde_json::from_slice::<LastVacuum>(&bytes).ok();
+            Ok(last.and_then(|last| last.latest_commit_version_outside_of_retention_window))
+        }
+        Err(e) if e.is_not_found() => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Says that what the commits up to a version removed is gone.
+pub(super) async fn write(storage: &Storage, version: u64) -> Result<()> {
+    let last = LastVacuum { latest_commit_version_outside_of_retention_window: Some(version) };
+    let json = serde_json::to_vec(&last).map_err(|e| Error::internal("a version cannot be printed").caused_by(e))?;
+    storage.put(&format!("{LOG_DIR}/{FILE}"), Bytes::from(json)).await
+}
