@@ -66,7 +66,7 @@ BINDING: list[set[str]] = [
     {"alter", "changes", "expression"},
     {"table"},
     {"transaction"},
-    {"maintenance", "write"},
+    {"maintenance", "vacuum", "write"},
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "dml", "hints", "_deltic"},
