@@ -23,7 +23,7 @@ from typing import NoReturn as _NoReturn
 from deltic.alter import field
 from deltic.check import Check, Finding
 from deltic.detail import Detail
-from deltic.dml import Preview
+from deltic.dml import Literal, Preview, lit
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -44,6 +44,7 @@ from deltic.errors import (
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
+from deltic.merge import Merge
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -77,6 +78,8 @@ __all__ = [
     "Detail",
     "Finding",
     "InvalidInputError",
+    "Literal",
+    "Merge",
     "MetadataChangedError",
     "OptimizeResult",
     "Plan",
@@ -95,6 +98,7 @@ __all__ = [
     "VersionNotFoundError",
     "create",
     "field",
+    "lit",
     "read_task_group",
     "write",
 ]

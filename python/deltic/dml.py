@@ -1,11 +1,69 @@
-"""What a change of rows would do (`Preview`)."""
+"""What rows become (`lit`), and what a change of rows would do (`Preview`)."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-__all__ = ["Preview"]
+import pyarrow as pa
+
+from deltic.arguments import string
+from deltic.errors import InvalidInputError
+
+__all__ = ["Assigned", "Literal", "Preview", "assignments", "lit"]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value that a column is set to. `lit` makes one."""
+
+    value: Any
+
+
+Assigned: TypeAlias = str | Literal
+"""What a column becomes: SQL over the row as it was, or a value."""
+
+
+def lit(value: Any) -> Literal:
+    """A value for `Table.update` and `Table.merge`, where a string is SQL: anything that pyarrow makes an array of, None included.
+
+    >>> import deltic
+    >>> deltic.lit("nut")
+    Literal(value='nut')
+    """
+    return Literal(value)
+
+
+def assignments(given: object, argument: str = "set") -> tuple[list[tuple[str, str | None]], pa.Table]:
+    """Columns with their SQL, or None for a value; the values are one row, in the order of the columns."""
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise InvalidInputError(f'{argument} must be a dict of columns, such as {{"km": "miles * 1.6"}}, not {kind}')
+    columns: list[tuple[str, str | None]] = []
+    values: list[pa.Array] = []
+    for name, value in given.items():
+        column = string(name, f"a column of {argument}")
+        if isinstance(value, Literal):
+            columns.append((column, None))
+            values.append(_array(value.value, f"{argument}[{column!r}]"))
+        elif isinstance(value, str):
+            columns.append((column, string(value, f"{argument}[{column!r}]")))
+        else:
+            kind = type(value).__name__
+            raise InvalidInputError(
+                f"{argument}[{column!r}] must be SQL or a value in deltic.lit, not {kind}: write deltic.lit({value!r})"
+            )
+    return columns, pa.Table.from_arrays(values, names=[str(i) for i in range(len(values))])
+
+
+def _array(value: object, what: str) -> pa.Array:
+    try:
+        made = pa.array([value])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{what} is no value that Arrow has: {error}") from error
+    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
 
 
 @dataclass(frozen=True)
@@ -17,7 +75,7 @@ class Preview:
     the rows: the columns of the condition, and no others. `files_removed` would go as a whole, unread where the log
     proves that every row matches; `files_marked` would stay and get a deletion vector; `files_rewritten` would be
     written again. `rows`: how many match; None when files that were not read do not say how many rows they have.
-    `rows_copied`: how many others would be written again. `bytes_read`: what was read of data files, and what copying
+    `rows_inserted`: how many a merge would add. `rows_copied`: how many others would be written again. `bytes_read`: what was read of data files, and what copying
     would read. `bytes_written`: what would be written, estimated from the sizes of the files and the shares of their
     rows.
     """
@@ -31,6 +89,7 @@ class Preview:
     files_marked: int
     files_rewritten: int
     rows: int | None
+    rows_inserted: int
     rows_copied: int
     bytes_read: int
     bytes_written: int

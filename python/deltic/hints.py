@@ -9,10 +9,6 @@ from typing import NoReturn
 
 __all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
 
-_NO_ROWS_CHANGE = (
-    "deltic does not update or merge rows yet: delete the rows and append what takes their place, in one transaction "
-    "(docs/howto.md, 'Delete or change rows')"
-)
 
 _SNAPSHOT_ONLY = {
     name: f"a table changes; ask one version of it: `Table.snapshot()` has `{of}`"
@@ -55,9 +51,7 @@ _ROWS = {
 }
 
 _CHANGES = {
-    "update": _NO_ROWS_CHANGE,
-    "merge": _NO_ROWS_CHANGE,
-    "upsert": _NO_ROWS_CHANGE,
+    "upsert": "use `Table.merge`, whose `when_matched_update_all` and `when_not_matched_insert_all` make it one",
     "compact": "use `Table.optimize()`",
     "z_order": "use `Table.optimize(zorder_by=['a', 'b'])`",
     "restore": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
@@ -172,9 +166,9 @@ TOP = {
     "ColumnProperties": "give `column_options` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
-    "merge": _NO_ROWS_CHANGE,
+    "merge": "use `deltic.Table(uri).merge(source, on)`",
     "delete": "use `deltic.Table(uri).delete(where)`",
-    "update": _NO_ROWS_CHANGE,
+    "update": "use `deltic.Table(uri).update(set, where)`",
     "optimize": "use `deltic.Table(uri).optimize()`",
     "vacuum": "use `deltic.Table(uri).vacuum()`",
 }

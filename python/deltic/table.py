@@ -35,10 +35,11 @@ from deltic.arguments import (
 from deltic.check import Check
 from deltic.detail import Detail
 from deltic.display import html_table
-from deltic.dml import Preview
+from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.maintenance import OptimizeResult
+from deltic.merge import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.transaction import Commit, Transaction
@@ -310,6 +311,136 @@ class Table(Alterable[Commit]):
             return Preview.parse(core.delete_preview(where))
         finally:
             core.abandon()
+
+    def update(
+        self,
+        set: Mapping[str, Assigned],
+        where: str | None = None,
+        *,
+        isolation: Isolation | None = None,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        max_attempts: int | None = None,
+    ) -> Commit:
+        """Set columns of the rows that make `where` TRUE, of all rows without it, as one commit.
+
+        `set`: columns and what they become. A string is SQL over the row as it was, `docs/expressions.md` has the
+        grammar; a value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; a
+        struct that was NULL is there then. `where` and the other arguments are those of `delete`.
+
+        Numbers go into numbers, dates and timestamps into each other, anything into a string, as Spark stores them
+        (ANSI); what does not fit, NULL where there may be none, and what has no value, such as a division by zero, is
+        refused, naming file and row. Columns that the table computes are computed again.
+
+        Files are found as by `delete`. Where `delta.enableDeletionVectors` is true, the rows are marked and written to
+        new files; otherwise their files are written again, in the order of their rows. Where the table tracks rows,
+        they keep their ids; where it records changes (`delta.enableChangeDataFeed`), `changes` has each row before
+        (`update_preimage`) and after (`update_postimage`).
+
+        The commit's `metrics` have delta-spark's names, `numUpdatedRows` and `numCopiedRows` among them. When no row
+        matches nothing is committed, as by `delete`, which also says what is raised.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt"], "left": [1, 3]}))
+        >>> table = deltic.Table(uri)
+        >>> commit = table.update({"left": "left - 1", "item": deltic.lit("NUT")}, "item = 'nut'")
+        >>> commit.metrics["numUpdatedRows"], table.scan().to_arrow().to_pylist()
+        (1, [{'item': 'NUT', 'left': 0}, {'item': 'bolt', 'left': 3}])
+        """
+        predicates = [] if condition(where, "where") is None else [where]
+        assignments(set)
+        transaction = self.transaction("UPDATE", isolation, user_metadata, app_id, app_version, max_attempts)
+        transaction.described_by(predicate=json.dumps(predicates))
+        with transaction as tx:
+            tx.update(set, where)
+            looked_at = 0 if tx.replayed else tx.snapshot.version
+        return tx.committed or Commit(looked_at, 0, 0, {"numUpdatedRows": 0})
+
+    def update_preview(self, set: Mapping[str, Assigned], where: str | None = None) -> Preview:
+        """Find out what `update` would do, and write nothing: see `Preview`.
+
+        Raises what `update` raises for its arguments, but does not compute the values.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"shop": ["a", "a", "b"], "left": [0, 3, 0]}), partition_by=["shop"])
+        >>> preview = deltic.Table(uri).update_preview({"left": "left + 1"}, "shop = 'a'")
+        >>> preview.rows, preview.files_read, preview.files_rewritten
+        (2, 0, 1)
+        """
+        condition(where, "where")
+        columns, values = assignments(set)
+        core = _deltic.begin(self._core, "{}")
+        try:
+            return Preview.parse(core.update_preview(columns, values, where))
+        finally:
+            core.abandon()
+
+    def merge(
+        self,
+        source: Any,
+        on: str,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        isolation: Isolation | None = None,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        max_attempts: int | None = None,
+    ) -> Merge[Commit]:
+        """Begin a merge of rows into the table: `Merge` has the clauses that say what becomes of rows, and `execute`.
+
+        `source`: anything that `deltic.write` takes. It is read into memory once, when the merge is executed or
+        previewed. `on`: SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing
+        there, and with `<=>` it equals NULL. `source_alias` and `target_alias`: what the sides are called in SQL. The
+        other arguments are those of `transaction`.
+
+        Equalities of the two sides are joined by a hash table of the source; without any, every row is held against
+        every row. Files that the keys of the source, partition values and statistics rule out are not read, unless a
+        clause speaks of rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
+        rules of the table hold for every row that is changed or inserted.
+
+        The commit's `metrics` have delta-spark's names, `numTargetRowsInserted`, `numTargetRowsUpdated` and
+        `numTargetRowsDeleted` among them. When there is nothing to do nothing is committed, as by `delete`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt"], "left": [1, 3]}))
+        >>> table = deltic.Table(uri)
+        >>> news = pa.table({"item": ["nut", "gear"], "left": [5, 7]})
+        >>> merge = table.merge(news, "source.item = target.item")
+        >>> commit = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        >>> commit.metrics["numTargetRowsUpdated"], commit.metrics["numTargetRowsInserted"]
+        (1, 1)
+        >>> sorted(table.scan().to_arrow().to_pydict()["left"])
+        [3, 5, 7]
+        """
+
+        def execute(step: MergeStep) -> Commit:
+            transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
+            transaction.described_by(**operation_parameters(step[1]))
+            with transaction as tx:
+                done = metrics_of(tx._core().merge(*step))
+                looked_at = 0 if tx.replayed else tx.snapshot.version
+            return tx.committed or Commit(looked_at, 0, 0, done)
+
+        def preview(step: MergeStep) -> Preview:
+            core = _deltic.begin(self._core, "{}")
+            try:
+                return Preview.parse(core.merge_preview(*step))
+            finally:
+                core.abandon()
+
+        def known() -> pa.Schema:
+            return self.snapshot().schema
+
+        return Merge(source, on, (source_alias, target_alias), known, (execute, preview))
 
     def optimize(
         self,

@@ -20,7 +20,9 @@ from deltic.alter import Alterable, columns_of
 from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import stream
 from deltic.detail import Detail
+from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
+from deltic.merge import Merge, MergeStep, metrics_of
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
 
@@ -156,6 +158,32 @@ class Transaction(Alterable[None]):
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
         """
         return self._core().delete(condition(where, "where"))
+
+    def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
+        """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
+
+        Later reads and changes of this transaction see them as they are then. The arguments, the errors and what is
+        written are those of `Table.update`.
+        """
+        columns, values = assignments(set)
+        return self._core().update(columns, values, condition(where, "where"))
+
+    def merge(
+        self, source: Any, on: str, source_alias: str = "source", target_alias: str = "target"
+    ) -> Merge[dict[str, int]]:
+        """Begin a merge of rows into the table as this transaction sees it; its `execute` is a step of it.
+
+        The arguments, the errors and what is written are those of `Table.merge`. `execute` returns how many rows were
+        inserted, updated and deleted, by the names of the commit's metrics.
+        """
+
+        def execute(step: MergeStep) -> dict[str, int]:
+            return metrics_of(self._core().merge(*step))
+
+        def preview(step: MergeStep) -> Preview:
+            return Preview.parse(self._core().merge_preview(*step))
+
+        return Merge(source, on, (source_alias, target_alias), lambda: self.snapshot.schema, (execute, preview))
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).

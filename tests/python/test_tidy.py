@@ -21,9 +21,9 @@ PROTOCOL: list[set[str]] = [
     {"property"},
     {"log", "deletion_vector", "stats", "constraint"},
     {"feature", "validation"},
-    {"alter", "replay", "prune"},
+    {"alter", "row_update", "replay", "prune"},
     {"log_bounds"},
-    {"commit", "check"},
+    {"commit", "check", "row_merge"},
 ]
 PAGES: list[set[str]] = [
     {"thrift", "pool"},
@@ -63,17 +63,17 @@ BINDING: list[set[str]] = [
     {"events"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"alter", "changes", "expression"},
+    {"alter", "changes", "expression", "row_changes"},
     {"table"},
     {"transaction"},
     {"maintenance", "vacuum", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "dml", "hints", "_deltic"},
+    {"errors", "display", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "maintenance", "vacuum", "write_options"},
+    {"scan", "check", "detail", "dml", "maintenance", "vacuum", "write_options"},
     {"snapshot", "data"},
-    {"alter"},
+    {"alter", "merge"},
     {"transaction"},
     {"table"},
     {"write", "cli", "tasks"},

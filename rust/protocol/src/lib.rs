@@ -6,8 +6,8 @@
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`,
 //! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, `constraint`, then `feature` and
-//! `validation`, then `alter`, `replay`, `prune` and `log_bounds`, then `commit` and `check`. A test reads the imports and fails
-//! on one that climbs.
+//! `validation`, then `alter`, `row_update`, `replay`, `prune` and `log_bounds`, then `commit`, `check` and `row_merge`. A test
+//! reads the imports and fails on one that climbs.
 
 pub mod action;
 pub mod alter;
@@ -26,6 +26,8 @@ pub mod predicate;
 pub mod property;
 pub mod prune;
 pub mod replay;
+pub mod row_merge;
+pub mod row_update;
 pub mod scalar;
 pub mod schema;
 pub mod stats;

@@ -11,6 +11,7 @@ mod errors;
 mod events;
 mod expression;
 mod maintenance;
+mod row_changes;
 mod runtime;
 mod table;
 mod transaction;

@@ -28,6 +28,7 @@ use crate::alter::parse;
 use crate::arrow::{ArrowSchema, ArrowStream, Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::{Failure, Result, barrier};
+use crate::row_changes::{all_rows, assignments, request_of};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, read_tasks};
 
@@ -184,6 +185,62 @@ impl Transaction {
     #[pyo3(signature = (filter = None))]
     fn delete_preview(&self, py: Python<'_>, filter: Option<String>) -> Result<String> {
         let preview = self.with(|builder| run(py, builder.delete_preview(filter.as_deref(), Clock::now)))?;
+        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+    }
+
+    /// Sets columns of rows; how many rows. `set`: columns, and for each an expression, or none where `values` has a value.
+    #[pyo3(signature = (set, values, filter = None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        set: Vec<(String, Option<String>)>,
+        values: &Bound<'_, PyAny>,
+        filter: Option<String>,
+    ) -> Result<u64> {
+        let set = assignments(py, set, values)?;
+        self.with(|builder| run(py, builder.update(set, filter.as_deref(), Clock::now)))
+    }
+
+    /// What setting columns of rows would do, as JSON text.
+    #[pyo3(signature = (set, values, filter = None))]
+    fn update_preview(
+        &self,
+        py: Python<'_>,
+        set: Vec<(String, Option<String>)>,
+        values: &Bound<'_, PyAny>,
+        filter: Option<String>,
+    ) -> Result<String> {
+        let set = assignments(py, set, values)?;
+        let preview = self.with(|builder| run(py, builder.update_preview(set, filter.as_deref(), Clock::now)))?;
+        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+    }
+
+    /// Merges rows, in memory; what was done, as JSON text. `request`: JSON of what is asked. `values`: as for
+    /// [`Transaction::update`], of all clauses.
+    fn merge(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        request: &str,
+        values: &Bound<'_, PyAny>,
+    ) -> Result<String> {
+        let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
+        let world = Clock::default();
+        let counts = self.with(|builder| run(py, builder.merge(source, request, (&world, Clock::now))))?;
+        Ok(serde_json::to_string(&counts).map_err(|e| Error::internal("counts have no JSON form").caused_by(e))?)
+    }
+
+    /// What merging rows would do, as JSON text.
+    fn merge_preview(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        request: &str,
+        values: &Bound<'_, PyAny>,
+    ) -> Result<String> {
+        let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
+        let world = Clock::default();
+        let preview = self.with(|builder| run(py, builder.merge_preview(source, request, (&world, Clock::now))))?;
         Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
     }
 

@@ -16,7 +16,6 @@ use deltic_protocol::schema::StructType;
 use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
-use crate::scan::plan::read_spec;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use crate::scan::task::{FileTask, ReadSpec};
@@ -40,12 +39,16 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
-    /// Of rows with the columns of the table, and with their ids if it tracks rows.
+    /// Of rows with the columns of the table, and with their ids if it tracks rows. `read`: all columns of the table.
     ///
     /// # Errors
     /// `Unsupported` if the table has a column of the name of one that is needed beside its own.
-    pub(crate) fn new(snapshot: &Snapshot, write: WriteSpec, tracking: Option<RowTracking>) -> Result<Self> {
-        let mut read = ReadSpec { may_lack_row_ids: true, ..read_spec(snapshot, None)? };
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        (read, write): (ReadSpec, WriteSpec),
+        tracking: Option<RowTracking>,
+    ) -> Result<Self> {
+        let mut read = ReadSpec { may_lack_row_ids: true, ..read };
         let mut hidden = Vec::new();
         if let Some(tracking) = tracking {
             // By these ids Iceberg knows them.

@@ -18,6 +18,8 @@ mod log_bounds;
 mod predicate;
 mod prune;
 mod replay;
+mod row_merge;
+mod row_update;
 mod scalar;
 mod schema;
 mod stats;

@@ -11,6 +11,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::error::{Error, Kind, Result};
+use deltic_protocol::row_update::NewValue;
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
@@ -111,6 +112,20 @@ impl Table {
         block_on(async {
             let mut transaction = self.begin().await;
             transaction.delete(Some(filter), now).await?;
+            self.commit(transaction).await
+        })
+    }
+
+    /// Sets `x` in a transaction of its own; what came of the commit, none if there was none.
+    fn update(&self, x: &str, filter: &str) -> Option<Outcome> {
+        self.try_update(x, filter).unwrap()
+    }
+
+    fn try_update(&self, x: &str, filter: &str) -> Result<Option<Outcome>> {
+        block_on(async {
+            let mut transaction = self.begin().await;
+            let set = vec![("x".to_owned(), NewValue::Expression(x.to_owned()))];
+            transaction.update(set, Some(filter), now).await?;
             self.commit(transaction).await
         })
     }
@@ -310,6 +325,58 @@ fn copies_keep_order_and_ids() {
     assert_eq!(stats.len(), 2);
     let adds: Vec<Value> = (0..6).flat_map(|version| table.sample.read(version)).collect();
     assert!(adds.iter().all(|add| !add["add"]["stats"].to_string().contains("_row-")), "{adds:?}");
+}
+
+#[test]
+fn updates_keep_order_and_ids() {
+    for properties in [&[IDS][..], &[IDS, VECTORS]] {
+        let marks = properties.len() > 1;
+        let table = Table::new(properties, false);
+        table.write(&numbers(0..6));
+        table.write(&numbers(6..9));
+        let columns = ["x", ROW_ID, ROW_COMMIT_VERSION];
+        let before = table.sorted(&columns, None);
+        let outcome = table.update("x + 100", "x IN (1, 7)").unwrap();
+        assert_eq!(metric(&outcome, "numUpdatedRows"), 2);
+        assert_eq!(metric(&outcome, "numCopiedRows"), if marks { 0 } else { 7 });
+        assert_eq!(metric(&outcome, "numDeletionVectorsAdded"), if marks { 2 } else { 0 });
+        let version = outcome.committed.version;
+        let changed = |row: &String| match row.split_once('|').unwrap() {
+            (x @ ("1" | "7"), rest) => {
+                let (id, _) = rest.split_once('|').unwrap();
+                format!("{}|{id}|{version}", x.parse::<i64>().unwrap() + 100)
+            }
+            _ => row.clone(),
+        };
+        let mut expected: Vec<String> = before.iter().map(changed).collect();
+        expected.sort();
+        assert_eq!(table.sorted(&columns, None), expected);
+        let order: Vec<i64> = table.rows(&["x"], None).iter().map(|x| x.parse().unwrap()).collect();
+        if !marks {
+            for part in [&[0, 101, 2, 3, 4, 5][..], &[6, 107, 8]] {
+                let places: Vec<usize> =
+                    part.iter().map(|x| order.iter().position(|found| found == x).unwrap()).collect();
+                assert!(places.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{order:?}");
+            }
+        }
+        // Once more, from files that have the ids of their rows in columns.
+        table.update("x - 100", "x > 100").unwrap();
+        let ids = |rows: &[String]| -> Vec<String> {
+            rows.iter().map(|row| row.rsplit_once('|').unwrap().0.to_owned()).collect()
+        };
+        assert_eq!(ids(&table.sorted(&columns, None)), ids(&before));
+    }
+}
+
+#[test]
+fn an_update_that_fails_leaves_no_file() {
+    let table = Table::new(&[VECTORS, FEED], false);
+    table.write(&numbers(0..4));
+    let before = table.on_disk();
+    let error = table.try_update("10 div (x - 2)", "x > 0").unwrap_err();
+    assert!(error.message().starts_with("row 2: "), "{error}");
+    assert_eq!((table.on_disk(), error.path().is_some()), (before, true));
+    assert!(table.update("0", "x = 9").is_none());
 }
 
 #[test]

@@ -247,6 +247,13 @@ impl Extend<u64> for DeletionVector {
 }
 
 impl DeletionVector {
+    /// So many rows from the first on.
+    pub fn first(rows: u64) -> Self {
+        let mut all = RoaringTreemap::new();
+        all.insert_range(0..rows.min(i64::MAX.cast_unsigned()));
+        Self { rows: all }
+    }
+
     /// Whether no row is deleted.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

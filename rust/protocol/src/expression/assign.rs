@@ -2,7 +2,7 @@
 //!
 //! As in Spark, numbers go into numbers, dates and timestamps into each other, every primitive type into strings; a string
 //! goes into a string alone. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
-//! whoever means that writes the cast. Floats take the nearest number.
+//! whoever means that writes the cast. Floats take the nearest number. Of nested values each part is stored so.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
@@ -10,6 +10,7 @@ use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
 use super::kernel::{self, Evaluated, Trouble, compare};
+use super::nested;
 use super::types::{is_number, primitive};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
@@ -63,24 +64,55 @@ impl Assignment {
         self.stored(batch, context).map_err(|trouble| trouble.into_error(context.first_row))
     }
 
+    /// As [`Assignment::values`], with messages that call rows by what `number` gives for them.
+    ///
+    /// # Errors
+    /// As [`Assignment::values`].
+    pub(crate) fn values_numbered(
+        &self,
+        batch: &RecordBatch,
+        now: Option<i64>,
+        number: &dyn Fn(usize) -> u64,
+    ) -> Result<ArrayRef> {
+        self.stored(batch, Context { now, first_row: 0 }).map_err(|trouble| match trouble {
+            Trouble::Row(row, message) => Error::invalid(format!("row {}: {message}", number(row))),
+            other => other.into_error(0),
+        })
+    }
+
     fn stored(&self, batch: &RecordBatch, context: Context) -> Evaluated {
         let from = self.expression.data_type();
         let values = evaluate_rows(&self.expression, batch, context.now)?;
-        let named = |trouble: Trouble| match trouble {
-            Trouble::Row(row, message) => {
-                Trouble::Row(row, format!("{message}, which the column `{}` is", self.column))
-            }
+        self.store(&values, from, &self.to)
+    }
+
+    /// With the name of the column, if it is not said yet.
+    fn named(&self, trouble: Trouble, how: &str) -> Trouble {
+        let column = format!("the column `{}`", self.column);
+        match trouble {
+            Trouble::Row(row, message) if !message.contains(&column) => match how {
+                "in" => Trouble::Row(row, format!("{message}, in {column}")),
+                _ => Trouble::Row(row, format!("{message}, which {column} is")),
+            },
             other => other,
-        };
-        let stored = kernel::cast(&values, from, &self.to, false).map_err(named)?;
-        match loses_digits(from, &self.to) {
-            true => match first_lost(&values, &stored, from, &self.to)? {
+        }
+    }
+
+    /// Values of one type in another, at any depth.
+    fn store(&self, values: &ArrayRef, from: &DataType, to: &DataType) -> Evaluated {
+        if from != to && primitive(from).is_none() {
+            let stored = nested::stored(values, from, to, &|values, from, to| self.store(values, from, to));
+            return stored.map_err(|trouble| self.named(trouble, "in"));
+        }
+        let stored = kernel::cast(values, from, to, false).map_err(|trouble| self.named(trouble, "which"))?;
+        match loses_digits(from, to) {
+            true => match first_lost(values, &stored, from, to)? {
                 None => Ok(stored),
                 Some(row) => {
-                    let value = Scalar::from_array(&values, row)?;
+                    let value = Scalar::from_array(values, row)?;
                     let message = format!(
                         "{value} has digits that the column `{}` of type {} does not hold; round it, or write a CAST",
-                        self.column, self.to
+                        self.column, to
                     );
                     Err(Trouble::Row(row, message))
                 }
@@ -99,6 +131,7 @@ fn assignable(from: &DataType, to: &DataType) -> bool {
         (Some(P::Void), _) => true,
         (Some(from), Some(P::String)) => !is_geo(from),
         (Some(from), Some(to)) => (is_number(from) && is_number(to)) || (is_moment(from) && is_moment(to)),
+        (None, None) => nested::fits(from, to, &assignable),
         _ => false,
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
-use deltic_protocol::deletion_vector::DeletionVector;
 
+use super::changed::{Part, Updating};
 use super::find::{Covered, Found, Touched};
 use crate::error::{Error, Result};
 use crate::rewrite::{Copying, Written};
@@ -38,7 +38,7 @@ pub(super) struct Chosen {
     pub(super) rows: u64,
 }
 
-/// Sorts files of which rows are to be deleted.
+/// Sorts files with rows that are found.
 ///
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
@@ -54,20 +54,21 @@ pub(super) fn choose(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result
     };
     for mut touched in std::mem::take(&mut found.touched) {
         let (path, rows) = (touched.task.path.clone(), touched.rows.cardinality());
+        let goes = touched.is_whole() && touched.changed.is_empty();
         match (own.get(path.as_str()).copied(), touched.is_whole()) {
-            (Some(_), true) => drop(chosen.own_gone.insert(path)),
-            (Some(own), false) => {
+            (Some(_), _) if goes => drop(chosen.own_gone.insert(path)),
+            (Some(own), _) => {
                 chosen.own_gone.insert(path);
                 if own == Own::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
             }
-            (None, true) => {
+            (None, _) if goes => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 chosen.covered.push(add, Some(rows), now_ms)?;
                 continue;
             }
             (None, false) if marks => chosen.marked.push(touched),
-            (None, false) => {
+            (None, _) => {
                 found.read.insert(&path);
                 chosen.copied.push(touched);
             }
@@ -90,7 +91,7 @@ fn unknown() -> Error {
 pub(super) struct Replaced {
     rewritten: Written,
     new: Written,
-    changes: Written,
+    changes: Vec<Written>,
     unclaimed: Unclaimed,
 }
 
@@ -111,19 +112,26 @@ impl Chosen {
         (bytes, vectors)
     }
 
-    /// Writes the rows that stay, and records those that go.
+    /// Writes the rows that stay or are changed, and records those that go or are. `updating`: what rows become, if they do
+    /// not go.
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
-    pub(super) async fn replace(&self, tx: &mut Transaction, snapshot: &Snapshot, clock: Clock) -> Result<Replaced> {
+    pub(super) async fn replace(
+        &self,
+        tx: &mut Transaction,
+        snapshot: &Snapshot,
+        (updating, clock): (Option<&Updating>, Clock),
+    ) -> Result<Replaced> {
         let storage = tx.storage().clone();
         let mut replaced = Replaced {
             rewritten: Written::default(),
             new: Written::default(),
-            changes: Written::default(),
+            changes: Vec::new(),
             unclaimed: Unclaimed::new(storage.clone()),
         };
-        match self.write(tx, (snapshot, &storage), &mut replaced, clock).await {
+        let written = Box::pin(self.write(tx, (snapshot, &storage), &mut replaced, (updating, clock))).await;
+        match written {
             Ok(()) => Ok(replaced),
             Err(error) => {
                 replaced.unclaimed.delete().await;
@@ -137,27 +145,64 @@ impl Chosen {
         tx: &mut Transaction,
         (snapshot, storage): (&Snapshot, &Storage),
         replaced: &mut Replaced,
-        clock: Clock,
+        (updating, clock): (Option<&Updating>, Clock),
     ) -> Result<()> {
-        if !self.copied.is_empty() {
-            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, tx.tracks_rows()?)?;
-            replaced.rewritten = copying.copy(storage, left(&self.copied)?, clock).await?;
+        let mut parts = self.copied.iter().map(whole_part).collect::<Result<Vec<_>>>()?;
+        for touched in self.marked.iter().filter(|touched| !touched.changed.is_empty()) {
+            parts.push(changed_part(touched)?);
+        }
+        if !parts.is_empty() {
+            let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
+            let copying = Copying::new(snapshot, specs, tx.tracks_rows()?)?;
+            replaced.rewritten = copy(storage, &copying, parts, (updating, clock)).await?;
             replaced.unclaimed.hold(&replaced.rewritten.0)?;
         }
         if !self.copied_new.is_empty() {
-            let copying = Copying::new(snapshot, tx.rewrite_spec(FileKind::Data)?, None)?;
-            replaced.new = copying.copy(storage, left(&self.copied_new)?, clock).await?;
+            let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
+            let copying = Copying::new(snapshot, specs, None)?;
+            let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
+            replaced.new = copy(storage, &copying, parts, (updating, clock)).await?;
             replaced.unclaimed.hold(&replaced.new.0)?;
         }
-        if !self.copied.is_empty() && tx.feeds_changes()? {
-            let gone = |touched: &Touched| {
-                let only_rows = Some(touched.rows.to_inline()?);
-                Ok(Change::Delete.of(FileTask { only_rows, ..touched.task.clone() }))
-            };
-            let tasks = self.copied.iter().map(gone).collect::<Result<_>>()?;
-            let specs = (changes_spec(snapshot)?, tx.rewrite_spec(FileKind::Change)?);
-            replaced.changes = write_changes(storage, specs, tasks).await?;
-            replaced.unclaimed.hold(&replaced.changes.0)?;
+        match tx.feeds_changes()? {
+            true => self.record(tx, (snapshot, storage), replaced, updating).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Records what the commit's other actions would not say: rows that are changed, and rows that go with files that are
+    /// written again.
+    async fn record(
+        &self,
+        tx: &mut Transaction,
+        (snapshot, storage): (&Snapshot, &Storage),
+        replaced: &mut Replaced,
+        updating: Option<&Updating>,
+    ) -> Result<()> {
+        let all = self.copied.iter().chain(&self.marked);
+        let parts = all.filter(|touched| !touched.changed.is_empty()).map(changed_part).collect::<Result<Vec<_>>>()?;
+        if let Some(updating) = updating.filter(|_| !parts.is_empty()) {
+            let read = tx.rows_spec(snapshot)?;
+            // Also refuses a column of the name of the feed's.
+            changes_spec(read.clone())?;
+            let specs = (&read, tx.rewrite_spec(FileKind::Change)?);
+            let changed = updating.record(storage, specs, parts).await?;
+            replaced.unclaimed.hold(&changed.0)?;
+            replaced.changes.push(changed);
+        }
+        let mut tasks = Vec::new();
+        for touched in &self.copied {
+            let gone = touched.gone();
+            if !gone.is_empty() {
+                let only_rows = Some(gone.to_inline()?);
+                tasks.push(Change::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
+            }
+        }
+        if !tasks.is_empty() {
+            let specs = (changes_spec(tx.rows_spec(snapshot)?)?, tx.rewrite_spec(FileKind::Change)?);
+            let gone = write_changes(storage, specs, tasks).await?;
+            replaced.unclaimed.hold(&gone.0)?;
+            replaced.changes.push(gone);
         }
         Ok(())
     }
@@ -175,25 +220,57 @@ impl Chosen {
         }
         tx.remove_files(removes)?;
         tx.discard(|file| self.own_gone.contains(&file.add.path));
-        for Touched { add, rows, before, stored, .. } in self.marked {
+        for Touched { add, rows, changed, before, stored, task } in self.marked {
+            if !changed.is_empty() {
+                spoken_of.push((task.path, Some(before.union(&changed))));
+            }
             tx.mark(MarkedFile { add: add.ok_or_else(unknown)?, stored, before, rows, vector: None });
         }
         let Replaced { rewritten, new, changes, unclaimed } = replaced;
         unclaimed.claim();
         tx.add_rewritten(rewritten);
         tx.append_soon(new);
-        if !changes.0.is_empty() {
-            tx.record(changes, spoken_of);
+        for changed in changes {
+            tx.record(changed, spoken_of.drain(..));
         }
         Ok(())
     }
 }
 
-/// What reads the rows that stay.
-fn left(touched: &[Touched]) -> Result<Vec<FileTask>> {
-    let left = |touched: &Touched| {
-        let gone: DeletionVector = touched.before.union(&touched.rows);
-        Ok(FileTask { deletion_vector: Some(gone.to_inline()?), ..touched.task.clone() })
-    };
-    touched.iter().map(left).collect()
+impl Replaced {
+    /// Deletes what was written.
+    pub(super) async fn delete(self) {
+        self.unclaimed.delete().await;
+    }
+}
+
+/// Writes parts of files, in their order.
+async fn copy(
+    storage: &Storage,
+    copying: &Copying,
+    parts: Vec<Part>,
+    (updating, clock): (Option<&Updating>, Clock),
+) -> Result<Written> {
+    match updating {
+        Some(updating) => updating.copy(storage, copying, parts, clock).await,
+        None => copying.copy(storage, parts.into_iter().map(|part| part.task).collect(), clock).await,
+    }
+}
+
+/// The rows of a file that do not go, some of them to be changed.
+fn whole_part(touched: &Touched) -> Result<Part> {
+    let gone = touched.gone();
+    let mut task = touched.task.clone();
+    if !gone.is_empty() {
+        task.deletion_vector = Some(touched.before.union(&gone).to_inline()?);
+    }
+    let rows = (!touched.is_whole()).then(|| touched.changed.clone());
+    Ok(Part { task, rows })
+}
+
+/// The rows of a file that are changed, and no others.
+fn changed_part(touched: &Touched) -> Result<Part> {
+    let all = touched.changed.cardinality() >= touched.counted();
+    let only_rows = if all { None } else { Some(touched.changed.to_inline()?) };
+    Ok(Part { task: FileTask { only_rows, ..touched.task.clone() }, rows: None })
 }

@@ -6,7 +6,7 @@
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
 use super::choose::choose;
-use super::find::find;
+use super::find::{Fate, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
@@ -41,10 +41,10 @@ impl Transaction {
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        let mut found = Box::pin(find(self, &snapshot, filter, begun_ms)).await?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Gone, begun_ms))).await?;
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
-        let replaced = Box::pin(chosen.replace(self, &snapshot, clock)).await?;
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock))).await?;
         let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
         let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
@@ -54,6 +54,7 @@ impl Transaction {
             counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
             counts.scan_ms += found_ms - begun_ms;
             counts.rewrite_ms += ended_ms - found_ms;
+            counts.deletes = true;
             counts.deleted_rows = counts.deleted_rows.zip(deleted).map(|(all, more)| all.saturating_add(more));
             counts.copied_rows += copied;
             counts.removed_bytes += bytes;

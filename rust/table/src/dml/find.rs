@@ -10,9 +10,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_array::{Array, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Action, Add};
@@ -35,6 +35,41 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::builder::Transaction;
 
+/// What becomes of the rows that are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// They go.
+    Gone,
+    /// They are changed, so they are read whatever the log proves.
+    Changed,
+    /// A search says so of each, and every file is read for it.
+    Judged,
+}
+
+/// Rows of a file, by their positions in it.
+#[derive(Debug, Default)]
+pub(super) struct Hits {
+    /// Those that go.
+    pub(super) gone: DeletionVector,
+    /// Those that are changed.
+    pub(super) changed: DeletionVector,
+}
+
+/// Looks at rows of a file, whose positions come beside them.
+pub(super) type Search = Arc<dyn Fn(&FileTask, &RecordBatch, &[i64]) -> Result<Hits> + Send + Sync>;
+
+/// What is looked for.
+#[derive(Clone)]
+pub(super) struct Look {
+    pub(super) fate: Fate,
+    /// The time in milliseconds since the epoch.
+    pub(super) now_ms: i64,
+    /// The columns that the search needs.
+    pub(super) columns: Vec<String>,
+    /// None where every row that is read is found.
+    pub(super) search: Option<Search>,
+}
+
 /// What a condition holds for.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -46,7 +81,7 @@ pub(super) struct Found {
     pub(super) own_covered_rows: u64,
     /// Files with matching rows, which were read.
     pub(super) touched: Vec<Touched>,
-    /// Files that were read.
+    /// Files that had to be read for it.
     pub(super) candidates: u64,
     /// Bytes that were read of them.
     pub(super) bytes_read: u64,
@@ -76,8 +111,10 @@ pub(super) struct Touched {
     pub(super) task: FileTask,
     /// What the log says of it; none of a file of the transaction's own.
     pub(super) add: Option<Add>,
-    /// The rows that match.
+    /// The rows that match: they go or are changed.
     pub(super) rows: DeletionVector,
+    /// Those of them that are changed.
+    pub(super) changed: DeletionVector,
     /// The rows that did not count before.
     pub(super) before: DeletionVector,
     /// Rows in the file, whether they count or not.
@@ -93,6 +130,11 @@ impl Touched {
     /// Whether every row that counts matches.
     pub(super) fn is_whole(&self) -> bool {
         self.rows.cardinality() >= self.counted()
+    }
+
+    /// The rows that go.
+    pub(super) fn gone(&self) -> DeletionVector {
+        self.rows.minus(&self.changed)
     }
 }
 
@@ -112,10 +154,30 @@ struct Candidate {
     task: FileTask,
     /// Rows in it, if the log says.
     stored: Option<u64>,
+    /// Whether the log proves that every row matches.
+    is_covered: bool,
+}
+
+impl Candidate {
+    /// Rows in it, if nothing else has to be known of it.
+    fn known(&self) -> Option<u64> {
+        self.stored.filter(|_| self.is_covered)
+    }
 }
 
 /// Finds the rows that make `filter` TRUE, all without one, in the table as the transaction sees it.
-pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&str>, now_ms: i64) -> Result<Found> {
+pub(super) async fn find(
+    tx: &Transaction,
+    snapshot: &Snapshot,
+    filter: Option<&str>,
+    (fate, now_ms): (Fate, i64),
+) -> Result<Found> {
+    look(tx, snapshot, filter, Look { fate, now_ms, columns: Vec::new(), search: None }).await
+}
+
+/// As [`find`], of the rows that a search finds among those that make `filter` TRUE.
+pub(super) async fn look(tx: &Transaction, snapshot: &Snapshot, filter: Option<&str>, look: Look) -> Result<Found> {
+    let Look { fate, now_ms, .. } = look;
     refuse_column(&snapshot.shape().schema, ROW_INDEX)?;
     let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
     let mut found = Found {
@@ -133,12 +195,12 @@ pub(super) async fn find(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
         for row in covered.set_indices() {
             found.read.insert(adds.path().value(row));
         }
-        judge(tx, (&adds, &covered), now_ms, (&mut found, &mut candidates))?;
+        judge(tx, (&adds, &covered), (fate, now_ms), (&mut found, &mut candidates))?;
     }
-    judge_own(tx, &plan, (&mut found, &mut candidates))?;
-    found.candidates = candidates.len() as u64;
+    judge_own(tx, &plan, fate, (&mut found, &mut candidates))?;
+    found.candidates = candidates.iter().filter(|candidate| candidate.known().is_none()).count() as u64;
     let before = snapshot.storage().counts();
-    found.touched = read_all(snapshot.storage(), plan.spec(), candidates).await?;
+    found.touched = read_all(snapshot.storage(), plan.spec(), candidates, look).await?;
     found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
     let mut of_base = HashSet::new();
     let own = tx.own();
@@ -169,68 +231,81 @@ impl Found {
 fn judge(
     tx: &Transaction,
     (adds, covered): (&AddBatch, &BooleanBuffer),
-    now_ms: i64,
+    (fate, now_ms): (Fate, i64),
     (found, candidates): (&mut Found, &mut Vec<Candidate>),
 ) -> Result<()> {
     let counts = statistics(adds, &[])?.num_records;
     for row in 0..adds.len() {
         let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
         let Some(task) = tx.seen(task(adds, row)?)? else { continue };
-        if covered.value(row) {
+        let is_covered = covered.value(row);
+        if is_covered && fate == Fate::Gone {
             let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
             let counted = stored.zip(u64::try_from(deleted).ok()).and_then(|(stored, gone)| stored.checked_sub(gone));
             found.covered.push(adds.sized_add(row)?, counted, now_ms)?;
         } else {
-            candidates.push(Candidate { task, stored });
+            candidates.push(Candidate { task, stored, is_covered: is_covered && fate != Fate::Judged });
         }
     }
     Ok(())
 }
 
 /// The same of the transaction's own files.
-fn judge_own(tx: &Transaction, plan: &ScanPlan, (found, candidates): (&mut Found, &mut Vec<Candidate>)) -> Result<()> {
+fn judge_own(
+    tx: &Transaction,
+    plan: &ScanPlan,
+    fate: Fate,
+    (found, candidates): (&mut Found, &mut Vec<Candidate>),
+) -> Result<()> {
     let Some(adds) = tx.own_adds()? else { return Ok(()) };
     let filter = plan.filter();
     let covered = covered(&adds, plan.snapshot().shape(), filter.as_ref())?;
     let counts = statistics(&adds, &[])?.num_records;
     for row in 0..adds.len() {
         let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-        match stored.filter(|_| covered.value(row)) {
+        let is_covered = covered.value(row);
+        match stored.filter(|_| is_covered && fate == Fate::Gone) {
             Some(rows) => {
                 found.own_covered.insert(adds.path().value(row).to_owned());
                 found.own_covered_rows += rows;
             }
-            None => candidates.push(Candidate { task: task(&adds, row)?, stored }),
+            None => {
+                let is_covered = is_covered && fate != Fate::Judged;
+                candidates.push(Candidate { task: task(&adds, row)?, stored, is_covered });
+            }
         }
     }
     Ok(())
 }
 
 /// The files that hold matching rows, with those rows.
-async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>) -> Result<Vec<Touched>> {
+async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>, look: Look) -> Result<Vec<Touched>> {
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
-    let spec = ReadSpec { columns: vec![ROW_INDEX.to_owned()], ..spec.clone() };
+    let columns = std::iter::once(ROW_INDEX.to_owned()).chain(look.columns.iter().cloned()).collect();
+    let spec = ReadSpec { columns, ..spec.clone() };
     let reader = Reader::new(storage.clone(), spec.clone())?;
     // As much at once as a scan reads: of one file its parts, of many files one part of each.
     let workers = worker_count();
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
     let (storage, spec) = (storage.clone(), Arc::new(spec));
-    let touch = move |candidate| touch(storage.clone(), spec.clone(), reader.clone(), (candidate, options.clone()));
+    let touch = move |candidate| {
+        touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone())
+    };
     let touched = all_of(candidates.into_iter().map(touch), workers).await?;
     Ok(touched.into_iter().flatten().collect())
 }
 
 /// Reads a file; none if no row of it matches.
 async fn touch(
-    storage: Storage,
-    spec: Arc<ReadSpec>,
-    reader: Reader,
+    (storage, spec, reader): (Storage, Arc<ReadSpec>, Reader),
     (candidate, options): (Candidate, ReadOptions),
+    look: Look,
 ) -> Result<Option<Touched>> {
-    let Candidate { mut task, stored } = candidate;
+    let known = candidate.known();
+    let Candidate { mut task, stored, .. } = candidate;
     let place = |e: Error, task: &FileTask| e.in_file(&task.path);
     let before = match &task.deletion_vector {
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
@@ -238,13 +313,13 @@ async fn touch(
     };
     // So that it is not fetched once more.
     task.deletion_vector = if before.is_empty() { None } else { Some(before.to_inline()?) };
-    let mut rows = DeletionVector::default();
-    let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
-    while let Some(batch) = batches.try_next().await? {
-        let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?;
-        rows.extend(positions.values().iter().map(|position| position.cast_unsigned()));
+    if let Some(stored) = known {
+        let rows = DeletionVector::first(stored).minus(&before);
+        let changed = if look.fate == Fate::Changed { rows.clone() } else { DeletionVector::default() };
+        return Ok((!rows.is_empty()).then_some(Touched { task, add: None, rows, changed, before, stored }));
     }
+    let Hits { gone: mut rows, changed } = read_hits(&task, reader, options, &look).await?;
+    rows = rows.union(&changed);
     let Some(last) = rows.last() else { return Ok(None) };
     let stored = match stored {
         Some(stored) if rows.cardinality() < stored.saturating_sub(before.cardinality()) => stored,
@@ -266,7 +341,28 @@ async fn touch(
         );
         return Err(place(Error::corrupt(message), &task));
     }
-    Ok(Some(Touched { task, add: None, rows, before, stored }))
+    Ok(Some(Touched { task, add: None, rows, changed, before, stored }))
+}
+
+/// The rows of a file that are found.
+async fn read_hits(task: &FileTask, reader: Reader, options: ReadOptions, look: &Look) -> Result<Hits> {
+    let mut hits = Hits::default();
+    let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
+    while let Some(batch) = batches.try_next().await? {
+        let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
+        let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?.values();
+        let all = || positions.iter().map(|position| position.cast_unsigned());
+        match (&look.search, look.fate) {
+            (Some(search), _) => {
+                let found = search(task, &batch, positions).map_err(|e| e.in_file(&task.path))?;
+                hits.gone.extend(found.gone.iter());
+                hits.changed.extend(found.changed.iter());
+            }
+            (None, Fate::Changed) => hits.changed.extend(all()),
+            (None, Fate::Gone | Fate::Judged) => hits.gone.extend(all()),
+        }
+    }
+    Ok(hits)
 }
 
 /// Rows in a file, by its footer.

@@ -1,18 +1,22 @@
-//! Rows that change, and conditions on all of them: DELETE and ADD CONSTRAINT, as steps of a transaction.
+//! Rows that change, and conditions on all of them: DELETE, UPDATE, MERGE and ADD CONSTRAINT, as steps of a transaction.
 //!
 //! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
 //! (`rewrite`), as the table's properties say. Files that the log proves to hold matching rows only go unread. Nothing
 //! here commits: whatever the steps do is one commit of the [`Transaction`](crate::transaction::builder::Transaction),
 //! whose read set is the condition.
 //!
-//! Proved by `tests/rust/table/dml.rs` and `tests/python/test_row_changes.py`.
+//! Proved by `tests/rust/table/dml.rs`, `tests/python/test_row_changes.py` and its neighbours.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
+mod changed;
 mod choose;
 mod constraint;
 mod delete;
 mod find;
+mod merge;
 mod preview;
+mod update;
 
+pub use merge::{Clause, MergeRequest, Then, When};
 pub use preview::Preview;

@@ -4,8 +4,9 @@ use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
 
 use super::choose::{Chosen, choose};
-use super::find::{Found, Touched, find};
+use super::find::{Fate, Found, Touched, find};
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
 
@@ -30,6 +31,8 @@ pub struct Preview {
     pub files_rewritten: u64,
     /// Rows that match; none if a file that was not read does not say how many it has.
     pub rows: Option<u64>,
+    /// Rows that would be inserted.
+    pub rows_inserted: u64,
     /// Rows that would be copied as they are.
     pub rows_copied: u64,
     /// Bytes of data files that finding the rows read, and copying would.
@@ -44,17 +47,26 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::delete`], but for those of writing.
     pub async fn delete_preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
-        let preview = self.preview(filter, clock).await;
+        let preview = async {
+            let snapshot = self.removable().await?;
+            self.preview(&snapshot, filter, (Fate::Gone, clock())).await
+        };
+        let preview = Box::pin(preview).await;
         preview.map_err(|e| e.in_table(self.storage().location()))
     }
 
-    async fn preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
-        if let Some(version) = self.replayed() {
-            return Ok(Preview { version, rows: Some(0), ..Preview::default() });
-        }
-        let snapshot = self.removable().await?;
-        let mut found = Box::pin(find(self, &snapshot, filter, clock())).await?;
-        let chosen = choose(self, &mut found, clock())?;
+    pub(super) async fn preview(
+        &self,
+        snapshot: &Snapshot,
+        filter: Option<&str>,
+        fate: (Fate, i64),
+    ) -> Result<Preview> {
+        let found = Box::pin(find(self, snapshot, filter, fate)).await?;
+        self.preview_of(snapshot, found, fate.1).await
+    }
+
+    pub(super) async fn preview_of(&self, snapshot: &Snapshot, mut found: Found, now_ms: i64) -> Result<Preview> {
+        let chosen = choose(self, &mut found, now_ms)?;
         let (rereads, writes) = costs(&chosen, self.feeds_changes()?)?;
         let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
@@ -67,6 +79,7 @@ impl Transaction {
             files_marked: chosen.marked.len() as u64,
             files_rewritten: chosen.copied.len() as u64,
             rows: chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows)),
+            rows_inserted: 0,
             rows_copied: chosen.copied_rows(),
             bytes_read: bytes_read.saturating_add(rereads),
             bytes_written: writes,
@@ -76,22 +89,38 @@ impl Transaction {
 
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
 fn costs(chosen: &Chosen, feeds: bool) -> Result<(u64, u64)> {
-    let (mut reads, mut writes) = (0_u64, 0_u64);
-    for touched in &chosen.copied {
-        let gone = share(touched, touched.rows.cardinality());
-        let left = share(touched, touched.counted().saturating_sub(touched.rows.cardinality()));
-        reads = reads.saturating_add(touched.task.size).saturating_add(if feeds { gone } else { 0 });
-        writes = writes.saturating_add(left).saturating_add(if feeds { gone } else { 0 });
+    let (mut reads, mut writes, mut records) = (0_u64, 0_u64, false);
+    let all = chosen.copied.iter().map(|touched| (touched, true));
+    for (touched, is_copied) in all.chain(chosen.marked.iter().map(|touched| (touched, false))) {
+        let changed = share(touched, touched.changed.cardinality());
+        let gone = touched.gone().cardinality();
+        let written = match is_copied {
+            true => share(touched, touched.counted().saturating_sub(gone)),
+            false => changed,
+        };
+        reads = reads.saturating_add(if is_copied { touched.task.size } else { changed });
+        writes = writes.saturating_add(written);
+        if feeds {
+            let gone = if is_copied { share(touched, gone) } else { 0 };
+            records |= is_copied || changed > 0;
+            reads = reads.saturating_add(changed).saturating_add(gone);
+            writes = writes.saturating_add(changed.saturating_mul(2)).saturating_add(gone);
+        }
     }
-    if feeds && !chosen.copied.is_empty() {
+    if records {
         (reads, writes) = (reads.saturating_add(chosen.covered.bytes), writes.saturating_add(chosen.covered.bytes));
     }
-    if !chosen.marked.is_empty() {
-        let vectors: Vec<DeletionVector> =
-            chosen.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
-        writes = writes.saturating_add(to_file_bytes(&vectors)?.0.len() as u64);
+    Ok((reads, writes.saturating_add(vector_bytes(chosen)?)))
+}
+
+/// Bytes of the deletion vectors.
+fn vector_bytes(chosen: &Chosen) -> Result<u64> {
+    if chosen.marked.is_empty() {
+        return Ok(0);
     }
-    Ok((reads, writes))
+    let vectors: Vec<DeletionVector> =
+        chosen.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
+    Ok(to_file_bytes(&vectors)?.0.len() as u64)
 }
 
 /// What so many rows take of a file's bytes.

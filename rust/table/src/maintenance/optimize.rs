@@ -24,6 +24,7 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
 use crate::rewrite::Copying;
+use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
@@ -159,7 +160,7 @@ async fn plan(
         // Files are skipped by these columns, so they have statistics.
         spec.clustering = layout.physical.clone();
     }
-    let copying = Copying::new(&snapshot, spec, transaction.tracks_rows()?)?;
+    let copying = Copying::new(&snapshot, (read_spec(&snapshot, None)?, spec), transaction.tracks_rows()?)?;
     let is_compaction = layout == Layout::Compact;
     let may_be_rewritten = |file: &Candidate| !is_compaction || pack::is_worth_compacting(file, target);
     let listed = list(&snapshot, filter.as_ref(), may_be_rewritten).await?;

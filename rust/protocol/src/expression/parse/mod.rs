@@ -37,7 +37,19 @@ pub(crate) fn parse_condition(text: &str) -> Result<Expression> {
     whole(text, Dialect::Filter)
 }
 
+/// Reads a caller's value, which has the strings of a filter.
+pub(crate) fn parse_value(text: &str) -> Result<Expression> {
+    let (parser, tree) = read(text, Dialect::Filter)?;
+    parser.end(tree)
+}
+
 fn whole(text: &str, dialect: Dialect) -> Result<Expression> {
+    let (parser, tree) = read(text, dialect)?;
+    parser.check_condition(&tree)?;
+    parser.end(tree)
+}
+
+fn read(text: &str, dialect: Dialect) -> Result<(Parser<'_>, Tree)> {
     if text.len() > MAX_LENGTH {
         return Err(Error::invalid(format!(
             "the {} has {} bytes and at most {MAX_LENGTH} are read; filter on fewer values, or join with a table of them",
@@ -47,12 +59,7 @@ fn whole(text: &str, dialect: Dialect) -> Result<Expression> {
     }
     let mut parser = Parser::new(text, dialect)?;
     let tree = parser.expression(level::OR, 0)?;
-    parser.check_condition(&tree)?;
-    match parser.token {
-        Token::End => Ok(tree.expression),
-        Token::Symbol(")") => Err(parser.error("this parenthesis was never opened")),
-        _ => Err(parser.expected("AND, OR or the end")),
-    }
+    Ok((parser, tree))
 }
 
 impl std::str::FromStr for Expression {
@@ -101,6 +108,15 @@ impl<'a> Parser<'a> {
         let (token, at, end) = lexer.token()?;
         let has_when = text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"WHEN"));
         Ok(Self { text, dialect, lexer, token, at, end, string: None, has_when })
+    }
+
+    /// The expression, if nothing follows it.
+    fn end(&self, tree: Tree) -> Result<Expression> {
+        match self.token {
+            Token::End => Ok(tree.expression),
+            Token::Symbol(")") => Err(self.error("this parenthesis was never opened")),
+            _ => Err(self.expected("AND, OR or the end")),
+        }
     }
 
     fn advance(&mut self) -> Result<Token<'a>> {

@@ -16,10 +16,8 @@ use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use super::Transaction;
 use super::added::task_of;
 use crate::error::{Error, Result};
-use crate::scan::plan::read_spec;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{CHANGE_TYPE, FileTask, ReadSpec};
-use crate::snapshot::Snapshot;
 use crate::storage::{Storage, Syncing};
 use crate::write::plan::{DataFile, FileKind, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter};
@@ -31,6 +29,10 @@ pub(crate) enum Change {
     Insert,
     /// It is gone.
     Delete,
+    /// It was this before it was updated.
+    Preimage,
+    /// It is this since it was updated.
+    Postimage,
 }
 
 impl Change {
@@ -39,6 +41,8 @@ impl Change {
         match self {
             Self::Insert => "insert",
             Self::Delete => "delete",
+            Self::Preimage => "update_preimage",
+            Self::Postimage => "update_postimage",
         }
     }
 
@@ -49,10 +53,9 @@ impl Change {
     }
 }
 
-/// How files become changed rows: all columns of the table, and what happened to the row. `Invalid` if the table has a
+/// How files become changed rows: all columns of the table, which `spec` reads, and what happened to the row. `Invalid` if the table has a
 /// column of that name.
-pub(crate) fn changes_spec(snapshot: &Snapshot) -> Result<ReadSpec> {
-    let mut spec = read_spec(snapshot, None)?;
+pub(crate) fn changes_spec(mut spec: ReadSpec) -> Result<ReadSpec> {
     let mut schema = StructType::clone(&spec.schema);
     if let Some(taken) = schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(CHANGE_TYPE)) {
         return Err(Error::invalid(format!(
@@ -115,7 +118,7 @@ impl Transaction {
             return Ok(());
         }
         let snapshot = self.snapshot().await?;
-        let specs = (changes_spec(&snapshot)?, self.rewrite_spec(FileKind::Change)?);
+        let specs = (changes_spec(self.rows_spec(&snapshot)?)?, self.rewrite_spec(FileKind::Change)?);
         let written = write_changes(&self.storage, specs, tasks).await?;
         self.record(written, []);
         Ok(())

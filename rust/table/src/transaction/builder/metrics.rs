@@ -21,7 +21,10 @@ impl Transaction {
         if self.re_added.is_some() || !changes_rows {
             return metrics;
         }
-        self.rows.metrics(removed, self.added.rewritten_totals(), now_ms, &mut metrics);
+        self.rows.metrics(removed, &self.added, now_ms, &mut metrics);
+        if self.rows.is_merge() {
+            return metrics;
+        }
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let totals = self.added.totals();
         if totals.files > 0 || self.writes || !self.rows.is_asked_for() {

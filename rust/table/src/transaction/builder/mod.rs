@@ -55,7 +55,8 @@ pub use options::{
     CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
 use options::{Overwrites, Planned};
-use rows::RowChanges;
+pub use rows::MergeCounts;
+pub(crate) use rows::{RowChanges, Unsettled};
 pub(crate) use whole_files::add_again;
 
 /// A transaction that is being put together.
@@ -368,7 +369,7 @@ impl Transaction {
     }
 
     /// Its columns, parsed once.
-    fn shape_after(&mut self) -> Result<Arc<TableShape>> {
+    pub(crate) fn shape_after(&mut self) -> Result<Arc<TableShape>> {
         if let Some(shape) = &self.shape {
             return Ok(shape.clone());
         }

@@ -111,14 +111,19 @@ impl Transaction {
     /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
     /// than what was known.
     pub(crate) async fn removable(&mut self) -> Result<Snapshot> {
-        self.refuse_after_metadata("remove files")?;
-        self.refuse_after_files_of_others("remove files")?;
-        let snapshot = self.snapshot().await?;
+        let snapshot = self.searchable().await?;
         if Properties::of(snapshot.metadata()).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
             return Err(self.placed(Error::invalid(message)));
         }
         Ok(snapshot)
+    }
+
+    /// The version whose rows are looked for, be it only to add what it lacks.
+    pub(crate) async fn searchable(&mut self) -> Result<Snapshot> {
+        self.refuse_after_metadata("remove files")?;
+        self.refuse_after_files_of_others("remove files")?;
+        self.snapshot().await
     }
 
     /// Rows whose change is recorded may stand in files that would go.

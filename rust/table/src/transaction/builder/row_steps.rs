@@ -10,23 +10,23 @@
 
 use std::collections::HashMap;
 
-use deltic_protocol::action::{Cdc, Metadata, Protocol};
+use deltic_protocol::action::Cdc;
+use deltic_protocol::alter::MetadataChange;
 use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, RowTracking};
+use deltic_protocol::schema::StructType;
 
-use super::rows::RowCounts;
-use super::{Own, Transaction};
+use super::rows::{RowCounts, Unsettled};
+use super::{Ids, Own, Transaction};
 use crate::error::{Error, Result};
-use crate::scan::task::FileTask;
+use crate::scan::plan::read_spec;
+use crate::scan::task::{FileTask, ReadSpec};
+use crate::snapshot::Snapshot;
 use crate::storage::Syncing;
 use crate::transaction::TableVectors;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
-
-/// What a write has settled of the table.
-#[derive(Debug)]
-pub(crate) struct Unsettled(Option<Protocol>, Option<Metadata>);
 
 impl Transaction {
     /// A file of the base as the transaction sees it; none if it is gone.
@@ -60,6 +60,45 @@ impl Transaction {
     pub(crate) fn resettle(&mut self, Unsettled(protocol, metadata): Unsettled) {
         (self.protocol, self.metadata) = (protocol, metadata);
         (self.shape, self.planned) = (None, None);
+    }
+
+    /// Gives the table other columns, which a step brings; what it had until then, for [`Transaction::resettle`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::set_metadata`].
+    pub(crate) fn settle(&mut self, schema: StructType, ids: &dyn Ids) -> Result<Unsettled> {
+        let before = Unsettled(self.protocol.clone(), self.metadata.clone());
+        let change = MetadataChange { schema: Some(schema), ..MetadataChange::default() };
+        let told = self.told.len();
+        let settled = self.set_metadata(change, ids);
+        // The step itself is told of.
+        self.told.truncate(told);
+        match settled {
+            Ok(()) => Ok(before),
+            Err(error) => {
+                self.resettle(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// How all columns of the table as it will be are read from files of the base, and from new ones.
+    ///
+    /// # Errors
+    /// Those of [`read_spec`].
+    pub(crate) fn rows_spec(&mut self, snapshot: &Snapshot) -> Result<ReadSpec> {
+        let spec = read_spec(snapshot, None)?;
+        if self.metadata.is_none() {
+            return Ok(spec);
+        }
+        let shape = self.shape_after()?;
+        Ok(ReadSpec {
+            columns: shape.schema.fields.iter().map(|field| field.name.clone()).collect(),
+            schema: shape.schema.clone(),
+            partition_columns: shape.partition_columns.clone(),
+            column_mapping: shape.mapping.as_str().to_owned(),
+            ..spec
+        })
     }
 
     /// Takes rows out of a file of the base, which stays.

@@ -207,6 +207,15 @@ impl Transaction {
         Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
+    /// The same for rows that are changed at a time in milliseconds since the epoch.
+    ///
+    /// # Errors
+    /// `Internal` where there is no table, which who changes rows has asked before.
+    pub(crate) fn write_rules_at(&self, now_ms: i64) -> Result<WriteRules> {
+        let rules = self.write_rules()?;
+        Ok(WriteRules { now: rules.now.or(Some(now_ms.saturating_mul(1000))), ..rules })
+    }
+
     /// How the identity columns that `rows` lacks are numbered, after what was given out already.
     fn numberings(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
         let mut numberings = Vec::new();

@@ -1,0 +1,212 @@
+"""MERGE: rows of a source are joined with those of a table, which are updated, deleted and inserted for it (`Merge`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.arguments import condition, names, string
+from deltic.data import stream
+from deltic.dml import Assigned, Preview, assignments
+from deltic.errors import InvalidInputError
+
+__all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
+
+T = TypeVar("T")
+
+When: TypeAlias = Literal["matched", "not matched", "not matched by source"]
+
+MergeStep: TypeAlias = tuple[_deltic.ArrowStream | pa.Table, str, pa.Table]
+"""What the core needs for a merge: the source's rows, what is asked, and the values that columns are set to."""
+
+Steps: TypeAlias = tuple[Callable[[MergeStep], T], Callable[[MergeStep], Preview]]
+"""What executes a merge, and what previews one."""
+
+
+class Merge(Generic[T]):
+    """A merge that is being put together: say what becomes of rows, then `execute`. Made by `Table.merge`.
+
+    Clauses are tried in the order in which they were added, those for matched rows apart from the others; the first
+    whose condition is TRUE counts, and only the last of its kind may have none. Conditions and values are SQL over the
+    columns of both sides, `"source.price > target.price"`; a column that one side alone has needs no alias. Values are
+    also written `deltic.lit(value)`. Names of columns are matched whatever their case.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        on: str,
+        aliases: tuple[str, str],
+        known: Callable[[], pa.Schema | None],
+        steps: Steps[T],
+    ) -> None:
+        """Keep what is needed; use `Table.merge`."""
+        self._source = source
+        self._known = known
+        self._execute, self._preview = steps
+        self._rows: pa.Table | None = None
+        self._on = string(on, "on")
+        self._aliases = (string(aliases[0], "source_alias"), string(aliases[1], "target_alias"))
+        self._clauses: list[dict[str, Any]] = []
+        self._values: list[pa.Array] = []
+        self._evolves = False
+        self._executed = False
+
+    def when_matched_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
+        """Update rows of the table that a row of the source matches: see `Table.update` for `set`."""
+        return self._add("matched", condition, set=self._assigned(set))
+
+    def when_matched_update_all(
+        self, condition: str | None = None, except_columns: Sequence[str] | None = None
+    ) -> Merge[T]:
+        """Update every column of matched rows to that of the source, but for `except_columns`.
+
+        The source must have all of them, unless the table computes a column or the merge is `with_schema_evolution`.
+        """
+        return self._add("matched", condition, excepted=self._excepted(except_columns))
+
+    def when_matched_delete(self, condition: str | None = None) -> Merge[T]:
+        """Delete rows of the table that a row of the source matches."""
+        return self._add("matched", condition)
+
+    def when_not_matched_insert(self, values: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
+        """Insert rows of the source that match none, with these columns; others get their defaults, or NULL."""
+        return self._add("not matched", condition, set=self._assigned(values, "values"))
+
+    def when_not_matched_insert_all(
+        self, condition: str | None = None, except_columns: Sequence[str] | None = None
+    ) -> Merge[T]:
+        """Insert rows of the source that match none, but for `except_columns`, which get their defaults, or NULL."""
+        return self._add("not matched", condition, excepted=self._excepted(except_columns))
+
+    def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
+        """Update rows of the table that no row of the source matches. All files may have to be read for it."""
+        return self._add("not matched by source", condition, set=self._assigned(set))
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[T]:
+        """Delete rows of the table that no row of the source matches. All files may have to be read for it."""
+        return self._add("not matched by source", condition)
+
+    def with_schema_evolution(self) -> Merge[T]:
+        """Give the table the columns that the source has besides.
+
+        Those are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those that are
+        set to the column of the source of the same name, `{"note": "source.note"}`.
+        """
+        self._evolves = True
+        return self
+
+    def preview(self) -> Preview:
+        """Find out what `execute` would do, and write nothing: see `Preview`. Values are not computed for it."""
+        return self._preview(self._step())
+
+    def execute(self) -> T:
+        """Merge, as one commit, or as a step of the transaction that it was made by. Only once.
+
+        Raises `InvalidInputError` when a row of the table would be changed by several rows of the source (naming its
+        key), for expressions and values that do not fit, and on a table where rows may only be added
+        (`delta.appendOnly`) unless it only inserts; `CommitConflictError` when another writer has changed the rows in
+        question meanwhile; whatever reading the source raises. The table is as it was then.
+        """
+        if self._executed:
+            raise InvalidInputError("the merge was executed already; make another with Table.merge")
+        step = self._step()
+        self._executed = True
+        return self._execute(step)
+
+    def __repr__(self) -> str:
+        kinds = [f"{clause['when']} {_action(clause)}" for clause in self._clauses]
+        return f"Merge(on={self._on!r}, clauses={kinds!r})"
+
+    def _add(
+        self,
+        when: When,
+        where: str | None,
+        set: list[tuple[str, str | None]] | None = None,
+        excepted: list[str] | None = None,
+    ) -> Merge[T]:
+        clause = {"when": when, "condition": condition(where, "condition"), "set": set, "except": excepted}
+        self._clauses.append(clause)
+        return self
+
+    def _assigned(self, given: Mapping[str, Assigned], argument: str = "set") -> list[tuple[str, str | None]]:
+        columns, values = assignments(given, argument)
+        self._values += [column.combine_chunks() for column in values.columns]
+        return columns
+
+    def _excepted(self, given: Sequence[str] | None) -> list[str]:
+        return names(given, "except_columns") or []
+
+    def _step(self) -> MergeStep:
+        if self._rows is None:
+            self._rows = _in_memory(stream(self._source, self._known))
+            self._source = None
+        request = {
+            "on": self._on,
+            "source_alias": self._aliases[0],
+            "target_alias": self._aliases[1],
+            "evolves": self._evolves,
+            "clauses": self._clauses,
+        }
+        values = pa.Table.from_arrays(self._values, names=[str(i) for i in range(len(self._values))])
+        return self._rows, json.dumps(request), values
+
+
+def _in_memory(rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table) -> pa.Table:
+    """All rows of the source: it is read once, before anything is written."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, _deltic.ArrowStream):
+        # Its own errors keep their class so.
+        batches = []
+        while (batch := rows.read_next()) is not None:
+            batches.append(pa.record_batch(batch))
+        return pa.Table.from_batches(batches, pa.schema(rows.schema))
+    return rows.read_all()
+
+
+def _action(clause: Mapping[str, Any]) -> str:
+    if clause["set"] is None and clause["except"] is None:
+        return "delete"
+    return "insert" if clause["when"] == "not matched" else "update"
+
+
+def operation_parameters(request: str) -> dict[str, str]:
+    """The `operationParameters` of a merge, as delta-spark has them."""
+    asked = json.loads(request)
+
+    def clauses(when: When) -> str:
+        told = []
+        for clause in asked["clauses"]:
+            if clause["when"] == when:
+                action = {"actionType": _action(clause)}
+                told.append(action if clause["condition"] is None else {"predicate": clause["condition"], **action})
+        return json.dumps(told)
+
+    return {
+        "predicate": json.dumps([asked["on"]]),
+        "matchedPredicates": clauses("matched"),
+        "notMatchedPredicates": clauses("not matched"),
+        "notMatchedBySourcePredicates": clauses("not matched by source"),
+    }
+
+
+def metrics_of(told: str) -> dict[str, int]:
+    """What the core counted, by Delta's names."""
+    counts = json.loads(told)
+    updated = counts["matched_updated"] + counts["unmatched_updated"]
+    deleted = counts["matched_deleted"] + counts["unmatched_deleted"]
+    return {
+        "numSourceRows": counts["source"],
+        "numTargetRowsInserted": counts["inserted"],
+        "numTargetRowsUpdated": updated,
+        "numTargetRowsMatchedUpdated": counts["matched_updated"],
+        "numTargetRowsNotMatchedBySourceUpdated": counts["unmatched_updated"],
+        "numTargetRowsDeleted": deleted,
+        "numTargetRowsMatchedDeleted": counts["matched_deleted"],
+        "numTargetRowsNotMatchedBySourceDeleted": counts["unmatched_deleted"],
+    }

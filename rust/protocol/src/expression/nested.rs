@@ -1,0 +1,117 @@
+//! Nested values stored in another nested type: fields are paired by name, whatever their case, in any order.
+//!
+//! A field that is not given is NULL where it may be. One that there is no place for is for the types to refuse.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, ListArray, MapArray, StructArray, new_null_array};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::DataType as ArrowType;
+
+use super::kernel::{Evaluated, Trouble, unexpected};
+use crate::error::{Error, Result};
+use crate::schema::arrow::to_arrow_type;
+use crate::schema::{DataType, StructType};
+
+/// What stores values that are not nested.
+pub(super) type Store<'a> = &'a dyn Fn(&ArrayRef, &DataType, &DataType) -> Evaluated;
+
+/// Whether nested values of one type are stored in another, if `fits` says so of what is inside.
+pub(super) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &DataType) -> bool) -> bool {
+    match (from, to) {
+        (DataType::Struct(from), DataType::Struct(to)) => {
+            let has_place = from.fields.iter().all(|field| to.index_of(&field.name).is_some());
+            has_place
+                && to.fields.iter().all(|field| match from.field(&field.name) {
+                    Some(given) => inside(&given.data_type, &field.data_type),
+                    None => field.nullable,
+                })
+        }
+        (DataType::Array(from), DataType::Array(to)) => inside(&from.element, &to.element),
+        (DataType::Map(from), DataType::Map(to)) => inside(&from.key, &to.key) && inside(&from.value, &to.value),
+        _ => false,
+    }
+}
+
+/// Nested values in another type, in its Arrow form.
+pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: Store<'_>) -> Evaluated {
+    match (from, to, to_arrow_type(to)) {
+        (DataType::Struct(from), DataType::Struct(to), ArrowType::Struct(fields)) => {
+            let given = values.as_struct_opt().ok_or_else(|| unexpected(values))?;
+            let mut columns = Vec::with_capacity(fields.len());
+            for (field, wanted) in to.fields.iter().zip(&fields) {
+                let column = match child(from, given, &field.name) {
+                    Some((column, data_type)) => store(column, data_type, &field.data_type)?,
+                    None => new_null_array(wanted.data_type(), given.len()),
+                };
+                if !field.nullable {
+                    check_present(&column, given, &field.name)?;
+                }
+                columns.push(column);
+            }
+            Ok(Arc::new(StructArray::try_new_with_length(fields, columns, given.nulls().cloned(), given.len())?))
+        }
+        (DataType::Array(from), DataType::Array(to), ArrowType::List(field)) => {
+            let given = values.as_list_opt::<i32>().ok_or_else(|| unexpected(values))?;
+            let elements =
+                store(given.values(), &from.element, &to.element).map_err(|e| in_rows(e, given.offsets()))?;
+            if !to.contains_null {
+                check_elements(&elements, given.offsets(), "an element")?;
+            }
+            Ok(Arc::new(ListArray::try_new(field, given.offsets().clone(), elements, given.nulls().cloned())?))
+        }
+        (DataType::Map(from), DataType::Map(to), ArrowType::Map(field, ordered)) => {
+            let given = values.as_map_opt().ok_or_else(|| unexpected(values))?;
+            let offsets = given.offsets();
+            let keys = store(given.keys(), &from.key, &to.key).map_err(|e| in_rows(e, offsets))?;
+            let items = store(given.values(), &from.value, &to.value).map_err(|e| in_rows(e, offsets))?;
+            if !to.value_contains_null {
+                check_elements(&items, offsets, "a value of a map")?;
+            }
+            let ArrowType::Struct(fields) = field.data_type() else { return Err(unexpected(values).into()) };
+            let entries = StructArray::try_new(fields.clone(), vec![keys, items], None)?;
+            Ok(Arc::new(MapArray::try_new(field, offsets.clone(), entries, given.nulls().cloned(), ordered)?))
+        }
+        _ => Err(Error::internal("nested values are to be stored in a type that has no place for them").into()),
+    }
+}
+
+fn child<'a>(from: &'a StructType, given: &'a StructArray, name: &str) -> Option<(&'a ArrayRef, &'a DataType)> {
+    let field = from.field(name)?;
+    Some((given.column_by_name(&field.name)?, &field.data_type))
+}
+
+/// Refuses NULL in a field that must have a value, where its struct is there.
+fn check_present(column: &ArrayRef, parent: &StructArray, name: &str) -> Result<(), Trouble> {
+    let nulls = column.logical_nulls();
+    match (0..column.len()).find(|row| nulls.as_ref().is_some_and(|n| n.is_null(*row)) && parent.is_valid(*row)) {
+        None => Ok(()),
+        Some(row) => Err(Trouble::Row(row, format!("the field `{name}` is not nullable, and would be NULL"))),
+    }
+}
+
+/// Refuses NULL among elements that must have values.
+fn check_elements(elements: &ArrayRef, offsets: &OffsetBuffer<i32>, what: &str) -> Result<(), Trouble> {
+    let Some(nulls) = elements.logical_nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(()) };
+    let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
+    for (row, pair) in offsets.windows(2).enumerate() {
+        if let [from, to] = pair
+            && (at(*from)..at(*to)).any(|element| nulls.is_null(element))
+        {
+            return Err(Trouble::Row(row, format!("{what} would be NULL, which the column does not allow")));
+        }
+    }
+    Ok(())
+}
+
+/// A trouble with an element is one with the row that has it.
+fn in_rows(trouble: Trouble, offsets: &OffsetBuffer<i32>) -> Trouble {
+    match trouble {
+        Trouble::Row(element, message) => {
+            let begun = offsets.partition_point(|offset| usize::try_from(*offset).is_ok_and(|at| at <= element));
+            Trouble::Row(begun.saturating_sub(1), message)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,96 @@
+//! Rows that a merge inserts.
+
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::SchemaRef;
+
+use crate::error::{Error, Result};
+use crate::row_update::{Bind, Computed, NewValue, Target, find, first_null, in_key};
+use crate::schema::arrow::{to_arrow_type, to_rows_schema};
+use crate::schema::identity::is_identity;
+use crate::schema::{StructField, StructType};
+
+/// Metadata of columns that the table has values for.
+const FILLED: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"];
+
+/// Columns that inserted rows have, and their values. The table gives the others theirs.
+#[derive(Debug, Clone)]
+pub struct RowInsert {
+    columns: Vec<(StructField, Computed)>,
+    schema: SchemaRef,
+    now: Option<i64>,
+}
+
+impl RowInsert {
+    /// Of rows of a table. `bind`: what expressions may name. A column that is to have its default is left out.
+    ///
+    /// # Errors
+    /// `Invalid`, naming it, for a column that there is not, that is given twice, and for what it cannot have.
+    pub fn new(values: Vec<(String, NewValue)>, table: Target<'_>, bind: Bind<'_>) -> Result<Self> {
+        let mut columns: Vec<(StructField, Computed)> = Vec::with_capacity(values.len());
+        let mut named = Vec::with_capacity(values.len());
+        for (key, value) in values {
+            let (at, _, field) = find(table.schema, &key)?;
+            if at.len() != 1 {
+                let message = format!("cannot insert `{key}`: rows are inserted with whole columns; give the struct");
+                return Err(Error::invalid(message));
+            }
+            if named.contains(&at) {
+                return Err(Error::invalid(format!("`{key}` is given twice")));
+            }
+            named.push(at);
+            if value.is_default() {
+                continue;
+            }
+            let computed = Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
+            columns.push((field.clone(), computed));
+        }
+        // Rows of a merge that lack a partition column are those without a value for it.
+        for name in table.partition_columns {
+            let (at, _, field) = find(table.schema, name)?;
+            let is_filled = FILLED.iter().any(|key| field.metadata.contains_key(*key));
+            if !named.contains(&at) && !is_filled {
+                let null = new_null_array(&to_arrow_type(&field.data_type), 1);
+                columns.push((field.clone(), Computed::Value(null)));
+            }
+        }
+        // Whether NULL is allowed is said with the row that has it.
+        let given = columns.iter().map(|(field, _)| StructField { nullable: true, ..field.clone() }).collect();
+        let schema = Arc::new(to_rows_schema(&StructType::new(given)));
+        Ok(Self { columns, schema, now: table.now })
+    }
+
+    /// The schema of the rows.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The rows that are inserted for rows of the source, which stand in `on`.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the row of the source, where a value cannot be computed or the column cannot have it.
+    pub fn rows(&self, on: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
+        let of_source = |e: Error| match e.message().strip_prefix("row ") {
+            Some(rest) => Error::new(e.kind().clone(), format!("the source's row {rest}")),
+            None => e,
+        };
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for ((field, value), wanted) in self.columns.iter().zip(self.schema.fields()) {
+            let mut values = value.values(on, self.now, number).map_err(of_source)?;
+            if let Some(row) = first_null(&values).filter(|_| !field.nullable && !is_identity(field)) {
+                return Err(Error::invalid(format!(
+                    "the source's row {}: the column `{}` is not nullable, and would be NULL",
+                    number(row),
+                    field.name
+                )));
+            }
+            if values.data_type() != wanted.data_type() {
+                values = arrow_cast::cast(&values, wanted.data_type())?;
+            }
+            columns.push(values);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(on.num_rows()));
+        Ok(RecordBatch::try_new_with_options(self.schema(), columns, &options)?)
+    }
+}

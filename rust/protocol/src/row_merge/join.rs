@@ -1,0 +1,229 @@
+//! The condition of a merge, taken apart: equalities of the two sides, conditions on the target alone, and the rest.
+//!
+//! Invariant: a pair of rows makes the condition TRUE exactly if its keys are equal, NULL equal to NULL where `<=>` says so,
+//! and the conditions on the target and the rest are TRUE (`row_merge::parts_are_the_whole`).
+
+use std::cmp::Ordering;
+
+use arrow_array::{Array, ArrayRef};
+
+use super::sides::{Seen, Sides};
+use crate::error::Result;
+use crate::expression::{BoundExpression, Expression, Name, Node, Op, Typed, parse_value};
+use crate::predicate;
+use crate::scalar::Scalar;
+use crate::schema::{DataType, PrimitiveType, StructType};
+
+/// Values of a key that a filter names one by one, at most.
+const MOST_NAMED: usize = 200;
+
+/// The condition of a merge.
+#[derive(Debug, Clone)]
+pub struct JoinCondition {
+    /// What is equal in both rows.
+    pub keys: Vec<JoinKey>,
+    /// Filters of the target, as SQL over its columns.
+    pub target_only: Vec<String>,
+    /// The same, for pairs.
+    pub target_only_bound: Vec<BoundExpression>,
+    /// What else must be TRUE of a pair.
+    pub rest: Vec<BoundExpression>,
+    /// The whole, as it was read.
+    pub whole: Expression,
+}
+
+/// An equality. Both sides are of one type, which is not nested.
+#[derive(Debug, Clone)]
+pub struct JoinKey {
+    /// Of the target's row.
+    pub target: BoundExpression,
+    /// Of the source's row.
+    pub source: BoundExpression,
+    /// Whether NULL equals NULL.
+    pub null_safe: bool,
+    /// The target's column, if it is one whose values can be bounded by those of the source.
+    column: Option<Name>,
+}
+
+impl JoinKey {
+    /// What it is of the target, as it was written.
+    pub fn name(&self) -> String {
+        self.column.as_ref().map_or_else(|| self.target.to_string(), ToString::to_string)
+    }
+}
+
+impl JoinCondition {
+    /// # Errors
+    /// `Invalid` for SQL that cannot be read, that is no condition or names columns that there are not; `Unsupported` for
+    /// what deltic does not evaluate.
+    pub fn parse(sql: &str, sides: &Sides) -> Result<Self> {
+        let whole = sides.qualified(parse_value(sql)?, Seen::Both)?;
+        let mut terms = Vec::new();
+        flatten(whole.clone(), &mut terms);
+        let (mut keys, mut target_only, mut target_only_bound, mut rest) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for term in terms {
+            let bound = sides.bind_condition(term.clone(), Seen::Both)?;
+            if let Some(key) = key_of(&term, &bound, sides) {
+                keys.push(key);
+            } else if let Some(filter) = filter_of(&term, sides) {
+                target_only.push(filter);
+                target_only_bound.push(bound);
+            } else {
+                rest.push(bound);
+            }
+        }
+        Ok(Self { keys, target_only, target_only_bound, rest, whole })
+    }
+}
+
+fn flatten(expression: Expression, terms: &mut Vec<Expression>) {
+    match expression {
+        Expression::And(parts) if !parts.is_empty() => parts.into_iter().for_each(|part| flatten(part, terms)),
+        other => terms.push(other),
+    }
+}
+
+/// Which sides an expression has columns of: the target, the source.
+fn sides_of(typed: &Typed, sides: &Sides) -> (bool, bool) {
+    let mut found = (false, false);
+    typed.visit(&mut |part| {
+        if let Node::Column(column) = &*part.node {
+            match column.path.first() == Some(&sides.source_alias) {
+                true => found.1 = true,
+                false => found.0 = true,
+            }
+        }
+    });
+    found
+}
+
+fn key_of(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<JoinKey> {
+    let (left, right, null_safe) = match &*bound.root.node {
+        Node::Compare { left, op: Op::Eq, right } => (left, right, false),
+        Node::NullSafeEqual { left, right } => (left, right, true),
+        _ => return None,
+    };
+    let is_plain = |of: &DataType| !matches!(of.as_primitive(), None | Some(PrimitiveType::Void));
+    if left.data_type != right.data_type || !is_plain(&left.data_type) {
+        return None;
+    }
+    let (target, source) = match (sides_of(left, sides), sides_of(right, sides)) {
+        ((true, false), (false, true)) => (left, right),
+        ((false, true), (true, false)) => (right, left),
+        _ => return None,
+    };
+    let expression = |typed: &Typed| BoundExpression { root: typed.clone(), text: term.to_string() };
+    Some(JoinKey { column: bounded_column(target), target: expression(target), source: expression(source), null_safe })
+}
+
+/// The column that is compared as it is, or as a wider whole number.
+fn bounded_column(target: &Typed) -> Option<Name> {
+    let is_whole = |of: &DataType| {
+        matches!(
+            of.as_primitive(),
+            Some(PrimitiveType::Byte | PrimitiveType::Short | PrimitiveType::Integer | PrimitiveType::Long)
+        )
+    };
+    let column = match &*target.node {
+        Node::Column(column) => column,
+        Node::Cast { operand, .. } if is_whole(&operand.data_type) && is_whole(&target.data_type) => {
+            match &*operand.node {
+                Node::Column(column) => column,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    column.path.get(1..).map(|path| Name(path.to_vec()))
+}
+
+/// The filter of the target that a term is.
+fn filter_of(term: &Expression, sides: &Sides) -> Option<String> {
+    let columns = term.columns();
+    if columns.is_empty() || columns.iter().any(|name| name.0.first() == Some(&sides.source_alias)) {
+        return None;
+    }
+    let filter = term.clone().rename(&|name| name.0.get(1..).map(|path| Name(path.to_vec())));
+    let text = format!("{filter:#}");
+    predicate::parse(&text).and_then(|parsed| parsed.bind(&sides.target)).is_ok().then_some(text)
+}
+
+/// The values of a key in the source, as far as a filter needs them.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    least: Option<Scalar>,
+    greatest: Option<Scalar>,
+    /// All, until they are too many.
+    values: Option<Vec<Scalar>>,
+    has_null: bool,
+}
+
+impl Bounds {
+    /// Of no row.
+    pub fn new() -> Self {
+        Self { values: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Takes in more values.
+    ///
+    /// # Errors
+    /// `Internal` for nested values, which no key has.
+    pub fn extend(&mut self, values: &ArrayRef) -> Result<()> {
+        for row in 0..values.len() {
+            let value = Scalar::from_array(values, row)?;
+            if value == Scalar::Null {
+                self.has_null = true;
+                continue;
+            }
+            self.push(value);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, value: Scalar) {
+        let below = |other: &Scalar| value.compare(other) == Some(Ordering::Less);
+        if self.least.as_ref().is_none_or(below) {
+            self.least = Some(value.clone());
+        }
+        let above = |other: &Scalar| value.compare(other) == Some(Ordering::Greater);
+        if self.greatest.as_ref().is_none_or(above) {
+            self.greatest = Some(value.clone());
+        }
+        if let Some(values) = &mut self.values {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+            if values.len() > MOST_NAMED {
+                self.values = None;
+            }
+        }
+    }
+
+    /// What the target's column is where `key` can be equal, as SQL over the target's columns; none if nothing is known.
+    pub fn filter(&self, key: &JoinKey, target: &StructType) -> Option<String> {
+        let column = key.column.as_ref()?;
+        let null = || Expression::IsNull { operand: Box::new(Expression::Column(column.clone())), negated: false };
+        let operand = || Box::new(Expression::Column(column.clone()));
+        let literal = |value: &Scalar| Expression::Literal(value.clone());
+        let present = match (&self.least, &self.greatest, &self.values) {
+            (None, ..) | (_, None, _) => None,
+            (Some(_), Some(_), Some(values)) => {
+                let list = values.iter().map(literal).collect();
+                Some(Expression::In { operand: operand(), list, negated: false })
+            }
+            (Some(least), Some(greatest), None) => {
+                let (low, high) = (Box::new(literal(least)), Box::new(literal(greatest)));
+                Some(Expression::Between { operand: operand(), low, high, negated: false })
+            }
+        };
+        let filter = match (present, self.has_null && key.null_safe) {
+            (Some(present), true) => Expression::Or(vec![present, null()]),
+            (Some(present), false) => present,
+            (None, true) => null(),
+            (None, false) => Expression::Literal(Scalar::Boolean(false)),
+        };
+        let text = format!("{filter:#}");
+        predicate::parse(&text).and_then(|parsed| parsed.bind(target)).is_ok().then_some(text)
+    }
+}

@@ -1,0 +1,173 @@
+//! The two sides of a merge, and which column of which side a name means.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::expression::resolve::resolve;
+use crate::expression::{BoundExpression, Expression, Name, parse_value};
+use crate::schema::{DataType, PrimitiveType, StructField, StructType};
+
+/// Which sides have a row where an expression is evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// Both.
+    Both,
+    /// The source: for rows that are inserted.
+    Source,
+    /// The target: for rows that no row of the source matches.
+    Target,
+}
+
+/// The columns of both sides (logical names), and what each side is called.
+#[derive(Debug, Clone)]
+pub struct Sides {
+    /// The table's.
+    pub target: StructType,
+    /// The rows' that are merged into it.
+    pub source: StructType,
+    /// What the table is called.
+    pub target_alias: String,
+    /// What the source is called.
+    pub source_alias: String,
+}
+
+impl Sides {
+    /// # Errors
+    /// `Invalid` if both are called the same, or one is called nothing.
+    pub fn new(target: StructType, source: StructType, (source_alias, target_alias): (&str, &str)) -> Result<Self> {
+        for (alias, what) in [(source_alias, "source_alias"), (target_alias, "target_alias")] {
+            if alias.trim().is_empty() {
+                return Err(Error::invalid(format!("{what} is empty; leave it out, or give a name")));
+            }
+        }
+        if source_alias.eq_ignore_ascii_case(target_alias) {
+            let message = format!("source and target are both called `{target_alias}`; give them different aliases");
+            return Err(Error::invalid(message));
+        }
+        let (target_alias, source_alias) = (target_alias.to_owned(), source_alias.to_owned());
+        Ok(Self { target, source, target_alias, source_alias })
+    }
+
+    /// The same with other columns of the table.
+    #[must_use]
+    pub fn with_target(&self, target: StructType) -> Self {
+        Self { target, ..self.clone() }
+    }
+
+    /// Both sides as structs, under their aliases.
+    pub fn both(&self) -> StructType {
+        let side = |name: &str, columns: &StructType| {
+            StructField::new(name, DataType::Struct(Arc::new(columns.clone())), false)
+        };
+        StructType::new(vec![side(&self.target_alias, &self.target), side(&self.source_alias, &self.source)])
+    }
+
+    /// A column of the source, or of the table.
+    pub fn column(&self, of_source: bool, name: &str) -> Expression {
+        let alias = if of_source { &self.source_alias } else { &self.target_alias };
+        Expression::Column(Name(vec![alias.clone(), name.to_owned()]))
+    }
+
+    /// The columns of a side that an expression reads, which must be bound.
+    pub fn columns_of<'a>(&self, of_source: bool, bound: &'a BoundExpression) -> Vec<&'a str> {
+        let alias = if of_source { &self.source_alias } else { &self.target_alias };
+        let mut found: Vec<&str> = Vec::new();
+        for column in bound.columns() {
+            if let [side, name, ..] = column.path.as_slice()
+                && side == alias
+                && !found.contains(&name.as_str())
+            {
+                found.push(name);
+            }
+        }
+        found
+    }
+
+    /// An expression whose names say which side they are of.
+    ///
+    /// # Errors
+    /// `Invalid`, naming it, for a column that there is not, that both sides have, or that has no row there.
+    pub fn qualified(&self, expression: Expression, seen: Seen) -> Result<Expression> {
+        let mut names = HashMap::new();
+        for name in expression.columns() {
+            names.insert(name.clone(), self.resolve(name, seen)?);
+        }
+        Ok(expression.rename(&|name| names.get(name).cloned()))
+    }
+
+    /// An expression that was read, bound to both sides.
+    ///
+    /// # Errors
+    /// As [`Sides::qualified`], and those of binding.
+    pub fn bind(&self, expression: Expression, seen: Seen) -> Result<BoundExpression> {
+        self.qualified(expression, seen)?.bind(&self.both())
+    }
+
+    /// A condition of a clause.
+    ///
+    /// # Errors
+    /// As [`Sides::bind`]; `Invalid` for a value that is no condition.
+    pub fn condition(&self, sql: &str, seen: Seen) -> Result<BoundExpression> {
+        self.bind_condition(parse_value(sql)?, seen)
+    }
+
+    /// As [`Sides::condition`], of what was read.
+    pub(super) fn bind_condition(&self, condition: Expression, seen: Seen) -> Result<BoundExpression> {
+        let bound = self.bind(condition, seen)?;
+        match bound.data_type() {
+            DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => Ok(bound),
+            other => Err(Error::invalid(format!("`{bound}` is no condition, but a value of type {other}"))),
+        }
+    }
+
+    /// The name of a column of the table as it is assigned, without the alias that may stand before it.
+    pub fn assigned<'a>(&self, key: &'a str) -> &'a str {
+        let is_column = self.target.field(&self.target_alias).is_some();
+        match key.split_once('.') {
+            Some((alias, rest)) if alias.eq_ignore_ascii_case(&self.target_alias) && !is_column => rest,
+            _ => key,
+        }
+    }
+
+    fn resolve(&self, name: &Name, seen: Seen) -> Result<Name> {
+        let Some((first, rest)) = name.0.split_first() else { return Ok(name.clone()) };
+        let (target, source) = (seen != Seen::Source, seen != Seen::Target);
+        for (alias, columns, is_seen) in
+            [(&self.target_alias, &self.target, target), (&self.source_alias, &self.source, source)]
+        {
+            if !rest.is_empty() && first.eq_ignore_ascii_case(alias) {
+                if !is_seen {
+                    let why = if target { "no row of the source matches there" } else { "there is no such row yet" };
+                    return Err(Error::invalid(format!("`{name}` has no value here: {why}")));
+                }
+                let found = resolve(columns, rest).map_err(|e| Error::invalid(format!("{alias}: {}", e.message())))?;
+                return Ok(Name([vec![alias.clone()], found.path].concat()));
+            }
+        }
+        let of = |alias: &str, columns: &StructType| {
+            columns
+                .index_of(first)
+                .map(|_| resolve(columns, &name.0).map(|c| [vec![alias.to_owned()], c.path].concat()))
+        };
+        let in_target = of(&self.target_alias, &self.target).filter(|_| target);
+        let in_source = of(&self.source_alias, &self.source).filter(|_| source);
+        match (in_target, in_source) {
+            (Some(found), None) | (None, Some(found)) => found.map(Name),
+            (Some(_), Some(_)) => Err(Error::invalid(format!(
+                "both sides have a column `{first}`: write `{}.{first}` or `{}.{first}`",
+                self.source_alias, self.target_alias
+            ))),
+            (None, None) => {
+                let sides: Vec<&str> = [(target, &self.target_alias), (source, &self.source_alias)]
+                    .into_iter()
+                    .filter_map(|(is_seen, alias)| is_seen.then_some(alias.as_str()))
+                    .collect();
+                let columns = if target { &self.target } else { &self.source };
+                let near = resolve(columns, &name.0).err().map(|e| e.message().to_owned()).unwrap_or_default();
+                let near = near.split_once("; ").map(|(_, near)| format!("; {near}")).unwrap_or_default();
+                Err(Error::invalid(format!("there is no column `{first}` in {}{near}", sides.join(" or "))))
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Rows with other values in some of their columns: what UPDATE computes.
+//!
+//! A column is named by its path; a field of a struct can be assigned alone, and a struct that is NULL is there then. What
+//! is assigned is an expression over the row as it was, stored as Spark's ANSI store assignment does it, or a value. Columns
+//! that the table computes are computed again.
+//!
+//! Invariant: everything that is not assigned stays as it was, and what comes out has the schema that went in
+//! (`row_update::only_what_is_assigned_changes`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray, UInt64Array, new_null_array,
+};
+use arrow_buffer::NullBuffer;
+use arrow_cast::cast;
+use arrow_schema::Fields;
+use arrow_select::nullif::nullif;
+use arrow_select::take::take;
+
+use crate::constraint::{Rules, Source};
+use crate::error::{Error, Result};
+use crate::expression::resolve::resolve;
+use crate::expression::{Assignment, BoundExpression, Context, Expression, Name, parse_value};
+use crate::schema::arrow::to_arrow_type;
+use crate::schema::identity::is_identity;
+use crate::schema::path;
+use crate::schema::{DataType, StructField, StructType};
+
+/// What a column becomes.
+#[derive(Debug, Clone)]
+pub enum NewValue {
+    /// An expression over the row as it was, as a caller writes it in a filter.
+    Expression(String),
+    /// An expression that was read already.
+    Parsed(Expression),
+    /// One value, in the Arrow type of the column.
+    Value(ArrayRef),
+}
+
+impl NewValue {
+    /// Whether it is the column's default.
+    pub(crate) fn is_default(&self) -> bool {
+        matches!(self, Self::Expression(sql) if sql.trim().eq_ignore_ascii_case("DEFAULT"))
+    }
+}
+
+/// What gives expressions their columns.
+pub type Bind<'a> = &'a dyn Fn(Expression) -> Result<BoundExpression>;
+
+/// Columns that are assigned, and what they become.
+#[derive(Debug, Clone)]
+pub struct RowUpdate {
+    assigned: Vec<Assigned>,
+    /// Columns that the table computes, and that are not assigned.
+    generated: Vec<usize>,
+    /// Columns in which an empty string is NULL, as those are that partition a table.
+    partitions: Vec<usize>,
+    rules: Arc<Rules>,
+    /// The time in microseconds since the epoch.
+    now: Option<i64>,
+}
+
+/// The table whose rows are updated.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// Its columns (logical names).
+    pub schema: &'a StructType,
+    /// Logical names of those that partition it.
+    pub partition_columns: &'a [String],
+    /// Its CHECK constraints, by name.
+    pub constraints: &'a BTreeMap<String, String>,
+    /// The current time in microseconds since the epoch, if it may be asked for.
+    pub now: Option<i64>,
+}
+
+#[derive(Debug, Clone)]
+struct Assigned {
+    /// Positions, top-down.
+    at: Vec<usize>,
+    /// As it is written.
+    name: String,
+    nullable: bool,
+    value: Computed,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Computed {
+    Assignment(Box<Assignment>),
+    Value(ArrayRef),
+}
+
+impl Computed {
+    /// What the column `name` becomes, if it is not its default.
+    pub(crate) fn new(value: NewValue, name: &str, to: &DataType, bind: Bind<'_>) -> Result<Self> {
+        let parsed = match value {
+            NewValue::Value(value) => return Ok(Self::Value(value)),
+            NewValue::Expression(sql) => parse_value(&sql)?,
+            NewValue::Parsed(parsed) => parsed,
+        };
+        Ok(Self::Assignment(Box::new(Assignment::new(bind(parsed)?, name, to)?)))
+    }
+
+    /// The values for rows. `number`: how messages call a row.
+    pub(crate) fn values(
+        &self,
+        rows: &RecordBatch,
+        now: Option<i64>,
+        number: &dyn Fn(usize) -> u64,
+    ) -> Result<ArrayRef> {
+        match self {
+            Self::Assignment(assignment) => assignment.values_numbered(rows, now, number),
+            Self::Value(value) => Ok(take(value, &UInt64Array::from(vec![0; rows.num_rows()]), None)?),
+        }
+    }
+}
+
+/// A column by its path, as a caller writes it: its positions top-down, its names, and the field.
+///
+/// # Errors
+/// `Invalid` if there is none.
+pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name, &'a StructField)> {
+    let path = match schema.index_of(text) {
+        Some(_) => vec![text.to_owned()],
+        None => path::parse(text).map_err(|e| in_key(text, &e))?,
+    };
+    let column = resolve(schema, &path).map_err(|e| in_key(text, &e))?;
+    let (mut at, mut level, mut found) = (Vec::new(), Some(schema), None);
+    for name in &column.path {
+        let inside = level.and_then(|level| Some((level, level.index_of(name)?)));
+        let field = inside.and_then(|(level, index)| Some((index, level.fields.get(index)?)));
+        let (index, field) = field.ok_or_else(|| Error::internal("a column was found and is not there"))?;
+        at.push(index);
+        level = if let DataType::Struct(inner) = &field.data_type { Some(inner) } else { None };
+        found = Some(field);
+    }
+    let field = found.ok_or_else(|| Error::internal("a path is empty"))?;
+    Ok((at, Name(column.path), field))
+}
+
+impl RowUpdate {
+    /// Of rows of a table. `bind`: what expressions may name, which is the table's columns in an UPDATE.
+    ///
+    /// # Errors
+    /// `Invalid`, naming it, for a column that there is not, that is assigned twice or numbered by the table, and for what it
+    /// cannot become; `Unsupported` for what deltic does not evaluate.
+    pub fn new(set: Vec<(String, NewValue)>, table: Target<'_>, bind: Bind<'_>) -> Result<Self> {
+        if set.is_empty() {
+            return Err(Error::invalid("nothing is to be set; name at least one column"));
+        }
+        let schema = table.schema;
+        let rules = Rules::of(schema, table.constraints, table.now)?;
+        let mut assigned: Vec<Assigned> = Vec::new();
+        for (key, value) in set {
+            let (at, name, field) = find(schema, &key)?;
+            let name = name.to_string();
+            if let Some(other) = assigned.iter().find(|other| other.at.starts_with(&at) || at.starts_with(&other.at)) {
+                let message = match other.at == at {
+                    true => format!("`{key}` is set twice"),
+                    false => format!("`{key}` and `{}` cannot both be set: one is inside the other", other.name),
+                };
+                return Err(Error::invalid(message));
+            }
+            if at.len() == 1 && is_identity(field) {
+                let message = format!("the table numbers its rows in the column `{name}`, which cannot be set");
+                return Err(Error::invalid(message));
+            }
+            let value = match value.is_default() {
+                true => default_of(&rules, &at, field).map(Computed::Value),
+                false => Computed::new(value, &name, &field.data_type, bind),
+            };
+            let value = value.map_err(|e| in_key(&key, &e))?;
+            assigned.push(Assigned { at, name, nullable: field.nullable, value });
+        }
+        let is_left = |at: &usize| !assigned.iter().any(|assigned| assigned.at.first() == Some(at));
+        let generated = (0..schema.fields.len()).filter(|at| rules.source(*at) == Source::Generated);
+        let generated = generated.filter(is_left).collect();
+        let partitions = table.partition_columns.iter().filter_map(|name| schema.index_of(name)).collect();
+        Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), now: table.now })
+    }
+
+    /// Positions of the columns that may change.
+    pub fn changes(&self) -> impl Iterator<Item = usize> {
+        self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
+    }
+
+    /// The rows of `old`, which has the columns of the table in their order, as they are then. `on`: the same rows with
+    /// what expressions name. `number`: how messages call a row.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the row, where a value cannot be computed, the column cannot have it, or the row breaks a rule.
+    pub fn apply(&self, (old, on): (&RecordBatch, &RecordBatch), number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
+        let mut columns = old.columns().to_vec();
+        for assigned in &self.assigned {
+            let values = assigned.value.values(on, self.now, number)?;
+            let Some((first, inside)) = assigned.at.split_first() else { continue };
+            let values = if self.partitions.contains(first) { filled_or_null(values)? } else { values };
+            if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
+                let message =
+                    format!("row {}: the column {} is not nullable, and would be NULL", number(row), assigned.name);
+                return Err(Error::invalid(message));
+            }
+            let column = columns.get_mut(*first).ok_or_else(missing)?;
+            *column = put(column, inside, values, (&assigned.name, number))?;
+        }
+        for (column, field) in columns.iter_mut().zip(old.schema_ref().fields()) {
+            if column.data_type() != field.data_type() {
+                // The same type, but what is said of fields inside it.
+                *column = cast(column, field.data_type())?;
+            }
+        }
+        let batch = |columns| {
+            let options = RecordBatchOptions::new().with_row_count(Some(old.num_rows()));
+            RecordBatch::try_new_with_options(old.schema(), columns, &options)
+        };
+        let mut rows = batch(columns)?;
+        if !self.generated.is_empty() {
+            let mut columns = rows.columns().to_vec();
+            let context = Context { now: self.now, first_row: 0 };
+            for at in &self.generated {
+                *columns.get_mut(*at).ok_or_else(missing)? = self.rules.generated_values(*at, &rows, context)?;
+            }
+            rows = batch(columns)?;
+        }
+        self.check(&rows, number)?;
+        Ok(rows)
+    }
+
+    /// Checks what the table asks of its rows. The rows that are changed, and no others.
+    fn check(&self, rows: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<()> {
+        let context = Context { now: self.now, first_row: 0 };
+        let Err(error) = self.rules.check(rows, &self.generated, context) else { return Ok(()) };
+        // Again one by one, for a message that calls the row by its number.
+        for row in 0..rows.num_rows() {
+            let context = Context { first_row: number(row), ..context };
+            self.rules.check(&rows.slice(row, 1), &self.generated, context)?;
+        }
+        Err(error)
+    }
+}
+
+pub(crate) fn in_key(key: &str, error: &Error) -> Error {
+    Error::new(error.kind().clone(), format!("cannot set `{key}`: {}", error.message()))
+}
+
+/// The default of a column, as one value.
+fn default_of(rules: &Rules, at: &[usize], field: &StructField) -> Result<ArrayRef> {
+    match (at, at.first().map(|first| rules.source(*first))) {
+        ([first], Some(Source::Default)) => rules.default_values(*first, 1),
+        ([_], Some(Source::Generated)) => Err(Error::invalid("the table computes the column; leave it out")),
+        _ => Ok(new_null_array(&to_arrow_type(&field.data_type), 1)),
+    }
+}
+
+/// Strings, but NULL where they are empty.
+fn filled_or_null(values: ArrayRef) -> Result<ArrayRef> {
+    let Some(strings) = values.as_string_opt::<i32>() else { return Ok(values) };
+    let is_empty = BooleanArray::from_unary(strings, str::is_empty);
+    Ok(nullif(&values, &is_empty)?)
+}
+
+pub(crate) fn missing() -> Error {
+    Error::internal("rows to be updated lack a column")
+}
+
+pub(crate) fn first_null(values: &ArrayRef) -> Option<usize> {
+    let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0)?;
+    nulls.iter().position(|is_valid| !is_valid)
+}
+
+/// A column with values put in at a place inside it. Structs around the place that were NULL are there, with nothing else
+/// in them.
+fn put(
+    column: &ArrayRef,
+    at: &[usize],
+    values: ArrayRef,
+    (name, number): (&str, &dyn Fn(usize) -> u64),
+) -> Result<ArrayRef> {
+    let Some((first, inside)) = at.split_first() else { return Ok(values) };
+    let parent = column.as_struct_opt().ok_or_else(missing)?;
+    let (fields, mut children, nulls) = (parent.fields().clone(), parent.columns().to_vec(), parent.nulls().cloned());
+    if let Some(nulls) = nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
+        children = children.iter().map(|child| null_where(child, nulls)).collect::<Result<_>>()?;
+    }
+    let child = children.get_mut(*first).ok_or_else(missing)?;
+    *child = put(child, inside, values, (name, number))?;
+    check_nulls(&fields, &children, (name, number))?;
+    Ok(Arc::new(StructArray::try_new_with_length(fields, children, None, parent.len())?))
+}
+
+/// `child`, but NULL wherever its parent is.
+fn null_where(child: &ArrayRef, parent: &NullBuffer) -> Result<ArrayRef> {
+    Ok(nullif(child, &BooleanArray::new(!parent.inner(), None))?)
+}
+
+/// Refuses a struct that was NULL and now lacks what it must have.
+fn check_nulls(fields: &Fields, children: &[ArrayRef], (name, number): (&str, &dyn Fn(usize) -> u64)) -> Result<()> {
+    for (field, child) in fields.iter().zip(children).filter(|(field, _)| !field.is_nullable()) {
+        if let Some(row) = first_null(child) {
+            return Err(Error::invalid(format!(
+                "row {}: {name} is set inside a struct that is NULL, whose field `{}` is not nullable; set the whole struct",
+                number(row),
+                field.name()
+            )));
+        }
+    }
+    Ok(())
+}

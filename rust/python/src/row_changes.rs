@@ -1,0 +1,102 @@
+//! What rows become, and what is merged, as Python says it.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use deltic_protocol::error::Error;
+use deltic_protocol::row_update::NewValue;
+use deltic_table::dml::{Clause, MergeRequest, Then, When};
+use futures::TryStreamExt;
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+use crate::arrow::{Batches, reader_from_py, run_fed};
+use crate::errors::Result;
+
+/// A column, and SQL; none for a value.
+type Assigned = (String, Option<String>);
+
+/// A merge, as JSON.
+#[derive(Deserialize)]
+struct Request {
+    on: String,
+    source_alias: String,
+    target_alias: String,
+    evolves: bool,
+    clauses: Vec<Asked>,
+}
+
+/// A clause, as JSON.
+#[derive(Deserialize)]
+struct Asked {
+    when: String,
+    condition: Option<String>,
+    /// None where rows are deleted, or get all columns.
+    set: Option<Vec<Assigned>>,
+    /// Columns that do not come with all others.
+    except: Option<Vec<String>>,
+}
+
+/// All rows of what Python passes.
+pub(crate) fn all_rows(py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let rows = reader_from_py(data)?;
+    let schema = Arc::clone(rows.schema());
+    let read = |rows: Batches| async move { rows.try_collect::<Vec<RecordBatch>>().await };
+    Ok((schema, run_fed(py, (rows, true), read, std::future::ready(()))?))
+}
+
+/// The values of the one row that Python passes.
+fn values_of(py: Python<'_>, values: &Bound<'_, PyAny>) -> Result<std::vec::IntoIter<ArrayRef>> {
+    let (_, rows) = all_rows(py, values)?;
+    let values: Vec<ArrayRef> =
+        rows.iter().filter(|rows| rows.num_rows() == 1).flat_map(RecordBatch::columns).map(Arc::clone).collect();
+    Ok(values.into_iter())
+}
+
+fn assign(set: Vec<Assigned>, values: &mut impl Iterator<Item = ArrayRef>) -> Result<Vec<(String, NewValue)>> {
+    let one = |(column, sql): Assigned| {
+        let value = match sql {
+            Some(sql) => NewValue::Expression(sql),
+            None => match values.next() {
+                Some(value) => NewValue::Value(value),
+                None => return Err(Error::internal("a column is set to a value that is not there").into()),
+            },
+        };
+        Ok((column, value))
+    };
+    set.into_iter().map(one).collect()
+}
+
+/// Columns and what they become: expressions, and values from the one row of `values`, in the order of the columns.
+pub(crate) fn assignments(
+    py: Python<'_>,
+    set: Vec<Assigned>,
+    values: &Bound<'_, PyAny>,
+) -> Result<Vec<(String, NewValue)>> {
+    assign(set, &mut values_of(py, values)?)
+}
+
+/// What is to be merged.
+pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) -> Result<MergeRequest> {
+    let request: Request =
+        serde_json::from_str(json).map_err(|e| Error::internal("a merge is not readable").caused_by(e))?;
+    let mut values = values_of(py, values)?;
+    let mut clauses = Vec::with_capacity(request.clauses.len());
+    for Asked { when, condition, set, except } in request.clauses {
+        let when = match when.as_str() {
+            "matched" => When::Matched,
+            "not matched" => When::NotMatched,
+            "not matched by source" => When::NotMatchedBySource,
+            _ => return Err(Error::internal("a clause is of no kind").into()),
+        };
+        let then = match (set, except) {
+            (Some(set), _) => Then::Set(assign(set, &mut values)?),
+            (None, Some(except)) => Then::All { except },
+            (None, None) => Then::Delete,
+        };
+        clauses.push(Clause { when, condition, then });
+    }
+    let Request { on, source_alias, target_alias, evolves, .. } = request;
+    Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
+}

@@ -1,0 +1,270 @@
+//! The clauses of a merge: what they ask, checked against both sides.
+
+use std::collections::BTreeMap;
+
+use deltic_protocol::expression::BoundExpression;
+use deltic_protocol::row_merge::{RowInsert, Seen, Sides};
+use deltic_protocol::row_update::{NewValue, RowUpdate, Target};
+use deltic_protocol::schema::evolve;
+use deltic_protocol::schema::identity::is_identity;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+
+use super::super::update::stored;
+use crate::error::{Error, Result};
+
+/// Which rows a clause is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Rows of the target that a row of the source matches.
+    Matched,
+    /// Rows of the source that match no row of the target.
+    NotMatched,
+    /// Rows of the target that no row of the source matches.
+    NotMatchedBySource,
+}
+
+impl When {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Matched => "WHEN MATCHED",
+            Self::NotMatched => "WHEN NOT MATCHED",
+            Self::NotMatchedBySource => "WHEN NOT MATCHED BY SOURCE",
+        }
+    }
+
+    fn seen(self) -> Seen {
+        match self {
+            Self::Matched => Seen::Both,
+            Self::NotMatched => Seen::Source,
+            Self::NotMatchedBySource => Seen::Target,
+        }
+    }
+}
+
+/// What becomes of these rows.
+#[derive(Debug, Clone)]
+pub enum Then {
+    /// Columns get values: rows are updated, or inserted.
+    Set(Vec<(String, NewValue)>),
+    /// The same with every column of the source, but for some.
+    All {
+        /// The columns of the target that are left out.
+        except: Vec<String>,
+    },
+    /// They are deleted.
+    Delete,
+}
+
+/// A clause of a merge.
+#[derive(Debug, Clone)]
+pub struct Clause {
+    /// Which rows it is for.
+    pub when: When,
+    /// What else must be TRUE of them.
+    pub condition: Option<String>,
+    /// What becomes of them.
+    pub then: Then,
+}
+
+/// What a clause does to rows of the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    /// The update at this position.
+    Update(usize),
+    Delete,
+}
+
+/// A clause with a condition.
+#[derive(Debug)]
+pub(super) struct When1<T> {
+    pub(super) condition: Option<BoundExpression>,
+    pub(super) then: T,
+}
+
+/// All clauses, each kind in its order.
+#[derive(Debug, Default)]
+pub(super) struct Clauses {
+    pub(super) matched: Vec<When1<Act>>,
+    pub(super) unmatched: Vec<When1<RowInsert>>,
+    pub(super) unmatched_by_source: Vec<When1<Act>>,
+    pub(super) updates: Vec<RowUpdate>,
+}
+
+impl Clauses {
+    /// # Errors
+    /// `Invalid`, naming the clause, for what the sides do not have or cannot become; `Unsupported` for what deltic does not
+    /// evaluate.
+    pub(super) fn new(clauses: Vec<Clause>, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<Self> {
+        check(&clauses)?;
+        let mut all = Self::default();
+        for clause in clauses {
+            let (when, words) = (clause.when, clause.when.words());
+            all.push(clause, sides, target, evolves)
+                .map_err(|e| Error::new(e.kind().clone(), format!("{words}: {}", e.message())))?;
+            debug_assert!(!matches!(when, When::NotMatched) || !all.unmatched.is_empty());
+        }
+        Ok(all)
+    }
+
+    fn push(&mut self, clause: Clause, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<()> {
+        let seen = clause.when.seen();
+        let condition = clause.condition.map(|sql| sides.condition(&sql, seen)).transpose()?;
+        let bind = |parsed| sides.bind(parsed, seen);
+        let set = match clause.then {
+            Then::Set(set) => Some(named(set, sides)?),
+            Then::All { except } => Some(all_columns(&except, sides, (clause.when, evolves))?),
+            Then::Delete => None,
+        };
+        match (clause.when, set) {
+            (When::NotMatched, Some(set)) => {
+                let insert = RowInsert::new(set, target, &bind)?;
+                self.unmatched.push(When1 { condition, then: insert });
+            }
+            (When::NotMatched, None) => return Err(Error::invalid("rows that are not there cannot be deleted")),
+            (when, set) => {
+                let then = match set {
+                    Some(set) => {
+                        self.updates.push(RowUpdate::new(set, target, &bind)?);
+                        Act::Update(self.updates.len() - 1)
+                    }
+                    None => Act::Delete,
+                };
+                let clauses = if when == When::Matched { &mut self.matched } else { &mut self.unmatched_by_source };
+                clauses.push(When1 { condition, then });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether rows may match several times: they are deleted, once.
+    pub(super) fn only_deletes(&self) -> bool {
+        matches!(self.matched.as_slice(), [When1 { condition: None, then: Act::Delete }])
+    }
+}
+
+/// Refuses clauses that no row would reach.
+fn check(clauses: &[Clause]) -> Result<()> {
+    if clauses.is_empty() {
+        return Err(Error::invalid(
+            "a merge without clauses does nothing; say what becomes of rows, such as with \
+                                   when_matched_update_all",
+        ));
+    }
+    for when in [When::Matched, When::NotMatched, When::NotMatchedBySource] {
+        let of: Vec<&Clause> = clauses.iter().filter(|clause| clause.when == when).collect();
+        if let Some((_, before)) = of.split_last()
+            && before.iter().any(|clause| clause.condition.is_none())
+        {
+            let message = format!(
+                "{}: a clause without a condition takes all rows, and others follow it; put it last",
+                when.words()
+            );
+            return Err(Error::invalid(message));
+        }
+    }
+    Ok(())
+}
+
+/// Assignments without the target's alias, their values as the columns have them.
+fn named(set: Vec<(String, NewValue)>, sides: &Sides) -> Result<Vec<(String, NewValue)>> {
+    let one = |(key, value): (String, NewValue)| {
+        let key = sides.assigned(&key).to_owned();
+        let value = match value {
+            NewValue::Value(value) => NewValue::Value(stored(&sides.target, &key, value)?),
+            computed => computed,
+        };
+        Ok((key, value))
+    };
+    set.into_iter().map(one).collect()
+}
+
+/// Every column that both sides have. Without schema evolution the source has them all.
+fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) -> Result<Vec<(String, NewValue)>> {
+    if when == When::NotMatchedBySource {
+        return Err(Error::invalid("there is no row of the source to take values from"));
+    }
+    for name in except {
+        if sides.target.index_of(sides.assigned(name)).is_none() {
+            return Err(Error::invalid(format!("there is no column `{name}` in the target to leave out")));
+        }
+    }
+    let is_left = |name: &str| except.iter().any(|left| sides.assigned(left).eq_ignore_ascii_case(name));
+    let mut set = Vec::new();
+    for field in &sides.target.fields {
+        let is_void = field.data_type == DataType::Primitive(PrimitiveType::Void);
+        if is_left(&field.name) || is_void {
+            continue;
+        }
+        match sides.source.field(&field.name) {
+            // The table numbers rows.
+            Some(_) if is_identity(field) && when == When::Matched => {}
+            Some(given) => {
+                set.push((quoted(&field.name), NewValue::Parsed(sides.column(true, &given.name))));
+            }
+            None if evolves || fills(field) => {}
+            None => {
+                return Err(Error::invalid(format!(
+                    "the source has no column `{}`; give it, name it in except_columns, or merge with_schema_evolution",
+                    field.name
+                )));
+            }
+        }
+    }
+    Ok(set)
+}
+
+/// A name as a path of one part.
+fn quoted(name: &str) -> String {
+    name.to_owned()
+}
+
+/// Whether the table has values for a column that rows lack.
+fn fills(field: &StructField) -> bool {
+    ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"]
+        .iter()
+        .any(|key| field.metadata.contains_key(*key))
+}
+
+/// The columns that the table has after the merge, if it gets any.
+pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
+    let mut given: BTreeMap<usize, StructField> = BTreeMap::new();
+    let mut add = |name: &str| {
+        let at = sides.source.index_of(name);
+        if let Some((at, field)) = at.and_then(|at| Some((at, sides.source.fields.get(at)?)))
+            && field.data_type != DataType::Primitive(PrimitiveType::Void)
+        {
+            given.insert(at, StructField { nullable: true, ..field.clone() });
+        }
+    };
+    for clause in clauses {
+        match &clause.then {
+            Then::All { except } => {
+                let fields = sides.source.fields.iter().map(|field| field.name.as_str());
+                let is_left = |name: &&str| !except.iter().any(|left| left.eq_ignore_ascii_case(name));
+                fields.filter(is_left).for_each(&mut add);
+            }
+            Then::Set(set) => {
+                for (key, value) in set {
+                    let key = sides.assigned(key);
+                    if let NewValue::Expression(sql) = value
+                        && is_same_column(sql, key, sides)
+                    {
+                        add(key);
+                    }
+                }
+            }
+            Then::Delete => {}
+        }
+    }
+    let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), false);
+    (evolved != sides.target).then_some(evolved)
+}
+
+/// Whether a value is the column of the source that is called as what it is assigned to.
+fn is_same_column(sql: &str, key: &str, sides: &Sides) -> bool {
+    let is = |text: &str| text.trim().trim_matches('`').eq_ignore_ascii_case(key);
+    match sql.trim().split_once('.') {
+        Some((alias, column)) => alias.trim_matches('`').eq_ignore_ascii_case(&sides.source_alias) && is(column),
+        None => is(sql) && sides.target.index_of(key).is_none(),
+    }
+}

@@ -1,0 +1,364 @@
+//! The join of a merge: rows of files of the target, batch by batch, beside the rows of the source.
+//!
+//! For each pair that the condition makes TRUE the first clause whose condition is TRUE says what becomes of the target's
+//! row. Memory holds the keys of the source, so many pairs at a time, and where the rows are that change.
+//!
+//! Proved by `tests/python/test_merge.py` beside a model.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, UInt32Array};
+use arrow_select::take::take;
+use deltic_protocol::expression::{BoundExpression, Context, evaluate_at};
+use deltic_protocol::row_merge::{JoinKey, Sides};
+use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use std::sync::Arc;
+
+use super::super::find::Hits;
+use super::clauses::{Act, Clauses, When1};
+use super::keys::Keys;
+use super::source::{Source, sides as beside};
+use crate::error::{Error, Result};
+use crate::scan::task::FileTask;
+use crate::transaction::builder::MergeCounts;
+
+/// Pairs that are looked at together.
+const PAIRS: usize = 64 * 1024;
+
+/// No row of the source.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What is joined.
+#[derive(Debug)]
+pub(super) struct Join {
+    pub(super) sides: Sides,
+    pub(super) source: Arc<Source>,
+    pub(super) clauses: Clauses,
+    keys: Vec<JoinKey>,
+    index: Option<Keys>,
+    /// What else must be TRUE of a pair.
+    rest: Vec<BoundExpression>,
+    now: Option<i64>,
+    /// Columns of the source that conditions on pairs read.
+    source_columns: Vec<usize>,
+    outcome: Mutex<Outcome>,
+}
+
+/// Where rows are updated in a file: by position, the update and the row of the source.
+pub(super) type Updates = HashMap<u64, (usize, u32)>;
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// By file.
+    pub(super) updates: HashMap<String, Updates>,
+    /// Which rows of the source match any.
+    pub(super) matched: Vec<bool>,
+    /// Files with rows that match and stay as they are.
+    pub(super) unchanged: HashSet<String>,
+    pub(super) counts: MergeCounts,
+}
+
+/// What came of a batch.
+struct Joined<'a> {
+    /// The rows as a struct.
+    rows: ArrayRef,
+    matches: Vec<bool>,
+    chosen: HashMap<u32, (Act, u32)>,
+    matched_source: Vec<u32>,
+    task: &'a FileTask,
+    positions: &'a [i64],
+}
+
+impl Join {
+    pub(super) fn new(
+        (sides, source): (Sides, Arc<Source>),
+        (keys, rest): (Vec<JoinKey>, Vec<BoundExpression>),
+        clauses: Clauses,
+        now: Option<i64>,
+    ) -> Result<Self> {
+        let conditions = clauses.matched.iter().filter_map(|clause| clause.condition.as_ref());
+        let mut source_columns: Vec<usize> = Vec::new();
+        for bound in rest.iter().chain(conditions) {
+            source_columns.extend(sides.columns_of(true, bound).iter().filter_map(|n| source.schema.index_of(n)));
+        }
+        source_columns.sort_unstable();
+        source_columns.dedup();
+        let outcome = Outcome { matched: vec![false; source.len()], ..Outcome::default() };
+        let mut join =
+            Self { sides, source, clauses, keys, index: None, rest, now, source_columns, outcome: Mutex::new(outcome) };
+        if !join.keys.is_empty() {
+            let types: Vec<_> = join.keys.iter().map(|key| to_arrow_type(key.source.data_type())).collect();
+            let null_safe = join.keys.iter().map(|key| key.null_safe).collect();
+            join.index = Some(Keys::new(&types, null_safe, join.source_keys()?)?);
+        }
+        Ok(join)
+    }
+
+    /// The keys of the source's rows, in parts.
+    pub(super) fn source_keys(&self) -> Result<Vec<Vec<ArrayRef>>> {
+        let mut names: Vec<&str> = Vec::new();
+        for key in &self.keys {
+            names.extend(self.sides.columns_of(true, &key.source));
+        }
+        let mut columns: Vec<usize> = names.iter().filter_map(|name| self.source.schema.index_of(name)).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let mut parts = Vec::new();
+        for rows in self.all_source_rows() {
+            let on = beside(vec![(&self.sides.source_alias, self.source.gather(&rows, &columns)?)])?;
+            let first = rows.first().map_or(0, |row| u64::from(*row));
+            let context = Context { now: self.now, first_row: first };
+            let of = |key: &JoinKey| evaluate_at(&key.source, &on, context).map_err(|e| of_source(&e));
+            parts.push(self.keys.iter().map(of).collect::<Result<Vec<_>>>()?);
+        }
+        Ok(parts)
+    }
+
+    fn all_source_rows(&self) -> impl Iterator<Item = Vec<u32>> + use<> {
+        let count = u32::try_from(self.source.len()).unwrap_or(NONE);
+        let step = PAIRS as u32;
+        (0..count).step_by(PAIRS).map(move |first| (first..first.saturating_add(step).min(count)).collect())
+    }
+
+    /// The keys of the join.
+    pub(super) fn keys(&self) -> &[JoinKey] {
+        &self.keys
+    }
+
+    /// The columns of the target that the join reads.
+    pub(super) fn target_columns(&self) -> Vec<String> {
+        let conditions = self.clauses.matched.iter().chain(&self.clauses.unmatched_by_source);
+        let conditions = conditions.filter_map(|clause| clause.condition.as_ref());
+        let all = self.keys.iter().map(|key| &key.target).chain(&self.rest).chain(conditions);
+        let mut names: Vec<String> = Vec::new();
+        for bound in all {
+            for name in self.sides.columns_of(false, bound) {
+                if !names.iter().any(|known| known == name) {
+                    names.push(name.to_owned());
+                }
+            }
+        }
+        names
+    }
+
+    /// What came of it, once.
+    pub(super) fn take_outcome(&self) -> Outcome {
+        std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Joins rows of a file, whose first column are their positions.
+    pub(super) fn search(&self, task: &FileTask, batch: &RecordBatch, positions: &[i64]) -> Result<Hits> {
+        let fields = batch.schema_ref().fields().iter().skip(1).cloned().collect::<Vec<_>>();
+        let columns = batch.columns().iter().skip(1).cloned().collect();
+        let rows: ArrayRef =
+            Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
+        let matches = vec![false; batch.num_rows()];
+        let mut joined = Joined { rows, matches, chosen: HashMap::new(), matched_source: Vec::new(), task, positions };
+        self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.judge(&mut joined, targets, sources))?;
+        if !self.clauses.unmatched_by_source.is_empty() {
+            self.judge_unmatched(&mut joined)?;
+        }
+        self.settle(joined)
+    }
+
+    /// Calls with pairs whose keys are equal, so many at a time.
+    fn each_chunk(&self, rows: &ArrayRef, judge: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>) -> Result<()> {
+        let (mut targets, mut sources) = (Vec::new(), Vec::new());
+        let mut visit = |target: u32, source: u32| {
+            targets.push(target);
+            sources.push(source);
+            match targets.len() < PAIRS {
+                true => Ok(()),
+                false => judge(std::mem::take(&mut targets), std::mem::take(&mut sources)),
+            }
+        };
+        match &self.index {
+            Some(index) => {
+                let on = beside(vec![(&self.sides.target_alias, Arc::clone(rows))])?;
+                let context = Context { now: self.now, first_row: 0 };
+                let of = |key: &JoinKey| evaluate_at(&key.target, &on, context).map_err(|e| of_target(&e));
+                index.probe(&self.keys.iter().map(of).collect::<Result<Vec<_>>>()?, visit)?;
+            }
+            None => {
+                let count = u32::try_from(self.source.len()).unwrap_or(NONE);
+                for target in 0..u32::try_from(rows.len()).unwrap_or(NONE) {
+                    (0..count).try_for_each(|source| visit(target, source))?;
+                }
+            }
+        }
+        match targets.is_empty() {
+            true => Ok(()),
+            false => judge(targets, sources),
+        }
+    }
+
+    /// Keeps the pairs that the condition makes TRUE, and finds what becomes of their rows.
+    fn judge(&self, joined: &mut Joined<'_>, mut targets: Vec<u32>, mut sources: Vec<u32>) -> Result<()> {
+        for condition in &self.rest {
+            let holds = self.holds(condition, joined, &targets, &sources)?;
+            (targets, sources) = kept(&holds, &targets, &sources);
+        }
+        for (target, source) in targets.iter().zip(&sources) {
+            if let Some(matches) = joined.matches.get_mut(*target as usize) {
+                *matches = true;
+            }
+            joined.matched_source.push(*source);
+        }
+        for When1 { condition, then } in &self.clauses.matched {
+            if targets.is_empty() {
+                break;
+            }
+            let holds = match condition {
+                Some(condition) => self.holds(condition, joined, &targets, &sources)?,
+                None => vec![true; targets.len()],
+            };
+            for ((target, source), _) in targets.iter().zip(&sources).zip(&holds).filter(|(_, holds)| **holds) {
+                if let Some((_, other)) = joined.chosen.insert(*target, (*then, *source))
+                    && !self.clauses.only_deletes()
+                {
+                    return Err(self.ambiguous(joined, *target, (other, *source)));
+                }
+            }
+            let left: Vec<bool> = holds.iter().map(|holds| !holds).collect();
+            (targets, sources) = kept(&left, &targets, &sources);
+        }
+        Ok(())
+    }
+
+    /// For which pairs a condition is TRUE.
+    fn holds(
+        &self,
+        condition: &BoundExpression,
+        joined: &Joined<'_>,
+        targets: &[u32],
+        sources: &[u32],
+    ) -> Result<Vec<bool>> {
+        let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
+        let source = self.source.gather(sources, &self.source_columns)?;
+        let on = beside(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
+        true_rows(condition, &on, self.now).map_err(|e| of_target(&e))
+    }
+
+    /// What becomes of rows that no row of the source matches.
+    fn judge_unmatched(&self, joined: &mut Joined<'_>) -> Result<()> {
+        let unmatched = joined.matches.iter().enumerate().filter(|(_, matches)| !**matches);
+        let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
+        for When1 { condition, then } in &self.clauses.unmatched_by_source {
+            let holds = match condition {
+                Some(condition) => {
+                    let rows = take(&joined.rows, &UInt32Array::from(left.clone()), None)?;
+                    let on = beside(vec![(&self.sides.target_alias, rows)])?;
+                    true_rows(condition, &on, self.now).map_err(|e| of_target(&e))?
+                }
+                None => vec![true; left.len()],
+            };
+            let mut rest = Vec::new();
+            for (row, holds) in left.into_iter().zip(holds) {
+                match holds {
+                    true => drop(joined.chosen.insert(row, (*then, NONE))),
+                    false => rest.push(row),
+                }
+            }
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// Keeps what came of a batch.
+    fn settle(&self, joined: Joined<'_>) -> Result<Hits> {
+        let mut hits = Hits::default();
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = &mut *outcome;
+        for source in &joined.matched_source {
+            if let Some(matched) = outcome.matched.get_mut(*source as usize) {
+                *matched = true;
+            }
+        }
+        let stays = |row: usize| u32::try_from(row).is_ok_and(|row| !joined.chosen.contains_key(&row));
+        if joined.matches.iter().enumerate().any(|(row, matches)| *matches && stays(row)) {
+            outcome.unchanged.insert(joined.task.path.clone());
+        }
+        let mut chosen: Vec<(u32, (Act, u32))> = joined.chosen.into_iter().collect();
+        chosen.sort_unstable_by_key(|(row, _)| *row);
+        for (row, (act, source)) in chosen {
+            let position =
+                joined.positions.get(row as usize).ok_or_else(|| Error::internal("a row has no position"))?;
+            let position = position.cast_unsigned();
+            let counts = &mut outcome.counts;
+            match (act, source) {
+                (Act::Delete, NONE) => counts.unmatched_deleted += 1,
+                (Act::Delete, _) => counts.matched_deleted += 1,
+                (Act::Update(_), NONE) => counts.unmatched_updated += 1,
+                (Act::Update(_), _) => counts.matched_updated += 1,
+            }
+            match act {
+                Act::Delete => hits.gone.extend([position]),
+                Act::Update(update) => {
+                    hits.changed.extend([position]);
+                    let updates = outcome.updates.entry(joined.task.path.clone()).or_default();
+                    updates.insert(position, (update, source));
+                }
+            }
+        }
+        Ok(hits)
+    }
+
+    fn ambiguous(&self, joined: &Joined<'_>, target: u32, (one, other): (u32, u32)) -> Error {
+        let position = joined.positions.get(target as usize).copied().unwrap_or_default();
+        let keys = self.shown_keys(joined, target).unwrap_or_default();
+        Error::invalid(format!(
+            "row {position}{keys} of the target is matched by several rows of the source, {one} and {other} among them \
+             (the first is 0), and what becomes of it would depend on their order; leave one row for each key, such as \
+             the latest"
+        ))
+    }
+
+    fn shown_keys(&self, joined: &Joined<'_>, target: u32) -> Result<String> {
+        let rows = take(&joined.rows, &UInt32Array::from(vec![target]), None)?;
+        let on = beside(vec![(&self.sides.target_alias, rows)])?;
+        let mut shown = Vec::new();
+        for key in &self.keys {
+            let value =
+                Scalar::from_array(&evaluate_at(&key.target, &on, Context { now: self.now, first_row: 0 })?, 0)?;
+            shown.push(format!("{} is {value}", key.name()));
+        }
+        Ok(if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) })
+    }
+}
+
+/// The pairs that are kept.
+fn kept(keep: &[bool], targets: &[u32], sources: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let pairs = targets.iter().zip(sources).zip(keep).filter(|(_, keep)| **keep);
+    pairs.map(|((target, source), _)| (*target, *source)).unzip()
+}
+
+/// For which rows a condition is TRUE.
+pub(super) fn true_rows(condition: &BoundExpression, on: &RecordBatch, now: Option<i64>) -> Result<Vec<bool>> {
+    let values = evaluate_at(condition, on, Context { now, first_row: 0 })?;
+    let none = || vec![false; on.num_rows()];
+    let of = |values: &BooleanArray| values.iter().map(|value| value == Some(true)).collect();
+    Ok(values.as_boolean_opt().map_or_else(none, of))
+}
+
+/// An error of an expression, whose row is none that the caller knows.
+pub(super) fn of_target(error: &Error) -> Error {
+    Error::new(error.kind().clone(), without_row(error.message()))
+}
+
+pub(super) fn of_source(error: &Error) -> Error {
+    match error.message().strip_prefix("row ") {
+        Some(rest) => Error::new(error.kind().clone(), format!("the source's row {rest}")),
+        None => Error::new(error.kind().clone(), error.message()),
+    }
+}
+
+fn without_row(message: &str) -> &str {
+    match message.strip_prefix("row ").and_then(|rest| rest.split_once(": ")) {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => message,
+    }
+}

@@ -1,0 +1,302 @@
+//! MERGE: rows of a source are joined with those of the table, and rows are updated, deleted and inserted for it.
+//!
+//! The source is in memory, and is the build side of a hash join; without any equality of the two sides every pair is
+//! looked at. The least and the greatest of its keys, or all of them where they are few, say with the table's partition
+//! values and statistics which files can match; others are read only for rows that no row of the source matches. Rows are
+//! then marked or written again as an UPDATE does it.
+//!
+//! Proved by `tests/python/test_merge.py`, and beside delta-spark by `tests/interop/test_merge.py`.
+//!
+//! PROTOCOL.md: "Deletion Vectors", "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
+
+mod clauses;
+mod join;
+mod keys;
+mod rows;
+mod source;
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use deltic_protocol::row_merge::{Bounds, JoinCondition, Sides};
+use deltic_protocol::row_update::Target;
+use deltic_protocol::schema::StructType;
+use futures::stream;
+
+pub use self::clauses::{Clause, Then, When};
+use self::clauses::{Clauses, evolved};
+use self::join::{Join, Outcome};
+use self::rows::{Inserted, Updated, inserted};
+use self::source::Source;
+use super::changed::Updating;
+use super::choose::choose;
+use super::find::{Fate, Found, Look, look};
+use super::preview::Preview;
+use crate::error::{Error, Result};
+use crate::rewrite::Written;
+use crate::snapshot::Snapshot;
+use crate::storage::decode_path;
+use crate::transaction::builder::{Ids, MergeCounts, Transaction, Unsettled};
+use crate::write::unclaimed::Unclaimed;
+use crate::write::writer::{Clock, DataWriter};
+
+/// Longest text of a filter that a key gives.
+const LONGEST_FILTER: usize = 1 << 20;
+
+/// What a merge is to do.
+#[derive(Debug, Clone)]
+pub struct MergeRequest {
+    /// When a row of the source matches one of the target.
+    pub on: String,
+    /// What the source is called in expressions.
+    pub source_alias: String,
+    /// What the target is called.
+    pub target_alias: String,
+    /// What becomes of rows. The first clause of a kind whose condition is TRUE counts.
+    pub clauses: Vec<Clause>,
+    /// Whether the table gets the columns that the source has besides.
+    pub evolves: bool,
+}
+
+/// A merge of which it is known what it does.
+struct Planned {
+    found: Found,
+    join: Arc<Join>,
+    outcome: Outcome,
+    inserts: Vec<Inserted>,
+}
+
+impl Transaction {
+    /// Merges rows into the table; says how many of which kind.
+    ///
+    /// # Errors
+    /// `Invalid` if a row of the target would be changed by several of the source, for clauses and values that do not fit,
+    /// and on an append-only table unless rows are only inserted; `Unsupported` for rows that the transaction has changed
+    /// before, on a table that records changes; those of reading and writing. The transaction is what it was then.
+    pub async fn merge(
+        &mut self,
+        source: (SchemaRef, Vec<RecordBatch>),
+        request: MergeRequest,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<MergeCounts> {
+        if self.replayed().is_some() {
+            return Ok(MergeCounts::default());
+        }
+        let merged = async {
+            let snapshot = self.mergeable(&request).await?;
+            let (sides, settled) = self.settle_columns(&snapshot, &source, &request, ids)?;
+            let merged = Box::pin(self.merge_rows(&snapshot, (source, sides), request, clock)).await;
+            match (settled, &merged) {
+                (Some(before), Err(_)) => self.resettle(before),
+                // No row needs the columns.
+                (Some(before), Ok(counts)) if is_nothing(counts) => self.resettle(before),
+                _ => {}
+            }
+            merged
+        };
+        let merged = Box::pin(merged).await;
+        merged.map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    /// What [`Transaction::merge`] would do. Whether values can be computed is not tried.
+    ///
+    /// # Errors
+    /// As [`Transaction::merge`], but for those of writing.
+    pub async fn merge_preview(
+        &mut self,
+        source: (SchemaRef, Vec<RecordBatch>),
+        request: MergeRequest,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<Preview> {
+        let preview = async {
+            let snapshot = self.mergeable(&request).await?;
+            let (sides, settled) = self.settle_columns(&snapshot, &source, &request, ids)?;
+            let now_ms = clock();
+            let planned = Box::pin(self.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
+            if let Some(before) = settled {
+                self.resettle(before);
+            }
+            let Planned { found, inserts, .. } = planned?;
+            let preview = self.preview_of(&snapshot, found, now_ms).await?;
+            Ok(Preview { rows_inserted: inserts.iter().map(|of| of.len() as u64).sum(), ..preview })
+        };
+        let preview: Result<Preview> = Box::pin(preview).await;
+        preview.map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    /// The version that is merged into. Where rows may only be added, that is all that clauses may do.
+    async fn mergeable(&mut self, request: &MergeRequest) -> Result<Snapshot> {
+        match request.clauses.iter().all(|clause| clause.when == When::NotMatched) {
+            true => self.searchable().await,
+            false => self.removable().await,
+        }
+    }
+
+    /// The two sides, and the columns that the table gets; what it had until then.
+    fn settle_columns(
+        &mut self,
+        snapshot: &Snapshot,
+        (schema, _): &(SchemaRef, Vec<RecordBatch>),
+        request: &MergeRequest,
+        ids: &dyn Ids,
+    ) -> Result<(Sides, Option<Unsettled>)> {
+        let aliases = (request.source_alias.as_str(), request.target_alias.as_str());
+        let source = Source::new(schema, &[])?.schema;
+        let sides = Sides::new(StructType::clone(&snapshot.shape().schema), source, aliases)?;
+        let evolved = if request.evolves { evolved(&request.clauses, &sides) } else { None };
+        let settled = evolved.map(|schema| self.settle(schema, ids)).transpose()?;
+        Ok((sides, settled))
+    }
+
+    async fn plan_merge(
+        &mut self,
+        snapshot: &Snapshot,
+        ((schema, batches), sides): ((SchemaRef, Vec<RecordBatch>), Sides),
+        request: MergeRequest,
+        now_ms: i64,
+    ) -> Result<Planned> {
+        let on = JoinCondition::parse(&request.on, &sides)
+            .map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))?;
+        let source = Arc::new(Source::new(&schema, &batches)?);
+        drop(batches);
+        let (shape, rules) = (self.shape_after()?, self.write_rules_at(now_ms)?);
+        let target = Target {
+            schema: &shape.schema,
+            partition_columns: &shape.partition_columns,
+            constraints: &rules.constraints,
+            now: rules.now,
+        };
+        let after = sides.with_target(StructType::clone(&shape.schema));
+        let clauses = Clauses::new(request.clauses, &after, target, request.evolves)?;
+        let reads_all = !clauses.unmatched_by_source.is_empty();
+        let mut rest = on.rest;
+        if reads_all {
+            // Rows that are left out would be taken for rows that nothing matches.
+            rest.extend(on.target_only_bound);
+        }
+        let join = Arc::new(Join::new((after, Arc::clone(&source)), (on.keys, rest), clauses, rules.now)?);
+        let filter = if reads_all { None } else { filter(&join, on.target_only, &sides.target)? };
+        let searching = Arc::clone(&join);
+        let search = move |task: &_, batch: &_, positions: &_| searching.search(task, batch, positions);
+        let columns = join.target_columns();
+        let looking = Look { fate: Fate::Judged, now_ms, columns, search: Some(Arc::new(search)) };
+        let mut found = Box::pin(look(self, snapshot, filter.as_deref(), looking)).await?;
+        let outcome = join.take_outcome();
+        let inserts = inserted((&join.clauses, &join.sides), &source, &outcome.matched, rules.now)?;
+        if !join.clauses.unmatched.is_empty() {
+            // That no row is inserted depends on them.
+            for path in &outcome.unchanged {
+                found.read.insert(path);
+            }
+        }
+        Ok(Planned { found, join, outcome, inserts })
+    }
+
+    async fn merge_rows(
+        &mut self,
+        snapshot: &Snapshot,
+        source: ((SchemaRef, Vec<RecordBatch>), Sides),
+        request: MergeRequest,
+        clock: Clock,
+    ) -> Result<MergeCounts> {
+        let begun_ms = clock();
+        let Planned { mut found, join, outcome, inserts } =
+            Box::pin(self.plan_merge(snapshot, source, request, begun_ms)).await?;
+        let found_ms = clock();
+        let counts = MergeCounts {
+            source: join.source.len() as u64,
+            inserted: inserts.iter().map(|of| of.len() as u64).sum(),
+            ..outcome.counts
+        };
+        let updating = Updating::new(Arc::new(Updated {
+            sides: join.sides.clone(),
+            source: Arc::clone(&join.source),
+            updates: join.clauses.updates.clone(),
+            places: outcome.updates,
+        }));
+        let chosen = choose(self, &mut found, begun_ms)?;
+        let replaced = Box::pin(chosen.replace(self, snapshot, (Some(&updating), clock))).await?;
+        let new = match Box::pin(self.write_inserted(&join, inserts, clock)).await {
+            Ok(new) => new,
+            Err(error) => {
+                replaced.delete().await;
+                return Err(error);
+            }
+        };
+        let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
+        self.has_read(found.into_read_set()?);
+        chosen.apply(self, replaced, begun_ms)?;
+        new.into_iter().for_each(|written| self.append_soon(written));
+        let ended_ms = clock();
+        self.count_rows(|all| {
+            all.begun_ms = all.begun_ms.or(Some(begun_ms));
+            all.scan_ms += found_ms - begun_ms;
+            all.rewrite_ms += ended_ms - found_ms;
+            all.merged = Some(all.merged.unwrap_or_default().and(counts));
+            all.copied_rows += copied;
+            all.removed_bytes += bytes;
+            all.removed_vectors += vectors;
+        });
+        Ok(counts)
+    }
+
+    /// Writes rows that are inserted; no file is left if that fails.
+    async fn write_inserted(&mut self, join: &Join, inserts: Vec<Inserted>, clock: Clock) -> Result<Vec<Written>> {
+        let mut groups: Vec<(SchemaRef, Vec<Inserted>)> = Vec::new();
+        for of in inserts {
+            match groups.iter_mut().find(|(schema, _)| *schema == of.schema()) {
+                Some((_, group)) => group.push(of),
+                None => groups.push((of.schema(), vec![of])),
+            }
+        }
+        let mut unclaimed = Unclaimed::new(self.storage().clone());
+        let mut all: Vec<Written> = Vec::with_capacity(groups.len());
+        for (schema, group) in groups {
+            let plan = self.plan_write(&schema)?;
+            if !plan.spec.identities.is_empty() && !all.is_empty() {
+                let message = "the table numbers its rows, and clauses insert rows with different columns; merge with one \
+                               of them at a time";
+                return Err(Error::unsupported("identityColumns", message));
+            }
+            let writer = DataWriter::new(self.storage().clone(), &plan.spec, clock)?;
+            let (sides, source) = (&join.sides, &join.source);
+            let batches = group.into_iter().flat_map(|of| of.batches(sides.clone(), Arc::clone(source)));
+            let written = match writer.write_all_soon(stream::iter(batches)).await {
+                Ok(written) => written,
+                Err(error) => {
+                    unclaimed.delete().await;
+                    return Err(error);
+                }
+            };
+            for file in &written.0 {
+                unclaimed.push(decode_path(&file.add.path)?);
+            }
+            all.push(written);
+        }
+        unclaimed.claim();
+        Ok(all)
+    }
+}
+
+fn is_nothing(counts: &MergeCounts) -> bool {
+    *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
+}
+
+/// The rows of the target that can match, as SQL; none if all can.
+fn filter(join: &Join, mut filters: Vec<String>, target: &StructType) -> Result<Option<String>> {
+    let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
+    for part in join.source_keys()? {
+        for (bounds, values) in bounds.iter_mut().zip(&part) {
+            bounds.extend(values)?;
+        }
+    }
+    for (bounds, key) in bounds.iter().zip(join.keys()) {
+        filters.extend(bounds.filter(key, target).filter(|text| text.len() <= LONGEST_FILTER));
+    }
+    if join.source.len() == 0 {
+        filters.push("FALSE".to_owned());
+    }
+    let filters: Vec<String> = filters.iter().map(|filter| format!("({filter})")).collect();
+    Ok((!filters.is_empty()).then(|| filters.join(" AND ")))
+}

@@ -1,0 +1,165 @@
+//! Rows that a merge updates and inserts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt32Array};
+use arrow_schema::SchemaRef;
+use arrow_select::interleave::interleave;
+use arrow_select::take::take;
+use deltic_protocol::row_merge::{RowInsert, Sides};
+use deltic_protocol::row_update::RowUpdate;
+
+use super::super::changed::Become;
+use super::clauses::{Clauses, When1};
+use super::join::{NONE, Updates, of_source, true_rows};
+use super::source::{Source, sides as beside};
+use crate::error::{Error, Result};
+
+/// Rows that are looked at together.
+const ROWS: usize = 64 * 1024;
+
+/// What rows of the target become.
+#[derive(Debug)]
+pub(super) struct Updated {
+    pub(super) sides: Sides,
+    pub(super) source: Arc<Source>,
+    pub(super) updates: Vec<RowUpdate>,
+    /// By file.
+    pub(super) places: HashMap<String, Updates>,
+}
+
+impl Become for Updated {
+    fn changes(&self) -> Vec<usize> {
+        let mut all: Vec<usize> = self.updates.iter().flat_map(RowUpdate::changes).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn changed(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
+        let mut by_update: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); self.updates.len()];
+        // Which update a row is of, and its place among the rows of that.
+        let mut order = Vec::with_capacity(places.len());
+        for (row, (path, position)) in places.iter().enumerate() {
+            let place = self.places.get(*path).and_then(|updates| updates.get(position));
+            let lost = || Error::internal("a row is to be changed, and it is not known how");
+            let (update, source) = place.ok_or_else(lost)?;
+            let (rows, sources) = by_update.get_mut(*update).ok_or_else(lost)?;
+            order.push((*update, rows.len()));
+            rows.push(u32::try_from(row).unwrap_or(u32::MAX));
+            sources.push(*source);
+        }
+        let mut parts = Vec::with_capacity(self.updates.len());
+        for (update, (rows, sources)) in self.updates.iter().zip(&by_update) {
+            parts.push(self.part(update, old, (rows, sources), places)?);
+        }
+        let mut columns = Vec::with_capacity(old.num_columns());
+        for at in 0..old.num_columns() {
+            let of: Vec<&dyn Array> =
+                parts.iter().filter_map(|part| part.columns().get(at)).map(AsRef::as_ref).collect();
+            columns.push(interleave(&of, &order)?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(old.num_rows()));
+        Ok(RecordBatch::try_new_with_options(old.schema(), columns, &options)?)
+    }
+}
+
+impl Updated {
+    /// The rows of one update.
+    fn part(
+        &self,
+        update: &RowUpdate,
+        old: &RecordBatch,
+        (rows, sources): (&[u32], &[u32]),
+        places: &[(&str, u64)],
+    ) -> Result<RecordBatch> {
+        let chosen = UInt32Array::from(rows.to_vec());
+        let columns = old.columns().iter().map(|column| take(column, &chosen, None)).collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let old = RecordBatch::try_new_with_options(old.schema(), columns, &options)?;
+        let whole: ArrayRef = Arc::new(StructArray::try_new_with_length(
+            old.schema_ref().fields().clone(),
+            old.columns().to_vec(),
+            None,
+            old.num_rows(),
+        )?);
+        let mut parts = vec![(self.sides.target_alias.as_str(), whole)];
+        if sources.first().is_some_and(|source| *source != NONE) {
+            let all: Vec<usize> = (0..self.source.schema.fields.len()).collect();
+            parts.push((&self.sides.source_alias, self.source.gather(sources, &all)?));
+        } else if rows.is_empty() {
+            let all: Vec<usize> = (0..self.source.schema.fields.len()).collect();
+            parts.push((&self.sides.source_alias, self.source.gather(&[], &all)?));
+        }
+        let number = |row: usize| {
+            let place = rows.get(row).and_then(|row| places.get(*row as usize));
+            place.map_or(0, |(_, position)| *position)
+        };
+        update.apply((&old, &beside(parts)?), &number)
+    }
+}
+
+/// Rows of the source that are inserted as one clause says.
+#[derive(Debug)]
+pub(super) struct Inserted {
+    insert: RowInsert,
+    rows: Vec<u32>,
+}
+
+/// Which of the rows that match none are inserted, by the clauses that say so.
+pub(super) fn inserted(
+    (clauses, sides): (&Clauses, &Sides),
+    source: &Source,
+    matched: &[bool],
+    now: Option<i64>,
+) -> Result<Vec<Inserted>> {
+    let unmatched = matched.iter().enumerate().filter(|(_, matched)| !**matched);
+    let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
+    let all: Vec<usize> = (0..source.schema.fields.len()).collect();
+    let mut found = Vec::with_capacity(clauses.unmatched.len());
+    for When1 { condition, then } in &clauses.unmatched {
+        let rows = match condition {
+            None => std::mem::take(&mut left),
+            Some(condition) => {
+                let (mut rows, mut rest) = (Vec::new(), Vec::new());
+                for some in left.chunks(ROWS) {
+                    let on = beside(vec![(&sides.source_alias, source.gather(some, &all)?)])?;
+                    let holds = true_rows(condition, &on, now).map_err(|e| of_source(&e))?;
+                    for (row, holds) in some.iter().zip(holds) {
+                        if holds { &mut rows } else { &mut rest }.push(*row);
+                    }
+                }
+                left = rest;
+                rows
+            }
+        };
+        if !rows.is_empty() {
+            found.push(Inserted { insert: then.clone(), rows });
+        }
+    }
+    Ok(found)
+}
+
+impl Inserted {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The schema in which they come.
+    pub(super) fn schema(&self) -> SchemaRef {
+        self.insert.schema()
+    }
+
+    /// The rows, batch by batch.
+    pub(super) fn batches(self, sides: Sides, source: Arc<Source>) -> impl Iterator<Item = Result<RecordBatch>> {
+        let all: Vec<usize> = (0..source.schema.fields.len()).collect();
+        let chunks: Vec<Vec<u32>> = self.rows.chunks(ROWS).map(<[u32]>::to_vec).collect();
+        chunks.into_iter().map(move |rows| {
+            let on = beside(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
+            let number = |row: usize| rows.get(row).map_or(0, |row| u64::from(*row));
+            Ok(self.insert.rows(&on, &number)?)
+        })
+    }
+}

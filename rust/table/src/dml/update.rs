@@ -1,0 +1,131 @@
+//! UPDATE: rows that make a condition TRUE get other values.
+//!
+//! Where the table's properties ask for deletion vectors, the rows are marked and written to files of their own; otherwise,
+//! and where every row of a file changes, files are written again, in the order of their rows. Rows keep their ids.
+//!
+//! Proved by `dml::updates_keep_order_and_ids`, and beside a model by `tests/python/test_update.py`.
+//!
+//! PROTOCOL.md: "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{Field, Schema};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find as find_column};
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{StructField, StructType, arrow::to_rows_schema};
+
+use super::changed::Updating;
+use super::choose::choose;
+use super::find::{Fate, find};
+use super::preview::Preview;
+use crate::error::{Error, Result};
+use crate::transaction::builder::Transaction;
+use crate::write::conform::Conformer;
+use crate::write::rules::WriteRules;
+use crate::write::writer::Clock;
+
+impl Transaction {
+    /// Sets columns of the rows that make `filter` TRUE, of all without one; says how many rows. Values are of one row, in
+    /// any Arrow type that the column takes.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is append-only, and for columns, filters and values that do not fit, naming the row where one
+    /// does; `Unsupported` for rows that the transaction has changed before, on a table that records changes; those of
+    /// reading and writing. The transaction is what it was then.
+    pub async fn update(&mut self, set: Vec<(String, NewValue)>, filter: Option<&str>, clock: Clock) -> Result<u64> {
+        let updated = self.update_rows(set, filter, clock).await;
+        updated.map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    async fn update_rows(&mut self, set: Vec<(String, NewValue)>, filter: Option<&str>, clock: Clock) -> Result<u64> {
+        if self.replayed().is_some() {
+            return Ok(0);
+        }
+        let begun_ms = clock();
+        let snapshot = self.removable().await?;
+        let updating = updating(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Changed, begun_ms))).await?;
+        let found_ms = clock();
+        let chosen = choose(self, &mut found, begun_ms)?;
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock))).await?;
+        let (updated, copied, (bytes, vectors)) = (chosen.rows, chosen.copied_rows(), chosen.gone());
+        self.has_read(found.into_read_set()?);
+        chosen.apply(self, replaced, begun_ms)?;
+        let ended_ms = clock();
+        self.count_rows(|counts| {
+            counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
+            counts.scan_ms += found_ms - begun_ms;
+            counts.rewrite_ms += ended_ms - found_ms;
+            counts.updated_rows = Some(counts.updated_rows.unwrap_or_default().saturating_add(updated));
+            counts.copied_rows += copied;
+            counts.removed_bytes += bytes;
+            counts.removed_vectors += vectors;
+        });
+        Ok(updated)
+    }
+
+    /// What [`Transaction::update`] would do. Whether values can be computed is not tried.
+    ///
+    /// # Errors
+    /// As [`Transaction::update`], but for those of writing.
+    pub async fn update_preview(
+        &mut self,
+        set: Vec<(String, NewValue)>,
+        filter: Option<&str>,
+        clock: Clock,
+    ) -> Result<Preview> {
+        let preview = async {
+            let snapshot = self.removable().await?;
+            let now_ms = clock();
+            updating(snapshot.shape(), set, &self.write_rules_at(now_ms)?)?;
+            self.preview(&snapshot, filter, (Fate::Changed, now_ms)).await
+        };
+        let preview = Box::pin(preview).await;
+        preview.map_err(|e| e.in_table(self.storage().location()))
+    }
+}
+
+/// What rows become, checked against the table.
+fn updating(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules) -> Result<Updating> {
+    let set = set.into_iter().map(|(key, value)| {
+        let value = match value {
+            NewValue::Value(value) => NewValue::Value(stored(&shape.schema, &key, value)?),
+            computed => computed,
+        };
+        Ok((key, value))
+    });
+    let target = Target {
+        schema: &shape.schema,
+        partition_columns: &shape.partition_columns,
+        constraints: &rules.constraints,
+        now: rules.now,
+    };
+    let update = RowUpdate::new(set.collect::<Result<_>>()?, target, &|parsed| parsed.bind(&shape.schema))?;
+    Ok(Updating::new(Arc::new(update)))
+}
+
+/// A caller's value as the column at `key` has it.
+pub(super) fn stored(schema: &StructType, key: &str, value: ArrayRef) -> Result<ArrayRef> {
+    let (_, _, field) = find_column(schema, key)?;
+    if value.len() != 1 {
+        return Err(Error::invalid(format!("cannot set `{key}`: there are {} values, and one is needed", value.len())));
+    }
+    // Whether NULL is allowed is said with the row that would be.
+    let alone = StructType::new(vec![StructField::new(&field.name, field.data_type.clone(), true)]);
+    let to = to_rows_schema(&alone).field(0).data_type().clone();
+    if *value.data_type() == to {
+        return Ok(value);
+    }
+    if value.logical_null_count() == 1 {
+        return Ok(arrow_array::new_null_array(&to, 1));
+    }
+    let given = Schema::new(vec![Field::new(&field.name, value.data_type().clone(), true)]);
+    let given = RecordBatch::try_new(given.into(), vec![value])?;
+    let conformed = Conformer::new(&alone, ColumnMapping::None)?.conform(&given);
+    let conformed =
+        conformed.map_err(|e| Error::new(e.kind().clone(), format!("cannot set `{key}`: {}", e.message())))?;
+    let column = conformed.columns().first().ok_or_else(|| Error::internal("a value was lost"))?;
+    Ok(arrow_cast::cast(column, &to)?)
+}

@@ -1,0 +1,152 @@
+"""A table whose rows change, beside a plain model: rows, the change data feed and row ids after every commit.
+
+Each row has a number of its own in the column `n`, by which a row before a commit and after it are known to be the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+import deltic
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+IDS = {"delta.enableRowTracking": "true"}
+MAPPED = {"delta.columnMapping.mode": "name"}
+PROPERTIES: list[dict[str, str]] = [
+    dict(itertools.chain(*(p.items() for p in chosen)))
+    for n in range(5)
+    for chosen in itertools.combinations([VECTORS, FEED, IDS, MAPPED], n)
+]
+
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("p", pa.string()),
+        ("k", pa.int32()),
+        ("d", pa.float64()),
+        ("s", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        ("l", pa.list_(pa.field("element", pa.string()))),
+    ]
+)
+
+Row = dict[str, Any]
+
+
+def label(properties: dict[str, str]) -> str:
+    """The name of a case."""
+    names = [name.removeprefix("delta.").removeprefix("enable") for name in properties]
+    return "-".join(names) or "plain"
+
+
+def some_row(rng: random.Random, n: int) -> Row:
+    """A row, a tenth of whose values are null."""
+
+    def value(choices: Any) -> Any:
+        return None if rng.random() < 0.1 else rng.choice(choices)
+
+    return {
+        "n": n,
+        "p": value(["a", "b", "c"]),
+        "k": value(range(9)),
+        "d": value([0.0, 1.5, float("nan"), -0.0, float("inf")]),
+        "s": value([{"x": value(range(4)), "y": value(["x", "ÿ", "long " * 9])}]),
+        "l": value([[], ["a"], [None, "b"]]),
+    }
+
+
+def key(row: Row) -> str:
+    """A row as something that can be compared: NaN equals NaN."""
+    return repr([row[name] for name in SCHEMA.names])
+
+
+def same(found: Counter[Any], wanted: Counter[Any]) -> None:
+    """Compare, and say what there is too much of and what is missing."""
+    assert found == wanted, f"too many: {sorted(map(str, found - wanted))}, missing: {sorted(map(str, wanted - found))}"
+
+
+def table_of(rows: Iterable[Row]) -> pa.Table:
+    """Rows as a table of the schema."""
+    return pa.Table.from_pylist(list(rows), SCHEMA)
+
+
+@dataclass
+class Changed:
+    """A table and what it should hold, by the numbers of rows."""
+
+    uri: str
+    properties: dict[str, str]
+    rows: dict[int, Row] = field(default_factory=dict)
+    ids: dict[int, tuple[int, int]] = field(default_factory=dict)
+    fresh: int = 0
+
+    @classmethod
+    def create(cls, uri: str, properties: dict[str, str], partitioned: bool) -> Changed:
+        """An empty table."""
+        by = ["p"] if partitioned else None
+        deltic.write(uri, SCHEMA.empty_table(), partition_by=by, properties=properties)
+        return cls(uri, properties)
+
+    def new_rows(self, rng: random.Random, count: int) -> dict[int, Row]:
+        """Rows that the table does not have, in files of their own numbers."""
+        self.fresh += count
+        return {n: some_row(rng, n) for n in range(self.fresh - count, self.fresh)}
+
+    def append(self, rng: random.Random, count: int) -> None:
+        """Append rows, in two files."""
+        new = self.new_rows(rng, count)
+        deltic.write(self.uri, table_of(new.values()))
+        self.check({**self.rows, **new}, set())
+
+    def check(self, after: dict[int, Row], updated: set[int], *others: pa.Table) -> None:
+        """Look at the table after a commit that left these rows, and updated those of some numbers.
+
+        `others`: the rows that other clients read.
+        """
+        table = deltic.Table(self.uri)
+        wanted = Counter(map(key, after.values()))
+        same(Counter(map(key, table.scan().to_arrow().to_pylist())), wanted)
+        for rows in others:
+            same(Counter(map(key, rows.to_pylist())), wanted)
+        checked = table.check(files=True)
+        assert checked.ok, checked
+        version = table.snapshot().version
+        if "delta.enableChangeDataFeed" in self.properties:
+            changes = table.changes(version, version).to_arrow().to_pylist()
+            same(Counter((key(row), row["_change_type"]) for row in changes), self.feed(after, updated))
+        if "delta.enableRowTracking" in self.properties:
+            self.check_ids(table, after, updated)
+        self.rows = after
+
+    def feed(self, after: dict[int, Row], updated: set[int]) -> Counter[tuple[str, str]]:
+        """What the change data feed has of the commit."""
+        before = self.rows
+        expected = [(key(before[n]), "delete") for n in before.keys() - after.keys()]
+        expected += [(key(after[n]), "insert") for n in after.keys() - before.keys()]
+        expected += [(key(before[n]), "update_preimage") for n in updated]
+        expected += [(key(after[n]), "update_postimage") for n in updated]
+        return Counter(expected)
+
+    def check_ids(self, table: deltic.Table, after: dict[int, Row], updated: set[int]) -> None:
+        """Row ids stay with their rows, and versions say when a row changed last."""
+        version = table.snapshot().version
+        columns = ["n", "_metadata.row_id", "_metadata.row_commit_version"]
+        rows = table.scan(columns=columns).to_arrow().to_pylist()
+        found = {row["n"]: (row["_metadata.row_id"], row["_metadata.row_commit_version"]) for row in rows}
+        greatest = max((row_id for row_id, _ in self.ids.values()), default=-1)
+        for n, (row_id, changed) in found.items():
+            if n not in self.rows:
+                assert row_id > greatest, "a new row has an id that none had"
+                assert changed == version
+            else:
+                assert row_id == self.ids[n][0], "rows keep their ids"
+                assert changed == (version if n in updated else self.ids[n][1])
+        assert len({row_id for row_id, _ in found.values()}) == len(after)
+        self.ids |= found

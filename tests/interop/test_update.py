@@ -1,0 +1,165 @@
+"""UPDATE beside delta-spark: both update tables that are alike, and both read what either of them left."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from changed_rows import FEED, IDS, PROPERTIES, VECTORS, Changed, key, label, same
+
+import deltic
+
+pyspark = pytest.importorskip("pyspark")
+from pyspark.sql import SparkSession  # noqa: E402
+
+SETS = [
+    {"k": "k + 1"},
+    {"p": "'c'", "d": "CAST('NaN' AS DOUBLE)"},
+    {"p": "NULL", "k": "CASE WHEN k > 4 THEN n ELSE 0 END"},
+    {"s.x": "k", "k": "7"},
+    {"s": "NULL", "p": "concat(coalesce(p, 'é'), '/b')"},
+    {"d": "coalesce(d, k) * 2"},
+    {"s.y": "coalesce(p, 'none')", "p": "s.y"},
+    {"p": "''"},
+]
+CONDITIONS = [
+    "k = 3",
+    "p = 'a'",
+    "p IS NULL OR k > 6",
+    "s.x = 1 AND p <> 'c'",
+    "n % 3 = 0",
+    "d = CAST('NaN' AS DOUBLE)",
+    "d > 0.5",
+    "true",
+]
+
+
+def read(spark: SparkSession, uri: str) -> pa.Table:
+    return spark.read.format("delta").load(uri).toArrow()
+
+
+def feed(rows: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(f"{key(row)} {row['_change_type']}" for row in rows)
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
+@pytest.mark.parametrize("properties", PROPERTIES, ids=label)
+def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool) -> None:
+    rng = random.Random(f"{properties} {partitioned}")
+    ours = Changed.create(uri, properties, partitioned)
+    for _ in range(2):
+        ours.append(rng, 12)
+    theirs = uri + "-theirs"
+    shutil.copytree(uri, theirs)
+    for step in range(3):
+        set, where = rng.choice(SETS), rng.choice(CONDITIONS)
+        assigned = ", ".join(f"{column} = {value}" for column, value in set.items())
+        spark.sql(f"UPDATE delta.`{theirs}` SET {assigned} WHERE {where}")
+        commit = deltic.Table(uri).update(set, where)
+        wanted = read(spark, theirs).to_pylist()
+        before = ours.rows
+        after = {row["n"]: row for row in wanted}
+        updated = {
+            row["n"] for row in spark.createDataFrame(
+                pa.Table.from_pylist(list(before.values()), schema=deltic.Table(uri).snapshot().schema)
+            ).where(where).select("n").collect()
+        }
+        assert commit.metrics["numUpdatedRows"] == len(updated)
+        if updated:
+            ours.check(after, updated, read(spark, uri), deltic.Table(theirs).scan().to_arrow())
+            if FEED.items() <= properties.items():
+                version = commit.version
+                options = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}
+                changes = spark.read.format("delta").options(**options).load(uri).toArrow()
+                same(feed(changes.to_pylist()), feed(deltic.Table(uri).changes(version, version).to_arrow().to_pylist()))
+        # Each goes on with the table of the other.
+        if step == 1:
+            shutil.rmtree(uri)
+            shutil.copytree(theirs, uri)
+            ours.ids = _ids(uri) if IDS.items() <= properties.items() else {}
+
+
+def _ids(uri: str) -> dict[int, tuple[int, int]]:
+    columns = ["n", "_metadata.row_id", "_metadata.row_commit_version"]
+    rows = deltic.Table(uri).scan(columns=columns).to_arrow().to_pylist()
+    return {row["n"]: (row["_metadata.row_id"], row["_metadata.row_commit_version"]) for row in rows}
+
+
+def test_row_ids_are_read_alike(spark: SparkSession, uri: str) -> None:
+    table = Changed.create(uri, {**VECTORS, **IDS}, False)
+    table.append(random.Random(3), 20)
+    deltic.Table(uri).update({"k": "n"}, "n % 4 = 1")
+    columns = ["n", "_metadata.row_id", "_metadata.row_commit_version"]
+    theirs = spark.read.format("delta").load(uri).select(*columns).toArrow().to_pylist()
+    assert {row["n"]: (row["row_id"], row["row_commit_version"]) for row in theirs} == _ids(uri)
+
+
+def test_metrics_and_history_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
+    for properties in ({}, VECTORS, {**VECTORS, **FEED}, FEED):
+        ours = uri + label(properties)
+        table = Changed.create(ours, properties, True)
+        table.append(random.Random(1), 30)
+        theirs = ours + "-theirs"
+        shutil.copytree(ours, theirs)
+        spark.sql(f"UPDATE delta.`{theirs}` SET k = 1, s.y = 'z' WHERE n < 11")
+        deltic.Table(ours).update({"k": "1", "s.y": "'z'"}, "n < 11")
+        wanted, found = (deltic.Table(uri).history(limit=1)[0] for uri in (theirs, ours))
+        assert found["operation"] == wanted["operation"]
+        assert found["operationParameters"].keys() == wanted["operationParameters"].keys()
+        counts = ["numUpdatedRows", "numCopiedRows", "numRemovedFiles", "numAddedFiles", "numDeletionVectorsAdded"]
+        found_metrics, wanted_metrics = found["operationMetrics"], wanted["operationMetrics"]
+        assert {name: found_metrics[name] for name in counts} == {name: wanted_metrics[name] for name in counts}
+        assert wanted_metrics.keys() <= found_metrics.keys()
+
+
+RULES = """
+    CREATE TABLE delta.`{uri}` (
+        id BIGINT NOT NULL, day DATE, code VARCHAR(3), small TINYINT,
+        year INT GENERATED ALWAYS AS (year(day)), text STRING DEFAULT 'it''s'
+    ) USING delta PARTITIONED BY (year)
+    TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported', 'delta.constraints.c' = 'id < 100')
+"""
+
+
+def test_rules_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
+    for name in ("ours", "theirs"):
+        spark.sql(RULES.format(uri=f"{uri}-{name}"))
+        spark.sql(
+            f"INSERT INTO delta.`{uri}-{name}` (id, day, code, small, text) "
+            "VALUES (1, DATE'2020-01-01', 'abc', 1, 'x'), (2, NULL, NULL, NULL, NULL)"
+        )
+    at = f"delta.`{uri}-theirs`"
+    table = deltic.Table(f"{uri}-ours")
+    refused = [
+        {"id": "id + 98"},
+        {"id": "NULL"},
+        {"code": "'abcd'"},
+        {"small": "id + 200"},
+        {"small": "'12'"},
+        {"year": "5"},
+        {"small": "1 / 0"},
+        {"nope": "1"},
+    ]
+    for set in refused:
+        column, value = next(iter(set.items()))
+        with pytest.raises(Exception):  # noqa: B017
+            spark.sql(f"UPDATE {at} SET {column} = {value}")
+        with pytest.raises(deltic.InvalidInputError):
+            table.update(set)
+    for set in (
+        {"day": "date_add(coalesce(day, DATE'2021-06-01'), 400)"},
+        {"text": "DEFAULT"},
+        {"small": "id * 3", "code": "id"},
+        {"year": "year(day)"},
+        {"text": "small", "day": "TIMESTAMP'1999-12-31 23:00:00'"},
+    ):
+        assigned = ", ".join(f"{column} = {value}" for column, value in set.items())
+        spark.sql(f"UPDATE {at} SET {assigned}")
+        table.update(set)
+        wanted = sorted(read(spark, f"{uri}-theirs").to_pylist(), key=repr)
+        assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == wanted, set
+        assert sorted(read(spark, f"{uri}-ours").to_pylist(), key=repr) == wanted

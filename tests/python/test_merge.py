@@ -1,0 +1,477 @@
+"""MERGE through the Python interface: what becomes of rows, what is refused, what a failure leaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from changed_rows import FEED, IDS, PROPERTIES, SCHEMA, VECTORS, Changed, Row, label, some_row, table_of
+
+import deltic
+from deltic import InvalidInputError, Table
+
+STOCK = pa.table({"shop": ["a", "a", "b", "b", "c"], "item": [1, 2, 3, 4, 5], "left": [10, 20, 30, 40, 50]})
+NEWS = pa.table({"shop": ["a", "b", "z"], "item": [2, 3, 9], "left": [21, 31, 91]})
+COPIES_AND_VECTORS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+ON = "source.item = target.item"
+
+
+def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = STOCK) -> Table:
+    deltic.write(uri, rows, partition_by=["shop"], properties=properties)
+    return Table(uri)
+
+
+def stock(table: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.scan().to_arrow().to_pylist()), key=repr)
+
+
+def files_of(uri: str) -> set[str]:
+    root = Path(uri)
+    return {
+        str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "_delta_log" not in path.parts
+    }
+
+
+@COPIES_AND_VECTORS
+def test_upserts(uri: str, properties: dict[str, str]) -> None:
+    table = made(uri, properties)
+    merge = table.merge(NEWS, ON, user_metadata={"t": 1}).when_matched_update_all().when_not_matched_insert_all()
+    commit = merge.execute()
+    assert (commit.version, commit.attempts) == (1, 1)
+    counts = ("numSourceRows", "numTargetRowsUpdated", "numTargetRowsInserted", "numTargetRowsDeleted")
+    assert [commit.metrics[name] for name in counts] == [3, 2, 1, 0]
+    assert stock(table) == [("a", 1, 10), ("a", 2, 21), ("b", 3, 31), ("b", 4, 40), ("c", 5, 50), ("z", 9, 91)]
+    info = table.history(limit=1)[0]
+    assert info["operation"] == "MERGE"
+    assert info["operationParameters"] == {
+        "predicate": '["source.item = target.item"]',
+        "matchedPredicates": '[{"actionType": "update"}]',
+        "notMatchedPredicates": '[{"actionType": "insert"}]',
+        "notMatchedBySourcePredicates": "[]",
+    }
+    assert not info["isBlindAppend"]
+    assert table.check(files=True).ok
+    with pytest.raises(InvalidInputError, match="executed already"):
+        merge.execute()
+
+
+@COPIES_AND_VECTORS
+def test_the_first_clause_that_fits_counts(uri: str, properties: dict[str, str]) -> None:
+    table = made(uri, properties)
+    source = pa.table({"id": [1, 2, 3, 8, 9], "op": ["delete", "add", "none", "add", "skip"], "n": [5, 6, 7, 8, 9]})
+    commit = (
+        table.merge(source, "s.id = t.item", source_alias="s", target_alias="t")
+        .when_matched_delete("s.op = 'delete'")
+        .when_matched_update({"left": "left + s.n", "t.shop": deltic.lit("new")}, "op = 'add'")
+        .when_not_matched_insert({"item": "id", "left": "n", "shop": "'x'"}, condition="op = 'add'")
+        .when_not_matched_by_source_update({"left": "0"}, "item = 4")
+        .when_not_matched_by_source_delete()
+        .execute()
+    )
+    assert stock(table) == [("b", 3, 30), ("b", 4, 0), ("new", 2, 26), ("x", 8, 8)]
+    assert {name: n for name, n in commit.metrics.items() if n and "Rows" in name} == {
+        "numSourceRows": 5,
+        "numOutputRows": 4 if not properties else 3,
+        "numTargetRowsInserted": 1,
+        "numTargetRowsUpdated": 2,
+        "numTargetRowsMatchedUpdated": 1,
+        "numTargetRowsNotMatchedBySourceUpdated": 1,
+        "numTargetRowsDeleted": 2,
+        "numTargetRowsMatchedDeleted": 1,
+        "numTargetRowsNotMatchedBySourceDeleted": 1,
+    } | ({} if properties else {"numTargetRowsCopied": 1})
+
+
+def test_null_equals_nothing_but_by_its_own_operator(uri: str) -> None:
+    deltic.write(uri, pa.table({"k": [1, None], "v": ["one", "none"]}))
+    table = Table(uri)
+    source = pa.table({"k": pa.array([None], pa.int64()), "v": ["new"]})
+    assert table.merge(source, "source.k = target.k").when_matched_update_all().execute().attempts == 0
+    assert table.merge(source, "source.k <=> target.k").when_matched_update_all().execute().version == 1
+    assert stock(table) == [(1, "one"), (None, "new")]
+    table.merge(source, "source.k = target.k").when_not_matched_insert_all().execute()
+    assert stock(table) == [(1, "one"), (None, "new"), (None, "new")]
+
+
+def test_floats_are_equal_as_sql_has_it(uri: str) -> None:
+    deltic.write(uri, pa.table({"d": [float("nan"), -0.0, 1.0], "v": [1, 2, 3]}))
+    source = pa.table({"d": [0.0, -float("nan")], "w": [20, 10]})
+    Table(uri).merge(source, "source.d = target.d").when_matched_update({"v": "w"}).execute()
+    assert sorted(row["v"] for row in Table(uri).scan().to_arrow().to_pylist()) == [3, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("on", "expected"),
+    [
+        ("source.a = target.a AND source.b = target.b", 2),
+        ("source.a = target.a AND source.b <= target.b", 2),
+        ("source.a + 1 = target.a - 1", 1),
+        ("source.a + 1 < target.a AND target.a = 3", 1),
+        ("target.a = 3 AND source.b = 'x'", 1),
+        ("source.a = target.a AND target.b IN ('x', 'z')", 1),
+        ("source.a = target.a OR source.b = target.b AND target.a = 3", 2),
+        ("source.a = target.c", 1),
+        ("upper(source.b) = upper(target.b) AND source.a = target.a", 2),
+        ("false", 0),
+    ],
+)
+def test_conditions_of_every_kind_are_joined(uri: str, on: str, expected: int) -> None:
+    deltic.write(uri, pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": pa.array([9, 1, 8], pa.int8())}))
+    source = pa.table({"a": [1, 2], "b": ["x", "y"]})
+    for clause in ("update", "insert"):
+        table = Table(uri)
+        merge = table.merge(source, on)
+        if clause == "update":
+            done = merge.when_matched_update({"c": "0"}).execute().metrics
+            assert done["numTargetRowsUpdated"] == expected
+            table.delete("true")
+            deltic.write(uri, pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": pa.array([9, 1, 8], pa.int8())}))
+        else:
+            before = table.scan().count()
+            rows = [dict(a=1, b="x"), dict(a=2, b="y")]
+            inserted = merge.when_not_matched_insert({"a": "source.a"}).execute().metrics["numTargetRowsInserted"]
+            assert table.scan().count() == before + inserted
+            assert inserted >= len(rows) - expected
+
+
+@COPIES_AND_VECTORS
+def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -> None:
+    table = made(uri, properties)
+    before = files_of(uri)
+    twice = pa.table({"item": [2, 2, 9], "left": [1, 2, 3], "op": ["a", "b", "b"]})
+    with pytest.raises(InvalidInputError, match=r"item is 2\) of the target is matched by several rows of the source"):
+        table.merge(twice, ON).when_matched_update({"left": "source.left"}).execute()
+    with pytest.raises(InvalidInputError, match="several rows"):
+        table.merge(twice, ON).when_matched_delete("op > ''").execute()
+    assert (table.snapshot().version, files_of(uri)) == (0, before)
+    # What changes nothing does not count, and a row that is deleted is deleted once.
+    table.merge(twice, ON).when_matched_update({"left": "source.left"}, "op = 'b'").execute()
+    assert ("a", 2, 2) in stock(table)
+    assert table.merge(twice, ON).when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("on", "clauses", "told"),
+    [
+        (ON, [], "a merge without clauses does nothing"),
+        ("item = 1", [("when_matched_delete", ())], "both sides have a column `item`: write `source.item` or `target"),
+        ("source.itm = target.item", [("when_matched_delete", ())], "on: source: there is no column `itm`"),
+        ("source.item = target.itm", [("when_matched_delete", ())], "on: target: there is no column `itm`"),
+        ("nope = 1", [("when_matched_delete", ())], "there is no column `nope` in target or source"),
+        ("source.item", [("when_matched_delete", ())], "on: "),
+        ("source.item =", [("when_matched_delete", ())], "expected"),
+        (ON, [("when_matched_update", ({"itm": "1"},))], "cannot set `itm`"),
+        (ON, [("when_matched_update", ({"left": "source.itm"},))], "source: there is no column `itm`"),
+        (ON, [("when_matched_update", ({"left": "left"},))], "both sides have a column `left`"),
+        (ON, [("when_matched_update", ({"left": "source.shop"},))], "of type string cannot be stored in the column"),
+        (ON, [("when_matched_update", ({},))], "nothing is to be set"),
+        (ON, [("when_matched_update", ({"left": "1", "target.left": "2"},))], "is set twice"),
+        (ON, [("when_not_matched_insert", ({"left": "target.left"},))], "`target.left` has no value here"),
+        (ON, [("when_not_matched_insert", ({"nope": "1"},))], "there is no column `nope`"),
+        (ON, [("when_not_matched_by_source_update", ({"left": "source.left"},))], "`source.left` has no value here"),
+        (ON, [("when_not_matched_by_source_delete", ("source.left = 1",))], "`source.left` has no value here"),
+        (ON, [("when_matched_delete", ()), ("when_matched_update_all", ())], "a clause without a condition takes all"),
+        (ON, [("when_matched_delete", ("source.left",))], "is no condition, but a value of type long"),
+        (ON, [("when_matched_update_all", (None, ["nope"]))], "no column `nope` in the target to leave out"),
+        (ON, [("when_matched_update", ({"left": "source.left / 0"},))], "division by zero"),
+        (ON, [("when_not_matched_insert", ({"item": "source.left + 9223372036854775807"},))], "the source's row 2: "),
+    ],
+)
+def test_what_does_not_fit_is_refused(uri: str, on: str, clauses: list[tuple[str, Any]], told: str) -> None:
+    table = made(uri)
+    before = files_of(uri)
+    merge = table.merge(NEWS, on)
+    for name, arguments in clauses:
+        getattr(merge, name)(*arguments)
+    with pytest.raises(InvalidInputError) as refused:
+        merge.execute()
+    assert told in str(refused.value)
+    assert (table.snapshot().version, files_of(uri)) == (0, before)
+
+
+def test_arguments_are_checked(uri: str) -> None:
+    table = made(uri)
+    for make, told in (
+        (lambda: table.merge(NEWS, 3), "on must be a string"),  # type: ignore[arg-type]
+        (lambda: table.merge(NEWS, ON, source_alias="t", target_alias="T").when_matched_delete().execute(), "both calle"),
+        (lambda: table.merge(NEWS, ON, source_alias="").when_matched_delete().execute(), "source_alias is empty"),
+        (lambda: table.merge(NEWS, ON).when_matched_update("x"), "set must be a dict"),  # type: ignore[arg-type]
+        (lambda: table.merge(NEWS, ON).when_not_matched_insert([1]), "values must be a dict"),  # type: ignore[arg-type]
+        (lambda: table.merge(NEWS, ON).when_matched_delete(3), "condition must be"),  # type: ignore[arg-type]
+        (lambda: table.merge(7, ON).when_matched_delete().execute(), "cannot write"),
+    ):
+        with pytest.raises(InvalidInputError, match=told):
+            make()
+    doubled = pa.table([[1], [2]], names=["item", "ITEM"])
+    with pytest.raises(InvalidInputError, match="two columns `ITEM`"):
+        table.merge(doubled, "source.left = 1").when_matched_delete().execute()
+
+
+def test_values_that_do_not_fit_are_refused_with_their_row(uri: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("b", pa.int8())])
+    deltic.create(uri, schema)
+    deltic.write(uri, pa.table({"id": [1, 2], "b": [1, 2]}, schema))
+    table = Table(uri)
+    source = pa.table({"k": [2, 7, 8], "v": [300, 1, None]})
+    on = "source.k = target.id"
+    with pytest.raises(InvalidInputError, match=r"row 1: the long 300 cannot be cast to byte, which the column `b` is"):
+        table.merge(source, on).when_matched_update({"b": "v"}).execute()
+    with pytest.raises(InvalidInputError, match=r"row 1: the column id is not nullable, and would be NULL"):
+        table.merge(source, on).when_matched_update({"id": "NULL"}).execute()
+    with pytest.raises(InvalidInputError, match=r"the source's row 2: the column `id` is not nullable"):
+        table.merge(source, on).when_not_matched_insert({"id": "v"}).execute()
+    with pytest.raises(InvalidInputError, match="id"):
+        table.merge(source, on).when_not_matched_insert({"b": "1"}).execute()
+    assert stock(table) == [(1, 1), (2, 2)]
+    assert len(files_of(uri)) == 1
+
+
+def test_a_table_that_may_only_grow_takes_inserts(uri: str) -> None:
+    table = made(uri, {"delta.appendOnly": "true"})
+    with pytest.raises(InvalidInputError, match=r"delta\.appendOnly"):
+        table.merge(NEWS, ON).when_matched_update_all().when_not_matched_insert_all().execute()
+    with pytest.raises(InvalidInputError, match=r"delta\.appendOnly"):
+        table.merge(NEWS, ON).when_not_matched_by_source_delete().execute()
+    table.merge(NEWS, ON).when_not_matched_insert_all().execute()
+    assert [row[1] for row in stock(table)] == [1, 2, 3, 4, 5, 9]
+
+
+def test_a_source_that_raises_leaves_the_table(uri: str) -> None:
+    table = made(uri)
+    before = files_of(uri)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from NEWS.to_batches()
+        raise ZeroDivisionError("midway")
+
+    merge = table.merge(batches(), ON).when_matched_update_all().when_not_matched_insert_all()
+    with pytest.raises(ZeroDivisionError, match="midway"):
+        merge.execute()
+    assert (table.snapshot().version, files_of(uri)) == (0, before)
+    # A reader is read once, for the preview and the merge.
+    reader = NEWS.to_reader()
+    merge = table.merge(reader, ON).when_matched_update_all().when_not_matched_insert_all()
+    assert (merge.preview().rows, merge.preview().rows_inserted) == (2, 1)
+    assert merge.execute().metrics["numTargetRowsInserted"] == 1
+
+
+def test_sources_of_every_kind(uri: str) -> None:
+    table = made(uri)
+    other = uri + "-other"
+    deltic.write(other, NEWS)
+    frames: list[Any] = [NEWS, NEWS.to_pylist(), NEWS.to_batches(), Table(other).scan(), NEWS.to_pandas()]
+    for source in frames:
+        merge = table.merge(source, ON).when_matched_update({"left": "target.left + 1"})
+        assert merge.execute().metrics["numTargetRowsUpdated"] == 2
+    assert [row[2] for row in stock(table)] == [10, 25, 35, 40, 50]
+
+
+def test_columns_without_values_get_their_defaults(uri: str) -> None:
+    fields = [
+        pa.field("id", pa.int64()),
+        pa.field("size", pa.int64(), metadata={"CURRENT_DEFAULT": "7"}),
+        pa.field("twice", pa.int64(), metadata={"delta.generationExpression": "id * 2"}),
+    ]
+    deltic.create(uri, pa.schema(fields), properties={"delta.constraints.small": "id < 100"})
+    deltic.write(uri, pa.table({"id": [1], "size": [3]}))
+    table = Table(uri)
+    source = pa.table({"id": [1, 2, 3]})
+    merge = table.merge(source, "source.id = target.id")
+    merge.when_matched_update({"id": "source.id + 10", "size": "DEFAULT"})
+    merge.when_not_matched_insert({"id": "id"}, "id = 2").when_not_matched_insert({"id": "id", "size": "id"}).execute()
+    assert stock(table) == [(11, 7, 22), (2, 7, 4), (3, 3, 6)]
+    before = files_of(uri)
+    for merge in (
+        table.merge(source, "source.id = target.id").when_matched_update({"id": "source.id + 100"}),
+        table.merge(source, "source.id = target.id").when_not_matched_insert({"id": "source.id + 100"}),
+        table.merge(source, "source.id = target.id").when_matched_update({"twice": "1"}),
+    ):
+        with pytest.raises(InvalidInputError, match="small|twice"):
+            merge.execute()
+        assert files_of(uri) == before
+
+
+def test_columns_that_the_source_lacks_are_asked_for(uri: str) -> None:
+    table = made(uri)
+    source = pa.table({"item": [2, 9], "left": [0, 0], "extra": ["x", "y"]})
+    with pytest.raises(InvalidInputError, match="the source has no column `shop`"):
+        table.merge(source, ON).when_matched_update_all().execute()
+    with pytest.raises(InvalidInputError, match="the source has no column `shop`"):
+        table.merge(source, ON).when_not_matched_insert_all().execute()
+    merge = table.merge(source, ON).when_matched_update_all(except_columns=["SHOP"])
+    merge.when_not_matched_insert_all(except_columns=["shop"]).execute()
+    assert stock(table) == [("a", 1, 10), ("a", 2, 0), ("b", 3, 30), ("b", 4, 40), ("c", 5, 50), (None, 9, 0)]
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED, **IDS}], ids=label)
+def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str, str]) -> None:
+    table = made(uri, properties)
+    source = pa.table({"item": [2, 9], "left": [0, 1], "extra": ["x", "y"], "more": [{"a": 1}, {"a": 2}]})
+    merge = table.merge(source, ON).with_schema_evolution()
+    merge.when_matched_update_all().when_not_matched_insert({"item": "source.item", "more": "source.more"}).execute()
+    assert table.snapshot().schema.names == ["shop", "item", "left", "extra", "more"]
+    assert stock(table) == [
+        ("a", 1, 10, None, None),
+        ("a", 2, 0, "x", {"a": 1}),
+        ("b", 3, 30, None, None),
+        ("b", 4, 40, None, None),
+        ("c", 5, 50, None, None),
+        (None, 9, None, None, {"a": 2}),
+    ]
+    if FEED.items() <= properties.items():
+        changes = table.changes(1, 1).to_arrow().to_pylist()
+        assert sorted((row["_change_type"], row["extra"], row["more"]) for row in changes) == [
+            ("insert", None, {"a": 2}),
+            ("update_postimage", "x", {"a": 1}),
+            ("update_preimage", None, None),
+        ]
+    # Fields inside of structs, and nothing where nothing asks for it.
+    deeper = pa.table({"item": [9], "more": [{"a": 3, "b": "deep"}], "other": [1]})
+    table.merge(deeper, ON).with_schema_evolution().when_matched_update({"more": "source.more"}).execute()
+    assert ("other" in table.snapshot().schema.names, stock(table)[-1][4]) == (False, {"a": 3, "b": "deep"})
+    with pytest.raises(InvalidInputError, match="cannot set `other`"):
+        table.merge(deeper, ON).when_matched_update({"other": "source.other"}).execute()
+    assert table.check(files=True).ok
+
+
+def test_only_files_that_can_match_are_read(uri: str) -> None:
+    for part in range(5):
+        deltic.write(uri, pa.table({"k": range(part * 10, part * 10 + 10), "v": [0] * 10}))
+    table = Table(uri)
+    source = pa.table({"k": [12, 15]})
+    upsert = table.merge(source, "source.k = target.k").when_matched_update({"v": "1"})
+    preview = upsert.when_not_matched_insert({"k": "source.k"}).preview()
+    assert (preview.files_total, preview.skipped_by_statistics, preview.files_read, preview.rows) == (5, 4, 1, 2)
+    many = pa.table({"k": range(21, 1021)})
+    assert table.merge(many, "source.k = target.k").when_matched_delete().preview().files_read == 3
+    narrowed = table.merge(many, "source.k = target.k AND target.k < 28").when_matched_delete().preview()
+    assert (narrowed.files_read, narrowed.rows) == (1, 7)
+    assert table.merge(source.slice(0, 0), "source.k = target.k").when_matched_delete().preview().files_read == 0
+    every = table.merge(source, "source.k = target.k").when_not_matched_by_source_delete("target.k > 44").preview()
+    assert (every.files_read, every.rows) == (5, 5)
+    assert table.snapshot().version == 4
+
+
+def test_a_transaction_merges_into_what_it_sees(uri: str) -> None:
+    table = made(uri)
+    with table.transaction() as tx:
+        tx.append(pa.table({"shop": ["n"], "item": [9], "left": [90]}))
+        tx.delete("item = 2")
+        done = tx.merge(NEWS, ON).when_matched_update_all().when_not_matched_insert_all().execute()
+        assert (done["numTargetRowsUpdated"], done["numTargetRowsInserted"]) == (2, 1)
+        assert [row[1] for row in stock(tx)] == [1, 2, 3, 4, 5, 9]
+        with pytest.raises(InvalidInputError, match="no column `nope`"):
+            tx.merge(NEWS, "source.nope = target.item").when_matched_delete().execute()
+    assert stock(table) == [("a", 1, 10), ("a", 2, 21), ("b", 3, 31), ("b", 4, 40), ("c", 5, 50), ("z", 9, 91)]
+
+
+def test_nothing_is_committed_where_there_is_nothing_to_do(uri: str) -> None:
+    table = made(uri)
+    before = files_of(uri)
+    source = pa.table({"item": [77], "left": [1], "extra": [1]})
+    merge = table.merge(source, ON).with_schema_evolution().when_matched_update_all()
+    commit = merge.execute()
+    assert (commit.version, commit.attempts, commit.metrics["numSourceRows"]) == (0, 0, 1)
+    assert (table.snapshot().version, files_of(uri)) == (0, before)
+    done = table.merge(NEWS, ON, app_id="job", app_version=1).when_not_matched_insert_all().execute()
+    again = table.merge(NEWS, ON, app_id="job", app_version=1).when_matched_delete().execute()
+    assert (done.version, again.attempts) == (1, 0)
+
+
+def test_writers_that_merge_other_keys_all_win_where_rows_are_marked(uri: str) -> None:
+    deltic.write(uri, pa.table({"k": range(32), "v": [0] * 32}), properties=VECTORS)
+
+    def merge(writer: int) -> None:
+        for k in range(writer, 24, 4):
+            source = pa.table({"k": [k], "v": [k + 100]})
+            upsert = Table(uri).merge(source, "source.k = target.k", max_attempts=1000)
+            upsert.when_matched_update_all().execute()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(merge, range(4)))
+    assert stock(Table(uri)) == sorted([(k, k + 100 if k < 24 else 0) for k in range(32)], key=repr)
+
+
+def test_a_row_that_came_meanwhile_is_a_conflict(uri: str) -> None:
+    table = made(uri)
+    source = pa.table({"shop": ["b", "z"], "item": [3, 9], "left": [0, 0]})
+    with pytest.raises(deltic.ConcurrentAppendError), table.transaction() as tx:
+        tx.merge(source, ON).when_not_matched_insert_all().execute()
+        deltic.write(uri, pa.table({"shop": ["q"], "item": [9], "left": [0]}))
+    table.delete("item = 9")
+    # One that cannot match is none.
+    with table.transaction() as tx:
+        tx.merge(source, ON).when_not_matched_insert_all().execute()
+        deltic.write(uri, pa.table({"shop": ["q"], "item": [100], "left": [0]}))
+    table.delete("item = 9")
+    # The row is gone for which nothing was inserted.
+    with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
+        tx.merge(source, ON).when_not_matched_insert_all().execute()
+        Table(uri).delete("item = 3")
+    assert [row[1] for row in stock(table)] == [1, 2, 4, 5, 100]
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
+@pytest.mark.parametrize("properties", PROPERTIES, ids=label)
+def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:
+    """Random merges with all clauses, and a plain model of them."""
+    rng = random.Random(f"{properties} {partitioned}")
+    model = Changed.create(uri, properties, partitioned)
+    for _ in range(3):
+        model.append(rng, 10)
+    for _ in range(7):
+        source = {n: some_row(rng, n) for n in rng.sample(sorted(model.rows), min(len(model.rows), rng.randrange(9)))}
+        source |= model.new_rows(rng, rng.randrange(4))
+        merge = deltic.Table(model.uri).merge(table_of(source.values()), rng.choice(
+            ["source.n = target.n", "source.n <=> target.n", "target.n = source.n AND source.n >= 0",
+             "source.n >= target.n AND target.n >= source.n"]
+        ))
+        after, updated = dict(model.rows), set()
+        clauses = rng.sample(["delete", "set", "all", "insert", "unmatched", "unmatched delete"], rng.randrange(1, 6))
+        if "delete" in clauses:
+            merge.when_matched_delete("target.k < 3")
+        if "set" in clauses:
+            merge.when_matched_update({"k": "source.k", "s.y": "target.p", "l": deltic.lit(["m"])}, "source.k = 4")
+        if "all" in clauses:
+            merge.when_matched_update_all()
+        if "insert" in clauses:
+            merge.when_not_matched_insert_all("source.p = 'a'").when_not_matched_insert({"n": "n", "d": "1.5"})
+        if "unmatched" in clauses:
+            merge.when_not_matched_by_source_update({"p": "'u'", "d": "target.k"}, "target.k = 5")
+        if "unmatched delete" in clauses:
+            merge.when_not_matched_by_source_delete("p = 'c'")
+        for n, row in model.rows.items():
+            new = source.get(n)
+            if new is not None:
+                if "delete" in clauses and row["k"] is not None and row["k"] < 3:
+                    del after[n]
+                elif "set" in clauses and new["k"] == 4:
+                    deep = {**(row["s"] or {"x": None}), "y": row["p"]}
+                    after[n] = {**row, "k": 4, "s": {"x": deep["x"], "y": deep["y"]}, "l": ["m"]}
+                    updated.add(n)
+                elif "all" in clauses:
+                    after[n] = new
+                    updated.add(n)
+            elif "unmatched" in clauses and row["k"] == 5:
+                after[n] = {**row, "p": "u", "d": 5.0}
+                updated.add(n)
+            elif "unmatched delete" in clauses and row["p"] == "c":
+                del after[n]
+        if "insert" in clauses:
+            for n in source.keys() - model.rows.keys():
+                only = dict.fromkeys(SCHEMA.names) | {"n": n, "d": 1.5}
+                after[n] = source[n] if source[n]["p"] == "a" else only
+        commit = merge.execute()
+        metrics = commit.metrics
+        gone, came = model.rows.keys() - after.keys(), after.keys() - model.rows.keys()
+        counted = [metrics[f"numTargetRows{what}"] for what in ("Updated", "Deleted", "Inserted")]
+        assert counted == [len(updated), len(gone), len(came)]
+        if commit.attempts:
+            model.check(after, updated)
+        else:
+            assert after == model.rows or not (gone or came or updated)
