@@ -86,18 +86,21 @@ def made(spark: SparkSession, uri: str, clauses: str, **properties: str) -> Shar
     return shared
 
 
-FEATURES = [
-    {"enableDeletionVectors": "false"},
-    {"enableDeletionVectors": "true", "enableRowTracking": "true"},
-    {"columnMapping.mode": "name", "enableRowTracking": "true", "enableDeletionVectors": "true"},
-    {"columnMapping.mode": "id", "enableInCommitTimestamps": "true", "enableChangeDataFeed": "true"},
-    {"checkpointPolicy": "v2", "enableDeletionVectors": "true", "appendOnly": "false"},
+CASES: list[tuple[dict[str, str], bool, str]] = [
+    ({"enableDeletionVectors": "false"}, True, "compact"),
+    ({"enableDeletionVectors": "true", "enableRowTracking": "true"}, False, "compact"),
+    ({"enableDeletionVectors": "true", "enableRowTracking": "true"}, True, "zorder"),
+    ({"columnMapping.mode": "name", "enableRowTracking": "true", "enableDeletionVectors": "true"}, True, "compact"),
+    ({"columnMapping.mode": "id", "enableInCommitTimestamps": "true", "enableChangeDataFeed": "true"}, False, "zorder"),
+    ({"checkpointPolicy": "v2", "enableDeletionVectors": "true"}, False, "zorder"),
 ]
 
 
-@pytest.mark.parametrize("layout", ["compact", "zorder"])
-@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "partitioned"])
-@pytest.mark.parametrize("properties", FEATURES, ids=lambda properties: "+".join(properties))
+@pytest.mark.parametrize(
+    ("properties", "partitioned", "layout"),
+    CASES,
+    ids=["+".join([*properties, layout]) + "-partitioned" * partitioned for properties, partitioned, layout in CASES],
+)
 def test_deltic_optimizes_what_delta_spark_made(
     spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool, layout: str
 ) -> None:

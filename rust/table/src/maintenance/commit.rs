@@ -52,21 +52,15 @@ impl Committing<'_> {
             for bin in &mut bins {
                 bin.unclaimed.hold(&bin.files)?;
             }
-            let (kept, lost) = match kind {
-                Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete => self.still_there(bins).await?,
-                Conflict::ConcurrentAppend
-                | Conflict::MetadataChanged
-                | Conflict::ProtocolChanged
-                | Conflict::ConcurrentTransaction => (Vec::new(), bins),
-            };
-            let none_is_lost = lost.is_empty();
-            let is_about_rows =
-                !kept.is_empty() || matches!(kind, Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete);
+            let took_rows = matches!(kind, Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete);
+            let (kept, lost) = if took_rows { self.still_there(bins).await? } else { (Vec::new(), bins) };
+            // Files were written for another table than it is now, or nothing is found that was in the way.
+            let gives_up = !took_rows || lost.is_empty();
             done.files_lost += lost.iter().map(|bin| bin.bin.files.len() as u64).sum::<u64>();
             for bin in lost {
                 bin.unclaimed.delete().await;
             }
-            if none_is_lost || !is_about_rows {
+            if gives_up {
                 for bin in kept {
                     bin.unclaimed.delete().await;
                 }
