@@ -77,10 +77,11 @@ PYTHON: list[set[str]] = [
     {"transaction"},
     {"table"},
     {"write", "cli", "tasks"},
-    {"spark/types", "spark/location"},
+    {"spark/types", "spark/location", "spark/options"},
     {"spark/schema"},
     {"spark/read", "spark/write"},
     {"spark/source"},
+    {"spark/install"},
     {"spark"},
 ]
 CRATES = {

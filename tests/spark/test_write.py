@@ -174,6 +174,13 @@ def test_a_speculative_twin_adds_nothing(spark: SparkSession, uri: str) -> None:
     assert deltic.spark.read(spark, uri).count() == 100
 
 
+def test_columns_may_have_any_name(spark: SparkSession, uri: str) -> None:
+    frame = spark.sql("SELECT 1 AS `a.b`, 2 AS `c``d`, named_struct('x.y', 3) AS s")
+    deltic.spark.write(frame, uri)
+    deltic.spark.write(frame, uri)
+    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"a.b": 1, "c`d": 2, "s": {"x.y": 3}}] * 2
+
+
 def test_timestamps_are_written_as_instants(spark: SparkSession, uri: str) -> None:
     frame = spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:00 UTC' AS at, TIMESTAMP_NTZ '2026-01-01 00:00:00' AS local")
     deltic.spark.write(frame, uri)
