@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+from sample import adds
 
 import deltic
 import deltic.spark
@@ -100,9 +101,10 @@ def test_partition_by(df: DataFrame, uri: str, how: str) -> None:
 def test_options_are_those_of_the_data_source(spark: SparkSession, df: DataFrame, uri: str) -> None:
     df.write.format("deltic").options(userMetadata="why", maxRecordsPerFile=1).option("optimizeWrite", True).save(uri)
     assert deltic.Table(uri).history()[0]["userMetadata"] == "why"
-    more = spark.createDataFrame([("b", 9, 1.5)], "p string, n long, x double")
-    more.write.format("deltic").mode("overwrite").save(uri, replaceWhere="n > 1 AND p = 'b'", mergeSchema=False)
-    assert rows(uri) == [("a", 1), ("b", 9)]
+    assert len(adds(uri, 0)) == 2, "a row each"
+    more = spark.createDataFrame([("b", 9, 1.5)], "p string, n long, x double").write.format("deltic").mode("overwrite")
+    more.save(uri, replaceWhere="n > 1 AND p = 'b'", mergeSchema=True)
+    assert rows(uri) == [("a", 1, None), ("b", 9, 1.5)]
 
 
 @pytest.mark.usefixtures("installed")
