@@ -1,5 +1,6 @@
 """Overwrites of the rows of a condition: what goes, what stays, and rows that do not belong there."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from sample import log_actions
 
 import deltic
+from deltic import _deltic
+from deltic.write_options import core_options
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -172,3 +175,69 @@ def test_tables_that_only_grow_keep_their_rows(uri: str) -> None:
     deltic.write(uri, table(0, 2), properties={"delta.appendOnly": "true"})
     with pytest.raises(deltic.InvalidInputError, match="append-only"):
         replace(uri, table(1, 2), "n = 1")
+
+
+class Elsewhere:
+    """A replacement that one process plans, another writes and a third commits, as Spark does it."""
+
+    def __init__(self, uri: str, data: pa.Table, **options: Any) -> None:
+        chosen = core_options("overwrite", {"replace_where": "n >= 5", **options})
+        planned = _deltic.plan_write(deltic.Table(uri)._core, data.schema, chosen)
+        self.header = planned.header()
+        self.plan = planned.write_plan(data.schema)
+        self.files = _deltic.write_files(self.plan, None, data, task=0)
+
+    def commit(self) -> int:
+        transaction = _deltic.resume(self.header, None)
+        transaction.append_files(self.files)
+        done = transaction.commit()
+        assert done is not None
+        version: int = json.loads(done[0])["version"]
+        return version
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["copy", "mark", "feed", "both"])
+def test_rows_are_replaced_by_the_process_that_commits(uri: str, properties: dict[str, str]) -> None:
+    deltic.write(uri, table(0, 10), properties=properties)
+    planned = Elsewhere(uri, table(7, 12).append_column("x", pa.array([0.5] * 5)), schema_mode="merge")
+    assert numbers(uri) == list(range(10))
+    # A winner that has nothing to do with these rows.
+    deltic.write(uri, table(-3, 0))
+    assert planned.commit() == 2
+    assert numbers(uri) == [-3, -2, -1, *range(5), *range(7, 12)]
+    found = deltic.Table(uri).scan(filter="x = 0.5").to_arrow()
+    assert sorted(found["n"].to_pylist()) == list(range(7, 12))
+    if FEED.items() <= properties.items():
+        changed = deltic.Table(uri).changes(2, columns=["n", "_change_type"]).to_arrow().to_pylist()
+        assert sorted(row["n"] for row in changed if row["_change_type"] == "delete") == list(range(5, 10))
+    # Whoever has the header may commit more than once: it is one commit.
+    assert planned.commit() == 2
+    assert deltic.Table(uri).snapshot().version == 2
+
+
+@pytest.mark.parametrize("change", ["rows", "columns", "delete"])
+def test_what_another_writer_did_meanwhile_is_a_conflict(uri: str, change: str) -> None:
+    deltic.write(uri, table(0, 10))
+    planned = Elsewhere(uri, table(7, 12))
+    if change == "rows":
+        deltic.write(uri, table(20, 22))
+    elif change == "columns":
+        deltic.Table(uri).add_columns(pa.schema([("x", pa.int32())]))
+    else:
+        deltic.Table(uri).delete("n = 9")
+    before, written = numbers(uri), files(uri)
+    with pytest.raises(deltic.CommitConflictError):
+        planned.commit()
+    assert (numbers(uri), deltic.Table(uri).snapshot().version) == (before, 1)
+    assert files(uri) < written, "nothing new is left, and the files that were refused are gone"
+
+
+def test_files_that_nobody_will_commit_are_found_by_their_names(uri: str) -> None:
+    deltic.write(uri, table(0, 10), partition_by="p")
+    kept = files(uri)
+    given_up, other = Elsewhere(uri, table(7, 12, "b")), Elsewhere(uri, table(7, 12, "c"))
+    assert len(files(uri)) == len(kept) + 2
+    _deltic.delete_files(given_up.plan, None)
+    assert len(files(uri)) == len(kept) + 1
+    assert other.commit() == 1
+    assert numbers(uri) == [*range(5), *range(7, 12)]

@@ -78,10 +78,11 @@ PYTHON: list[set[str]] = [
     {"maintained"},
     {"table"},
     {"write", "cli", "tasks"},
-    {"spark/types", "spark/location"},
+    {"spark/types", "spark/location", "spark/options"},
     {"spark/schema"},
     {"spark/read", "spark/write"},
     {"spark/source"},
+    {"spark/install"},
     {"spark"},
 ]
 CRATES = {

@@ -1,5 +1,8 @@
 """`deltic.spark.write`: files written by tasks, one commit by the driver, retries and failures included."""
 
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +119,42 @@ def test_a_task_that_fails_once_is_retried_and_its_rows_count_once(
     assert named <= {path.name for path in data_files(uri)}
 
 
+@pytest.mark.parametrize("by", ["deltic.spark.write", "the data source"])
+@pytest.mark.parametrize("deaths", [1, 1000])
+def test_a_killed_worker_leaves_nothing_visible(
+    spark: SparkSession, uri: str, tmp_path: Path, by: str, deaths: int
+) -> None:
+    deltic.spark.register(spark)
+    deltic.spark.write(spark.range(10), uri)
+    before = set(data_files(uri))
+
+    def dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        for death in range(deaths):  # after its rows have gone to the writer
+            with contextlib.suppress(FileExistsError):
+                (tmp_path / f"death {death}").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def save() -> None:
+        # A task beside the one that fails might still write when the job has failed.
+        frame = spark.range(10, 5000, 1, 2 if deaths == 1 else 1).mapInArrow(dying, "id long")
+        if by == "the data source":
+            frame.write.format("deltic").mode("append").option("max_rows_per_file", 500).save(uri)
+        else:
+            deltic.spark.write(frame, uri, max_rows_per_file=500)
+
+    if deaths == 1:
+        save()
+        assert (tmp_path / "death 0").exists()
+        assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == list(range(5000))
+        assert deltic.Table(uri).snapshot().version == 1
+        return
+    with pytest.raises(PySparkException):
+        save()
+    assert (deltic.Table(uri).snapshot().version, set(data_files(uri))) == (0, before)
+    assert deltic.spark.read(spark, uri).count() == 10
+
+
 def test_a_task_that_always_fails_commits_nothing(spark: SparkSession, uri: str) -> None:
     deltic.spark.write(spark.range(10), uri)
 
@@ -173,6 +212,13 @@ def test_a_speculative_twin_adds_nothing(spark: SparkSession, uri: str) -> None:
     assert {add["path"] for add in adds(uri, 0)} == written
     (Path(uri) / "part-from-a-lost-twin.parquet").write_bytes((Path(uri) / next(iter(written))).read_bytes())
     assert deltic.spark.read(spark, uri).count() == 100
+
+
+def test_columns_may_have_any_name(spark: SparkSession, uri: str) -> None:
+    frame = spark.sql("SELECT 1 AS `a.b`, 2 AS `c``d`, named_struct('x.y', 3) AS s")
+    deltic.spark.write(frame, uri)
+    deltic.spark.write(frame, uri)
+    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"a.b": 1, "c`d": 2, "s": {"x.y": 3}}] * 2
 
 
 def test_timestamps_are_written_as_instants(spark: SparkSession, uri: str) -> None:

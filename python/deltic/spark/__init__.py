@@ -1,11 +1,13 @@
 """Delta tables in PySpark without a JVM Delta library: files are pruned, read and written by the Rust core.
 
-`read` and `write` go through `mapInArrow`; `register` makes `spark.read.format("deltic")` work. Executors need deltic
-and pyarrow installed; pyspark 4.0 or newer. This is the only part of deltic that imports pyspark.
+`read` and `write` go through `mapInArrow`; `register` makes `spark.read.format("deltic")` work, and `install` all of
+`df.write.format("deltic")`. Executors need deltic and pyarrow installed; pyspark 4.0 or newer. This is the only part of
+deltic that imports pyspark.
 """
 
+from deltic.spark.install import install, uninstall
 from deltic.spark.read import read
 from deltic.spark.source import DelticDataSource, register
 from deltic.spark.write import write
 
-__all__ = ["DelticDataSource", "read", "register", "write"]
+__all__ = ["DelticDataSource", "install", "read", "register", "uninstall", "write"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from deltic.errors import InvalidInputError
 from deltic.snapshot import Snapshot
-from deltic.spark.types import ROW_TRACKING, to_spark
+from deltic.spark.types import to_spark
 
 __all__ = ["fit", "nullable", "resolve"]
 
@@ -21,16 +22,18 @@ def nullable(schema: StructType) -> StructType:
     return loose
 
 
-def resolve(given: StructType, snapshot: Snapshot) -> StructType:
+def resolve(given: StructType, snapshot: Snapshot, besides: Sequence[StructField]) -> StructType:
     """The schema a caller gave, its fields spelled as the table spells them; nullability is the caller's.
+
+    `besides`: columns that can be read although the table's schema does not have them.
 
     `InvalidInputError`, naming it, for a field that the table does not have or has with another type: a conversion here
     would not be Spark's. `UnsupportedFeatureError` for a column that Spark cannot be given as what it is.
     """
     wanted = {name.lower() for name in given.names}
     table = to_spark(snapshot, [field.name for field in snapshot.schema if field.name.lower() in wanted])
-    tracked = [StructField(name, LongType()) for name in ROW_TRACKING if name not in table.names]
-    return _resolve_fields(given, StructType([*table.fields, *tracked]), "")
+    added = [field for field in besides if field.name not in table.names]
+    return _resolve_fields(given, StructType([*table.fields, *added]), "")
 
 
 def _resolve_fields(given: StructType, stored: StructType, place: str) -> StructType:

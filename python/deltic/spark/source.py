@@ -6,7 +6,6 @@ The version read is fixed when `load()` is called.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -30,10 +29,11 @@ from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
+from deltic.spark.options import location, read_arguments, storage_options, write_arguments
 from deltic.spark.read import group_count, log_plan
 from deltic.spark.schema import fit, nullable, resolve
-from deltic.spark.types import to_arrow, to_spark
-from deltic.spark.write import write_batches
+from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
+from deltic.spark.write import discard, write_batches
 from deltic.table import Table
 from deltic.write import commit
 from deltic.write_options import core_options
@@ -42,44 +42,24 @@ __all__ = ["DelticDataSource", "register"]
 
 _LOG = logging.getLogger("deltic.spark")
 
-_READ = {"path", "filter", "version", "timestamp", "partitions"}
-_WRITE = {
-    "path",
-    "partition_by",
-    "properties",
-    "name",
-    "description",
-    "target_file_size",
-    "compression",
-    "user_metadata",
-    "app_id",
-    "app_version",
-}
-
-_OF_A_CATALOG = {"provider", "owner", "location", "external"}
-"""What Spark adds to the options, when it asks for the columns of a table that it is about to put into its catalog."""
-_NO_CATALOG = (
-    "A table of Spark's catalog does not work with format 'deltic', because Spark passes neither its location nor its "
-    "options to a Python data source when the table is used: write CREATE TEMPORARY VIEW ... USING deltic OPTIONS "
-    "(path '...'), or use load(path) and save(path)"
-)
-
 
 def register(spark: SparkSession) -> None:
     """Make `format("deltic")` known to a session.
 
     Reading: `spark.read.format("deltic").option("filter", "month = 7").load(uri)`. Options: `filter`, in the syntax of
-    `deltic.Snapshot.plan`; `version` or `timestamp`; `partitions`; and the store's settings with the prefix `storage.`.
-    A schema given with `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast
-    after `load`.
+    `deltic.Snapshot.plan`; `version` or `timestamp`, also as `versionAsOf` and `timestampAsOf`; `partitions`;
+    `readChangeFeed` with `startingVersion` or `startingTimestamp`, and `endingVersion` or `endingTimestamp`, which
+    reads what `deltic.Table.changes` reads; and the store's settings with the prefix `storage.`. A schema given with
+    `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast after `load`.
 
     `.where()` and `.select()` on what was loaded choose nothing: every file and every column is read, and then Spark
     drops what it does not want. Give the option `filter` and `.schema(...)` instead, or use
     `deltic.spark.read(columns=, filter=)`. `docs/decisions/001-spark-pushes-no-filters.md` says why.
 
     Writing: `df.write.format("deltic").mode("append").option("partition_by", "year,month").save(uri)`. Modes: append
-    and overwrite. Options: those of `deltic.spark.write` by the same names, `properties` as JSON text, and the store's
-    settings with the prefix `storage.`. Spark's own `.partitionBy()` is for tables of its catalog.
+    and overwrite; `install` adds the others, and `.partitionBy()`. Options: those of `deltic.spark.write` by the same
+    names, or by Spark's and Delta's own (`mergeSchema`, `replaceWhere` and so on: `docs/spark.md` lists them), lists as
+    names with commas between them, mappings as JSON text, and the store's settings with the prefix `storage.`.
 
     In SQL: `CREATE TEMPORARY VIEW flights USING deltic OPTIONS (path '...', filter 'month = 7')`. `CREATE TABLE` and
     `saveAsTable` do not do, for Spark gives a Python data source neither the location nor the options of a table in its
@@ -119,6 +99,7 @@ class DelticDataSource(DataSource):
         """Keep the options; Spark makes this object."""
         super().__init__(options)
         self._version: int | None = None
+        self._versions: range | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -126,37 +107,39 @@ class DelticDataSource(DataSource):
         return "deltic"
 
     def schema(self) -> StructType:
-        """Open the table and fix the version that will be read."""
-        snapshot = self._snapshot()
-        self._version = snapshot.version
-        return to_spark(snapshot, snapshot.schema.names)
+        """Open the table and fix the version that will be read, or the versions whose changes will be."""
+        asked = read_arguments(self.options)
+        snapshot = self._snapshot(asked)
+        columns = to_spark(snapshot, snapshot.schema.names)
+        return StructType([*columns.fields, *CHANGE_COLUMNS]) if asked["changes"] else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
-        snapshot = self._snapshot()
-        stored = resolve(schema, snapshot)
-        partitions = whole(self._number("partitions"), "option 'partitions'", 1)
-        request = _Request(self._table(), stored.names, self.options.get("filter"), partitions)
-        return _Reader(snapshot, request, to_arrow(stored, voids=True), to_arrow(schema, voids=True))
+        asked = read_arguments(self.options)
+        snapshot = self._snapshot(asked)
+        changes = asked["changes"]
+        stored = resolve(schema, snapshot, CHANGE_COLUMNS if changes else ROW_TRACKING)
+        request = _Request(self._table(), stored.names, asked.get("filter"), asked.get("partitions"))
+        arrow = _Schemas(to_arrow(stored, voids=True), to_arrow(schema, voids=True))
+        if changes:
+            assert self._versions is not None
+            return _ChangesReader(self._versions, request, arrow)
+        return _Reader(snapshot, request, arrow)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Check the schema against the table, and prepare a write."""
-        self._check(_WRITE)
-        partition_by = self.options.get("partition_by")
-        options: dict[str, Any] = {
-            name: self.options[name] for name in _WRITE - {"path", "partition_by"} if name in self.options
-        }
-        for name in ("target_file_size", "app_version"):
-            options[name] = self._number(name)
-        if "properties" in options:
-            options["properties"] = self._json("properties")
+        arguments = write_arguments(self.options)
+        if arguments.pop("optimize_write", False):
+            raise InvalidInputError(
+                "option 'optimizeWrite' needs deltic.spark.install(spark), for Spark lets no Python data source choose "
+                "how rows are divided among tasks: install it, or repartition the DataFrame"
+            )
+        attempts = whole(arguments.pop("max_attempts", None), "option 'max_attempts'", 1)
         table = self._table()
         rows = to_arrow(nullable(schema))
-        if partition_by is not None:
-            options["partition_by"] = [column.strip() for column in partition_by.split(",")]
-        chosen = core_options("overwrite" if overwrite else "append", options)
+        chosen = core_options("overwrite" if overwrite else "append", arguments)
         transaction = _deltic.plan_write(table._core, rows, chosen)
-        return _Writer(transaction.write_plan(rows), transaction.header(), table.storage_options)
+        return _Writer(transaction.write_plan(rows), transaction.header(), table.storage_options, attempts)
 
     def streamReader(self, schema: StructType) -> NoReturn:
         """Refuse `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
@@ -174,55 +157,33 @@ class DelticDataSource(DataSource):
             "calls deltic.spark.write(df, uri, app_id=..., app_version=batch_id), which commits each batch once"
         )
 
-    def _check(self, known: set[str]) -> None:
-        if "pushdown" in self.options:
-            raise InvalidInputError(
-                "format 'deltic' has no option 'pushdown': give the filter itself, in the option 'filter' or to "
-                "deltic.spark.read(filter=...), for Spark may mix up the filters that it pushes"
-            )
-        if "paths" in self.options:
-            raise InvalidInputError(
-                "load() takes the location of one table, not several: load each, and unite the rows"
-            )
-        if _OF_A_CATALOG & self.options.keys():
-            raise InvalidInputError(_NO_CATALOG)
-        for option in self.options:
-            if option not in known and not option.startswith("storage."):
-                raise InvalidInputError(
-                    f"unknown option {option!r} of format 'deltic'; there are {', '.join(sorted(known))} and storage.*"
-                )
-
-    def _uri(self) -> str:
-        path = self.options.get("path")
-        if path is None:
-            raise InvalidInputError(f"no path: pass the table's location to load() or save(). {_NO_CATALOG}")
-        return path
-
-    def _storage(self) -> dict[str, str]:
-        prefix = "storage."
-        return {key[len(prefix) :]: value for key, value in self.options.items() if key.startswith(prefix)}
-
-    def _number(self, option: str) -> int | None:
-        text = self.options.get(option)
-        try:
-            return None if text is None else int(text)
-        except ValueError:
-            raise InvalidInputError(f"option {option!r} must be a whole number, not {text!r}") from None
-
-    def _json(self, option: str) -> Any:
-        try:
-            return json.loads(self.options[option])
-        except (ValueError, RecursionError) as error:
-            raise InvalidInputError(f"option {option!r} must be a JSON object of strings: {error}") from None
-
     def _table(self) -> Table:
-        return shared(self._uri(), self._storage())
+        return shared(location(self.options), storage_options(self.options))
 
-    def _snapshot(self) -> Snapshot:
-        self._check(_READ)
+    def _snapshot(self, asked: dict[str, Any]) -> Snapshot:
+        table = self._table()
+        if asked["changes"]:
+            if self._versions is None:
+                self._versions = table.changes(asked["start"], asked.get("end")).versions
+            # Rows have the columns of the last version.
+            return table.snapshot(self._versions[-1] if self._versions else None)
         if self._version is not None:
-            return self._table().snapshot(self._version)
-        return self._table().snapshot(self._number("version"), self.options.get("timestamp"))
+            return table.snapshot(self._version)
+        snapshot = table.snapshot(asked.get("version"), asked.get("timestamp"))
+        self._version = snapshot.version
+        return snapshot
+
+
+@dataclass(frozen=True)
+class _Schemas:
+    """Columns of batches: as the table has them, and as Spark wants them."""
+
+    stored: pa.Schema
+    wanted: pa.Schema
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Spark checks types and nullability to the letter, and hands down a schema that allows nulls."""
+        return fit(batch, self.stored, self.wanted)
 
 
 @dataclass(frozen=True)
@@ -236,11 +197,10 @@ class _Request:
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, snapshot: Snapshot, request: _Request, stored: pa.Schema, schema: pa.Schema) -> None:
+    def __init__(self, snapshot: Snapshot, request: _Request, schemas: _Schemas) -> None:
         self.snapshot: Snapshot | None = snapshot
         self.request = request
-        self.stored = stored
-        self.schema = schema
+        self.schemas = schemas
 
     def partitions(self) -> Sequence[InputPartition]:
         request = self.request
@@ -260,21 +220,41 @@ class _Reader(DataSourceReader):
             return
         table = self.request.table
         stream = _deltic.read_task_group(table.uri, table.storage_options, partition.files)
-        for batch in batches(stream):
-            # Spark checks types and nullability to the letter, and hands down a schema that allows nulls.
-            yield fit(batch, self.stored, self.schema)
+        yield from map(self.schemas.fit, batches(stream))
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors are sent the files, and would open the table for a snapshot.
         return {**self.__dict__, "snapshot": None}
 
 
+class _ChangesReader(DataSourceReader):
+    """The change data feed, which is read in the order of the versions, by one task."""
+
+    def __init__(self, versions: range, request: _Request, schemas: _Schemas) -> None:
+        self.versions = versions
+        self.request = request
+        self.schemas = schemas
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not self.versions:
+            return
+        request, (first, last) = self.request, (self.versions[0], self.versions[-1])
+        changes = request.table.changes(first, last, request.columns, request.filter)
+        yield from map(self.schemas.fit, batches(changes._read()))
+
+
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, plan: bytes, header: bytes, storage_options: dict[str, str] | None) -> None:
+    def __init__(
+        self, plan: bytes, header: bytes, storage_options: dict[str, str] | None, max_attempts: int | None
+    ) -> None:
         self.plan = plan
         # Spark commits in another process than this one.
         self.header = header
         self.storage_options = storage_options
+        self.max_attempts = max_attempts
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return Written(write_batches(self.plan, self.storage_options, iterator))
@@ -282,14 +262,14 @@ class _Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         transaction = _deltic.resume(self.header, self.storage_options)
         transaction.append_files(_files(messages))
-        commit(transaction)
+        commit(transaction, self.max_attempts)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if None not in messages:
             # Every task wrote, so it was the commit that failed: refused, it deleted the files itself; otherwise it may
             # have landed without our hearing of it.
             return
-        _deltic.delete_files(self.plan, self.storage_options, _files(messages))
+        discard(self.plan, self.storage_options)
 
 
 def _files(messages: list[WriterCommitMessage | None]) -> list[bytes]:

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.snapshot import Snapshot
 
-__all__ = ["ROW_TRACKING", "to_arrow", "to_spark", "without_chars"]
+__all__ = ["CHANGE_COLUMNS", "ROW_TRACKING", "to_arrow", "to_spark", "without_chars"]
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
@@ -52,8 +52,14 @@ _DESCRIBES = ("comment", CHAR_VARCHAR)
 _USER_METADATA = "deltic.user_metadata"
 """Arrow field metadata with the JSON of what else is to go into the metadata of a column."""
 _COLLATIONS = "__COLLATIONS"
-ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
+ROW_TRACKING = tuple(StructField(name, LongType()) for name in ("_metadata.row_id", "_metadata.row_commit_version"))
 """Columns that a table has besides those of its schema, where row tracking is enabled."""
+CHANGE_COLUMNS = (
+    StructField("_change_type", StringType()),
+    StructField("_commit_version", LongType()),
+    StructField("_commit_timestamp", TimestampType()),
+)
+"""Columns that the change data feed has besides those of the table."""
 
 _DEFINITIONS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION")
 _DEFINITION_PREFIXES = ("delta.", "identity.", "parquet.", "__", "ARROW:", "PARQUET:", "SPARK::", "deltic.")
@@ -202,7 +208,7 @@ def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
     Raises `UnsupportedFeatureError` for a column that Spark cannot be given as what it is.
     """
     table = {field["name"]: field for field in json.loads(snapshot.metadata["schemaString"])["fields"]}
-    ids = {name: StructField(name, LongType()) for name in ROW_TRACKING if name not in table}
+    ids = {field.name: field for field in ROW_TRACKING if field.name not in table}
     return StructType([ids.get(name) or _spark_field(table[name], "") for name in names])
 
 

@@ -1,21 +1,26 @@
 """Writing a Spark DataFrame: each task writes Parquet files in Rust, the driver commits once.
 
-A task hands back one row for each file it wrote, and only rows of successful attempts arrive: a failed, retried or
-speculative task leaves files that no commit names, and so does a job that fails in another task, for its rows do not
-arrive. A dead driver leaves the table as it was.
+A task hands back one row for each file it wrote, and only rows of successful attempts arrive: what a failed, retried or
+speculative task wrote is named by no commit. When the job fails, the driver finds the files of all tasks by their names
+and deletes them. A dead driver leaves the table as it was.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from deltic import _deltic
+from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, columns_of, flag, whole
+from deltic.errors import DelticError
 from deltic.spark.location import shared
 from deltic.spark.schema import nullable
 from deltic.spark.types import to_arrow
@@ -37,80 +42,129 @@ def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Ite
 
 
 def _writer(
-    plan: bytes, storage_options: dict[str, str] | None
+    plan: bytes, storage_options: dict[str, str] | None, names: list[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = write_batches(plan, storage_options, rows)
+        files = write_batches(plan, storage_options, (batch.rename_columns(names) for batch in rows))
         yield pa.record_batch([pa.array(files, pa.binary())], names=["file"])
 
     return write_task
 
 
+def discard(plan: bytes, storage_options: dict[str, str] | None) -> None:
+    """Delete what the tasks of a failed job wrote, as far as the store lets it; the failure itself is what is told."""
+    with suppress(DelticError):
+        _deltic.delete_files(plan, storage_options)
+
+
 def write(
     df: DataFrame,
     uri: str | os.PathLike[str] | Table,
-    mode: str = "append",
-    partition_by: Sequence[str] | None = None,
+    mode: Mode = "append",
+    partition_by: Sequence[str] | str | None = None,
     *,
-    storage_options: Mapping[str, str] | None = None,
+    replace_where: str | None = None,
+    partition_overwrite: PartitionOverwrite = "static",
+    schema_mode: SchemaMode | None = None,
+    data_change: bool = True,
+    sort_by: Sequence[str] | str | None = None,
+    target_file_size: int | None = None,
+    max_rows_per_file: int | None = None,
+    row_group_rows: int | None = None,
+    compression: Compression | None = None,
+    compression_level: int | None = None,
+    column_options: Mapping[str, Mapping[str, Any]] | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
-    target_file_size: int | None = None,
-    compression: str | None = None,
-    user_metadata: str | None = None,
+    user_metadata: Mapping[str, Any] | str | None = None,
+    commit_info: Mapping[str, Any] | None = None,
     app_id: str | None = None,
     app_version: int | None = None,
+    max_attempts: int | None = None,
+    optimize_write: bool = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Commit:
     """Write a DataFrame as one commit, creating the table if there is none.
 
-    The arguments are those of `deltic.write` that have the same names; it has more.
+    `uri`: a location, or a `deltic.Table`. The arguments are those of `deltic.write` that have the same names, and mean
+    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task. With `replace_where`
+    the tasks check their rows, and the driver deletes those that are replaced, in the same commit. `optimize_write`,
+    which `deltic.write` does not have: True lets Spark divide the rows anew before they are written, by the table's
+    partition columns if it has some (its hint REBALANCE), so that the rows of a partition come to few tasks. Otherwise
+    every task writes its own files, one or more for each partition value it meets.
 
-    `uri`: a location, or a `deltic.Table`. The metadata of the columns, such as comments and the lengths of CHAR and
-    VARCHAR, becomes that of a new table, but for what defines one (defaults, generated columns, `delta.*`): a DataFrame
-    is rows and no definition.
-
-    Every task writes its own files, one or more for each partition value it meets: repartition the DataFrame by
-    `partition_by` beforehand when a table has many partitions. Columns of a new table are nullable, as Spark's own
-    writers make them.
+    The metadata of the columns, such as comments and the lengths of CHAR and VARCHAR, becomes that of a new table, but
+    for what defines one (defaults, generated columns, `delta.*`): a DataFrame is rows and no definition. Columns of a
+    new table are nullable, as Spark's own writers make them.
 
     With `app_id` and `app_version` a write that is made again commits nothing: in `foreachBatch` of a stream, give a
     name of the stream's own and the number of the batch.
 
     Raises before any task runs: `InvalidInputError` when the DataFrame does not fit the table, has a column of a type
-    that deltic does not write (intervals, times, user-defined types), or the location is `memory://`; and
-    `UnsupportedFeatureError` for variants, geometries and collated strings. `CommitConflictError` when another writer's
-    commit may not be followed. Failures in a
-    task reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing; the files of
-    tasks that ended before stay, named by no commit.
+    that deltic does not write (intervals, times, user-defined types), or the location is `memory://`;
+    `TableExistsError` for mode `"error"` where there is a table; and `UnsupportedFeatureError` for variants, geometries
+    and collated strings. `CommitConflictError` when another writer's commit may not be followed. Failures in a task
+    reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing; the files of the
+    other tasks are deleted, but for what a task writes that still runs then.
 
     >>> df = spark.createDataFrame([("UA", 2475)], "carrier string, distance int")
     >>> deltic.spark.write(df, uri + "_copy").version
     0
+    >>> more = spark.createDataFrame([("UA", 184, 7)], "carrier string, distance int, month int")
+    >>> deltic.spark.write(more, uri + "_copy", schema_mode="merge", sort_by="distance").version
+    1
     """
     options = {
         "partition_by": partition_by,
+        "replace_where": replace_where,
+        "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
+        "data_change": data_change,
+        "sort_by": sort_by,
+        "target_file_size": target_file_size,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "column_options": column_options,
         "properties": properties,
         "name": name,
         "description": description,
-        "target_file_size": target_file_size,
-        "compression": compression,
         "user_metadata": user_metadata,
+        "commit_info": commit_info,
         "app_id": app_id,
         "app_version": app_version,
     }
+    chosen = core_options(mode, options)
+    attempts, rebalances = whole(max_attempts, "max_attempts", 1), flag(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
-    transaction = _deltic.plan_write(table._core, rows, core_options(mode, options))
+    transaction = _deltic.plan_write(table._core, rows, chosen)
     if transaction.replayed() is not None:
         # Nothing is to be written, so that the rows need not be computed.
-        return commit(transaction)
+        return commit(transaction, attempts)
     plan = transaction.write_plan(rows)
-    tasks = df.mapInArrow(_writer(plan, table.storage_options), "file binary")
-    files = tasks.toArrow().column(0).to_pylist()
+    if rebalances:
+        df = df.hint("rebalance", *map(_column, _partition_columns(table, partition_by)))
+    # Spark looks the columns up by name here, and takes a dot in one for the way into a struct.
+    numbered = df.toDF(*(f"c{at}" for at in range(len(rows))))
+    tasks = numbered.mapInArrow(_writer(plan, table.storage_options, rows.names), "file binary")
     try:
-        transaction.append_files(files)
+        transaction.append_files(tasks.toArrow().column(0).to_pylist())
     except BaseException:
         transaction.abandon()
+        discard(plan, table.storage_options)
         raise
-    return commit(transaction)
+    return commit(transaction, attempts)
+
+
+def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
+    """Those of the table as it will be; the arguments were checked against the table."""
+    if partition_by is not None:
+        return columns_of(partition_by, "partition_by")
+    return table.snapshot().partition_columns if table.exists() else []
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -88,14 +88,13 @@ pub(crate) fn write_files(
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes written files that no commit will name, as far as the store lets it.
+/// Deletes all files that were written as a plan says, when no commit will name them, as far as the store lets it.
 #[entry]
 #[pyfunction]
-pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options, files: Vec<Vec<u8>>) -> Result<()> {
-    let (_plan, storage) = open(plan, storage_options)?;
-    let files = files.iter().map(|bytes| DataFile::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
+    let (plan, storage) = open(plan, storage_options)?;
     let delete = async {
-        delete_written(&storage, files).await;
+        delete_written(&storage, &plan).await;
         Ok(())
     };
     run(py, delete)

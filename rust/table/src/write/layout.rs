@@ -81,6 +81,28 @@ pub fn file_name((kind, number): (&str, usize), id: Uuid, codec: &str) -> String
     format!("{kind}-{number:05}-{id}.c000{codec}.parquet")
 }
 
+/// An id for the name of a file, with this first half if there is one.
+pub(super) fn file_id(first_half: Option<u64>) -> Uuid {
+    let random = Uuid::new_v4();
+    match first_half {
+        Some(first_half) => Uuid::from_u64_pair(first_half, random.as_u64_pair().1),
+        None => random,
+    }
+}
+
+/// The first half of a transaction's id, by which its files are found; none of ids that are no UUIDs.
+pub fn id_prefix(txn_id: &str) -> Option<u64> {
+    Uuid::parse_str(txn_id).ok().map(|id| id.as_u64_pair().0)
+}
+
+/// Whether a file with rows has an id with this first half in its name.
+pub fn has_id_prefix(path: &str, first_half: u64) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let numbered = name.strip_prefix("part-").filter(|rest| rest.ends_with(".parquet"));
+    let id = numbered.and_then(|rest| rest.split_once('-')).and_then(|(_, id)| id.get(..36));
+    id.and_then(id_prefix) == Some(first_half)
+}
+
 /// `length` characters that spread files over an object store's key space, from as many ids as that takes.
 pub fn random_prefix(ids: impl Iterator<Item = Uuid>, length: u8) -> String {
     let length = usize::from(length);

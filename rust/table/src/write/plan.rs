@@ -133,6 +133,9 @@ pub struct WriteSpec {
     /// What the files are for.
     #[serde(default)]
     pub kind: FileKind,
+    /// The first half of the ids in the names of files; random without it.
+    #[serde(default)]
+    pub id_prefix: Option<u64>,
 }
 
 impl WriteSpec {
@@ -161,6 +164,7 @@ impl WriteSpec {
             random_prefix_length: None,
             hidden_columns: Vec::new(),
             kind: FileKind::Data,
+            id_prefix: None,
         }
     }
 

@@ -47,6 +47,7 @@ pub(super) struct Setup {
     pub(super) worth_encoding: usize,
     pub(super) rearrange_only: bool,
     pub(super) random_prefix_length: Option<u8>,
+    pub(super) id_prefix: Option<u64>,
     pub(super) clock: Clock,
 }
 
@@ -111,6 +112,7 @@ impl Setup {
             worth_encoding: usize::try_from(target_file_size).unwrap_or(usize::MAX).min(worth),
             rearrange_only: spec.rearrange_only,
             random_prefix_length,
+            id_prefix: spec.id_prefix,
             clock,
         })
     }

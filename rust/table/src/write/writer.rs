@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::encoder::{Encoded, Encoder};
 use super::input::identity::Identities;
-use super::layout::{DataPath, file_name, random_prefix};
+use super::layout::{DataPath, file_id, file_name, random_prefix};
 pub use super::options::Compression;
 use super::partition::PartitionKey;
 use super::pieces::{memory, pieces};
@@ -413,7 +413,7 @@ impl Ended {
 
 fn name_file(setup: &Setup, files_named: &mut usize, key: &PartitionKey) -> DataPath {
     let prefix = setup.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
-    let name = file_name((setup.kind.name(), *files_named), Uuid::new_v4(), setup.compression.extension());
+    let name = file_name((setup.kind.name(), *files_named), file_id(setup.id_prefix), setup.compression.extension());
     *files_named += 1;
     DataPath::new(key, prefix.as_deref(), &name).below(setup.kind.folder())
 }

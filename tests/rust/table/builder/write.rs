@@ -18,6 +18,7 @@ use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
     CreateMode, Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
 };
+use deltic_table::write::layout::id_prefix;
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -409,14 +410,32 @@ async fn an_applications_write_is_made_once() {
 }
 
 #[tokio::test]
-async fn files_that_were_given_up_are_removed_as_far_as_they_are_there() {
+async fn files_of_a_write_that_was_given_up_are_found_by_their_names() {
     let sample = Sample::new();
-    std::fs::create_dir(sample.log("..").join("p=a b")).unwrap();
-    std::fs::write(sample.log("..").join("p=a b/f"), "data").unwrap();
-    let files = ["p=a%20b/f", "never", "../outside", ""].map(file);
-    delete_written(&sample.storage, files.to_vec()).await;
-    assert!(!sample.log("..").join("p=a b/f").exists());
-    assert!(sample.open().await.unwrap_err().is_not_found());
+    let (its, other) = ("11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555");
+    let gone = [format!("part-00000-{its}.c000.zstd.parquet"), format!("p=a b/part-00123-{its}.c000.parquet")];
+    let kept = [
+        format!("part-00000-{other}.c000.zstd.parquet"),
+        format!("part-00000-{its}.c000.zstd"),
+        format!("x-00000-{its}.c000.parquet"),
+        "part-00000.parquet".to_owned(),
+        "part-00000-11111111-2222-4333-8444.parquet".to_owned(),
+        format!("part-00000-{its}.parquet/of a folder"),
+    ];
+    for name in gone.iter().chain(&kept) {
+        let path = sample.log("..").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "data").unwrap();
+    }
+    let mut plan = plan(&sample, Mode::Append).await.unwrap().plan_write(&to_arrow_schema(&two())).unwrap();
+    let exists = |name: &&String| sample.log("..").join(name).exists();
+    // A write whose id is no UUID has no file that could be told from others.
+    assert_eq!(plan.spec.id_prefix, None);
+    delete_written(&sample.storage, &plan).await;
+    assert_eq!(gone.iter().chain(&kept).filter(exists).count(), gone.len() + kept.len());
+    plan.spec.id_prefix = id_prefix(its);
+    delete_written(&sample.storage, &plan).await;
+    assert_eq!((gone.iter().filter(exists).count(), kept.iter().filter(exists).count()), (0, kept.len()));
 }
 
 /// A write that another process began may have been committed before: only who has read the log knows that it was not.

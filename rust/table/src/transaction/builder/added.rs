@@ -7,11 +7,13 @@ use std::collections::HashMap;
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
+use futures::StreamExt;
 
 use crate::error::Result;
 use crate::scan::task::FileTask;
 use crate::storage::{Storage, decode_path};
-use crate::write::plan::DataFile;
+use crate::write::layout::has_id_prefix;
+use crate::write::plan::{DataFile, WritePlan};
 
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
@@ -220,7 +222,16 @@ pub(super) async fn delete_files(storage: &Storage, paths: Vec<String>) {
     }
 }
 
-/// Deletes files that were written as a plan says and that no commit will name.
-pub async fn delete_written(storage: &Storage, files: Vec<DataFile>) {
-    delete_files(storage, files.into_iter().map(|file| file.add.path).collect()).await;
+/// Deletes what was written as a plan says, whoever wrote it and whether or not anybody heard of it, when no commit will name
+/// it: the files are found by their names, as far as the store lists them and lets them go.
+pub async fn delete_written(storage: &Storage, plan: &WritePlan) {
+    let Some(id_prefix) = plan.spec.id_prefix else { return };
+    let mut files = storage.list_recursive("");
+    let mut paths = Vec::new();
+    while let Some(Ok(file)) = files.next().await {
+        if has_id_prefix(&file.path, id_prefix) {
+            paths.push(file.path);
+        }
+    }
+    let _deleted = storage.delete_many(&paths).await;
 }

@@ -25,6 +25,8 @@ pub struct TransactionHeader {
     pub(super) protocol: Option<Protocol>,
     pub(super) metadata: Option<Metadata>,
     pub(super) overwrites: Overwrites,
+    /// Which rows are to go before any is added.
+    pub(super) replaces: Option<String>,
     pub(super) rearrange_only: bool,
     pub(super) replayed: Option<u64>,
     pub(super) options: TransactionOptions,

@@ -264,6 +264,11 @@ impl Transaction {
         let Some(old) = &self.base else {
             return Err(self.placed(Error::invalid("the transaction creates the table, so there is nothing to read")));
         };
+        if self.travelled {
+            // The version that was planned on: whether the table has moved on shows when it is committed.
+            let snapshot = Snapshot::open(&self.storage, Some(old.state.version)).await?;
+            return Ok(self.snapshot.insert(snapshot).clone());
+        }
         let snapshot = newest(&self.storage, self.latest.as_ref()).await?;
         let new = HandleState::of(&snapshot).await?;
         let is_untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();

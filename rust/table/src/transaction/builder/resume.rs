@@ -18,10 +18,6 @@ impl Transaction {
         if !self.writes || has_steps {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
         }
-        if self.replaces.is_some() {
-            let message = "rows of a condition are replaced by the process that planned it; use deltic.spark.write";
-            return Err(self.placed(Error::unsupported("replaceWhere", message)));
-        }
         Ok(TransactionHeader {
             location: self.storage.location().to_owned(),
             base: self.base.as_ref().map(|base| base.state.clone()),
@@ -29,6 +25,7 @@ impl Transaction {
             protocol: self.protocol.clone(),
             metadata: self.metadata.clone(),
             overwrites: self.overwrites,
+            replaces: self.replaces.clone(),
             rearrange_only: self.rearrange_only,
             replayed: self.replayed,
             options: self.options.clone(),
@@ -54,7 +51,7 @@ impl Transaction {
         (resumed.protocol, resumed.metadata) = (header.protocol, header.metadata);
         (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
         (resumed.travelled, resumed.writes) = (true, true);
-        resumed.rearrange_only = header.rearrange_only;
+        (resumed.replaces, resumed.rearrange_only) = (header.replaces, header.rearrange_only);
         resumed.check_writable().map_err(|e| resumed.placed(e))?;
         match header.overwrites {
             Overwrites::Nothing => {}

@@ -29,6 +29,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
+use crate::write::layout::id_prefix;
 use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
 use crate::write::rules::{RowRules, WriteRules};
@@ -183,6 +184,7 @@ impl Transaction {
         check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
         spec.replace_where.clone_from(&self.holds_to);
+        spec.id_prefix = id_prefix(&self.txn_id);
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }

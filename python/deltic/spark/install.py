@@ -1,0 +1,267 @@
+"""`df.write.format("deltic")` with all save modes and `.partitionBy()`, which Spark refuses for Python data sources.
+
+Spark's own classes are wrapped: what is asked of a writer is noted, and `save` of a DataFrame in this format goes to
+`deltic.spark.write` instead of Spark. Other formats are left to Spark. Proved by `tests/spark/test_install.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import to_str
+
+from deltic.errors import InvalidInputError
+from deltic.spark.options import NO_CATALOG, TIMES, in_zone, location, storage_options, write_arguments
+from deltic.spark.source import register
+from deltic.spark.write import write
+
+__all__ = ["install", "uninstall"]
+
+_MODES = {"append": "append", "overwrite": "overwrite", "ignore": "ignore"}
+_MODES |= dict.fromkeys(("error", "errorifexists", "default"), "error")
+_NOTED = "_deltic_asked"
+_BY_CASE = {name.lower(): name for name in TIMES}
+
+Method: TypeAlias = Callable[..., Any]
+
+_WRAPPED: dict[type, dict[str, Method]] = {}
+"""By class of Spark: the methods that it had before."""
+
+
+def install(spark: SparkSession) -> None:
+    """Register `format("deltic")` with a session, and let its DataFrames be written with every mode and `partitionBy`.
+
+    `df.write.format("deltic")` then takes the modes `errorifexists` (the default) and `ignore` too, `.partitionBy(...)`
+    and the option `optimizeWrite`, which Spark refuses for a Python data source, and `save` calls `deltic.spark.write`:
+    errors have deltic's classes. The times of `timestampAsOf`, `startingTimestamp` and `endingTimestamp` may be without
+    offset, and are in the session's time zone then. `saveAsTable` with the option `path` writes there and warns that
+    Spark's catalog gets no entry; without it, it is refused.
+
+    Spark's classes are changed for all sessions of their kind, classic or Connect, in this process; other formats are
+    untouched. Calling it again changes nothing; `uninstall` takes it back. Writers and readers made before are as they
+    were.
+
+    >>> deltic.spark.install(spark)
+    >>> df = spark.createDataFrame([(7, "UA"), (8, "AA")], "month int, carrier string")
+    >>> df.write.format("deltic").partitionBy("month").save(uri + "_by_month")
+    >>> df.write.format("deltic").mode("ignore").save(uri + "_by_month")
+    >>> deltic.Table(uri + "_by_month").snapshot().partition_columns
+    ['month']
+    """
+    register(spark)
+    for cls, methods in _classes(spark):
+        if cls not in _WRAPPED:
+            _WRAPPED[cls] = {name: getattr(cls, name) for name in methods}
+            for name, wrap in methods.items():
+                setattr(cls, name, wrap(_WRAPPED[cls][name]))
+
+
+def uninstall(spark: SparkSession) -> None:
+    """Give the classes of a session the methods back that they had before `install`. The format stays registered."""
+    for cls, _methods in _classes(spark):
+        for name, method in _WRAPPED.pop(cls, {}).items():
+            setattr(cls, name, method)
+
+
+def _classes(spark: SparkSession) -> list[tuple[type, dict[str, Callable[[Method], Method]]]]:
+    """The writer and the reader of a session, classic or Connect, and what becomes of their methods."""
+    return [(type(spark.range(1).write), _OF_WRITERS), (type(spark.read), _OF_READERS)]
+
+
+@dataclass
+class _Asked:
+    """What has been asked of a writer or a reader."""
+
+    format: str | None = None
+    mode: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    partition_by: list[str] | None = None
+    layout: str | None = None
+
+    def set_option(self, name: str, value: Any) -> None:
+        text = to_str(value)
+        if text is not None:
+            self.options[name.lower()] = text
+
+
+def _asked(of: Any) -> _Asked:
+    found: _Asked = of.__dict__.setdefault(_NOTED, _Asked())
+    return found
+
+
+def _noting(note: Callable[..., None]) -> Callable[[Method], Method]:
+    """Wraps a method that only tells a writer or reader something, which is noted when the method has taken it."""
+
+    def wrap(method: Method) -> Method:
+        @functools.wraps(method)
+        def told(self: Any, *arguments: Any, **named: Any) -> Any:
+            result = method(self, *arguments, **named)
+            note(_asked(self), *arguments, **named)
+            return result
+
+        return told
+
+    return wrap
+
+
+def _note_format(asked: _Asked, source: str) -> None:
+    asked.format = source
+
+
+def _note_mode(asked: _Asked, saveMode: str | None) -> None:
+    asked.mode = asked.mode if saveMode is None else saveMode
+
+
+def _note_option(asked: _Asked, key: str, value: Any) -> None:
+    asked.set_option(key, value)
+
+
+def _note_options(asked: _Asked, **options: Any) -> None:
+    for name, value in options.items():
+        asked.set_option(name, value)
+
+
+def _note_partitions(asked: _Asked, *columns: str | Sequence[str]) -> None:
+    given: Any = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+    asked.partition_by = list(given)
+
+
+def _note_layout(name: str) -> Callable[..., None]:
+    def note(asked: _Asked, *_arguments: Any, **_named: Any) -> None:
+        asked.layout = name
+
+    return note
+
+
+def _is_deltic(of: Any, format: str | None) -> bool:
+    name = format or _asked(of).format or _session(of).conf.get("spark.sql.sources.default", "")
+    return isinstance(name, str) and name.lower() == "deltic"
+
+
+def _session(of: Any) -> SparkSession:
+    """The session of a writer or reader: Connect's reader calls it its client."""
+    found: SparkSession = getattr(of, "_spark", None) or of._client
+    return found
+
+
+def _tell(writer: Any, format: str | None, mode: str | None, partition_by: Any, options: dict[str, Any]) -> None:
+    """What is told with `save` itself, in Spark's order."""
+    writer.mode(mode).options(**options)
+    if partition_by is not None:
+        writer.partitionBy(partition_by)
+    if format is not None:
+        writer.format(format)
+
+
+def _save(spark_save: Method) -> Method:
+    @functools.wraps(spark_save)
+    def save(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,
+        mode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        **options: Any,
+    ) -> None:
+        if not _is_deltic(self, format):
+            spark_save(self, path, format, mode, partitionBy, **options)
+            return
+        _tell(self, format, mode, partitionBy, options)
+        asked = _asked(self)
+        if path is not None:
+            if "path" in asked.options:
+                raise InvalidInputError("option 'path' and save(path) both say where the table is: give one")
+            asked.options["path"] = path
+        _write(self)
+
+    return save
+
+
+def _save_as_table(spark_save: Method) -> Method:
+    @functools.wraps(spark_save)
+    def save_as_table(
+        self: Any,
+        name: str,
+        format: str | None = None,
+        mode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        **options: Any,
+    ) -> None:
+        if not _is_deltic(self, format):
+            spark_save(self, name, format, mode, partitionBy, **options)
+            return
+        _tell(self, format, mode, partitionBy, options)
+        if "path" not in _asked(self).options:
+            raise InvalidInputError(f"saveAsTable({name!r}) with format 'deltic' has no option 'path'. {NO_CATALOG}")
+        _write(self)
+        told = f"saveAsTable({name!r}) wrote the Delta table at {_asked(self).options['path']}, and Spark's catalog has"
+        warnings.warn(f"{told} no entry for it: read it with load(path)", UserWarning, stacklevel=2)
+
+    return save_as_table
+
+
+def _write(writer: Any) -> None:
+    asked = _asked(writer)
+    if asked.layout is not None:
+        instead = {"bucketBy": "partitionBy", "clusterBy": "deltic.create(cluster_by=...) before the first write"}
+        told = f"format 'deltic' does not take .{asked.layout}()"
+        raise InvalidInputError(f"{told}: use {instead.get(asked.layout, 'the option sort_by')}")
+    mode = _MODES.get((asked.mode or "default").lower())
+    if mode is None:
+        listed = "append, overwrite, error, errorifexists and ignore"
+        raise InvalidInputError(f"there is no save mode {asked.mode!r}; there are {listed}")
+    arguments = write_arguments(asked.options)
+    if asked.partition_by is not None:
+        if "partition_by" in arguments:
+            raise InvalidInputError("option 'partition_by' and .partitionBy() both say the same thing: give one")
+        arguments["partition_by"] = asked.partition_by
+    storage = storage_options(asked.options)
+    write(_frame(writer), location(asked.options), mode, storage_options=storage or None, **arguments)  # type: ignore[arg-type]
+
+
+def _frame(writer: Any) -> DataFrame:
+    """The DataFrame of a writer: Connect's has only its plan."""
+    if isinstance(writer._df, DataFrame):
+        return writer._df
+    from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
+
+    made: DataFrame = ConnectDataFrame(writer._df, writer._spark)
+    return made
+
+
+def _load(spark_load: Method) -> Method:
+    @functools.wraps(spark_load)
+    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:
+        if _is_deltic(self, format):
+            self.options(**options)
+            options = _with_offsets(self)
+        loaded: DataFrame = spark_load(self, path, format, schema, **options)
+        return loaded
+
+    return load
+
+
+def _with_offsets(reader: Any) -> dict[str, str]:
+    """The options whose times are in the session's time zone, with an offset."""
+    times = {_BY_CASE[name]: text for name, text in _asked(reader).options.items() if name in _BY_CASE}
+    if not times:
+        return {}
+    zone = _session(reader).conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+    return {name: in_zone(text, f"option {name!r}", zone) for name, text in times.items()}
+
+
+_OF_READERS = {"format": _noting(_note_format), "option": _noting(_note_option), "options": _noting(_note_options)}
+_OF_WRITERS = {
+    **_OF_READERS,
+    "mode": _noting(_note_mode),
+    "partitionBy": _noting(_note_partitions),
+    **{name: _noting(_note_layout(name)) for name in ("bucketBy", "sortBy", "clusterBy")},
+    "save": _save,
+    "saveAsTable": _save_as_table,
+}
+_OF_READERS["load"] = _load

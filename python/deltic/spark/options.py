@@ -1,0 +1,253 @@
+"""Options of `format("deltic")`, which are text: under the names of `deltic.spark`, and under Spark's and Delta's own.
+
+A name is taken in any case, as Spark takes it. Unknown options are refused by name, and so are two that say the same.
+Proved by `tests/spark/test_options.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
+
+from deltic.arguments import epoch_ms, whole
+from deltic.errors import InvalidInputError
+
+__all__ = [
+    "NO_CATALOG",
+    "TIMES",
+    "in_zone",
+    "location",
+    "read_arguments",
+    "storage_options",
+    "write_arguments",
+]
+
+NO_CATALOG = (
+    "A table of Spark's catalog does not work with format 'deltic', because Spark passes neither its location nor its "
+    "options to a Python data source when the table is used: write CREATE TEMPORARY VIEW ... USING deltic OPTIONS "
+    "(path '...'), or use load(path) and save(path)"
+)
+_OF_A_CATALOG = {"provider", "owner", "location", "external"}
+"""What Spark adds to the options, when it asks for the columns of a table that it is about to put into its catalog."""
+_STORAGE = "storage."
+
+Parse: TypeAlias = Callable[[str, str], Any]
+"""From an option's text, and what to call it in a message, to an argument; None for one that says nothing."""
+Names: TypeAlias = Mapping[str, tuple[str, Parse]]
+"""By the name of an option: the argument that it gives, and how it is read."""
+
+
+def location(options: Mapping[str, str]) -> str:
+    """The table's location, which Spark passes as an option."""
+    path = options.get("path")
+    if path is None:
+        raise InvalidInputError(f"no path: pass the table's location to load() or save(). {NO_CATALOG}")
+    return path
+
+
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The store's settings, which have a prefix."""
+    return {name[len(_STORAGE) :]: value for name, value in options.items() if name.lower().startswith(_STORAGE)}
+
+
+def write_arguments(options: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of `deltic.spark.write` that the options of a write give; there are no others."""
+    return _arguments(options, _WRITE)
+
+
+def read_arguments(options: Mapping[str, str]) -> dict[str, Any]:
+    """What the options of a read give: `filter`, `partitions`, `version` or `timestamp`; or `changes`, `start`, `end`.
+
+    `changes`: whether the change data feed is read, from `start` to `end`, as `deltic.Table.changes` takes them.
+    """
+    found = _arguments(options, _READ)
+    changes = found.setdefault("changes", False)
+    if "version" in found and "timestamp" in found:
+        raise InvalidInputError("options for a version and for a timestamp both say which rows are read: give one")
+    if not changes and ("start" in found or "end" in found):
+        raise InvalidInputError(
+            "options startingVersion, startingTimestamp, endingVersion and endingTimestamp are for reads with "
+            "readChangeFeed=true"
+        )
+    if changes and "start" not in found:
+        raise InvalidInputError("readChangeFeed=true needs the option startingVersion or startingTimestamp")
+    for name in ("version", "timestamp", "partitions"):
+        if changes and name in found:
+            raise InvalidInputError(
+                f"the option for {name} is not for reads with readChangeFeed=true, which read what the commits from "
+                "startingVersion to endingVersion changed, in one task: leave it out"
+            )
+    return found
+
+
+def _arguments(options: Mapping[str, str], names: Names) -> dict[str, Any]:
+    spelled = {name.lower(): name for name in names}
+    found: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for option, text in options.items():
+        _refuse_what_spark_adds(option)
+        if option.lower() == "path" or option.lower().startswith(_STORAGE):
+            continue
+        name = spelled.get(option.lower())
+        if name is None:
+            listed = ", ".join(sorted(["path", *names]))
+            raise InvalidInputError(f"unknown option {option!r} of format 'deltic'; there are {listed} and storage.*")
+        argument, parse = names[name]
+        value = parse(text, f"option {name!r}")
+        if value is None:
+            continue
+        if argument in given:
+            raise InvalidInputError(f"options {given[argument]!r} and {name!r} both say the same thing: give one")
+        given[argument] = name
+        found[argument] = value
+    return found
+
+
+def _refuse_what_spark_adds(option: str) -> None:
+    if option.lower() == "pushdown":
+        raise InvalidInputError(
+            "format 'deltic' has no option 'pushdown': give the filter itself, in the option 'filter' or to "
+            "deltic.spark.read(filter=...), for Spark may mix up the filters that it pushes"
+        )
+    if option.lower() == "paths":
+        raise InvalidInputError("load() takes the location of one table, not several: load each, and unite the rows")
+    if option.lower() in _OF_A_CATALOG:
+        raise InvalidInputError(NO_CATALOG)
+
+
+def _text(text: str, _option: str) -> str:
+    return text
+
+
+def _word(text: str, _option: str) -> str:
+    return text.strip().lower()
+
+
+def _codec(text: str, _option: str) -> str:
+    word = text.strip().lower()
+    return {"none": "uncompressed", "lz4_raw": "lz4"}.get(word, word)
+
+
+def _flag(text: str, option: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise InvalidInputError(f"{option} must be true or false, not {text!r}")
+    return word == "true"
+
+
+def _if_true(value: str) -> Parse:
+    return lambda text, option: value if _flag(text, option) else None
+
+
+def _number(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInputError(f"{option} must be a whole number, not {text!r}") from None
+
+
+def _at_least(least: int) -> Parse:
+    return lambda text, option: whole(_number(text, option), option, least)
+
+
+def _most(text: str, option: str) -> int | None:
+    """As Spark takes it: zero and less set no limit."""
+    number = _number(text, option)
+    return number if number > 0 else None
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{option} must be a JSON object: {error}") from None
+
+
+def _columns(text: str, option: str) -> Any:
+    if not text.lstrip().startswith("["):
+        return [column.strip() for column in text.split(",")]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        told = f"{option} must be names with commas between them, or a JSON array of names"
+        raise InvalidInputError(f"{told}: {error}") from None
+
+
+def _instant(text: str, option: str) -> str:
+    """A time that does not depend on anybody's time zone."""
+    if _parsed(text, option).tzinfo is None:
+        raise InvalidInputError(
+            f"{option} has no offset from UTC, and Spark does not tell a Python data source the time zone of the "
+            f"session: write it like '2026-03-01T12:00:00Z', or call deltic.spark.install(spark), not {text!r}"
+        )
+    return text
+
+
+def _parsed(text: str, option: str) -> datetime:
+    epoch_ms(text, option)
+    return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+
+
+def in_zone(text: str, option: str, zone: str) -> str:
+    """A time with an offset from UTC: its own, or that of a time zone, as Spark names it."""
+    moment = _parsed(text, option)
+    if moment.tzinfo is not None:
+        return text
+    try:
+        return moment.replace(tzinfo=ZoneInfo(zone)).isoformat()
+    except (KeyError, ValueError, OSError):
+        told = f"{option} has no offset from UTC, and the session's time zone {zone!r} is not one of the tz database"
+        raise InvalidInputError(f"{told}: write it like '2026-03-01T12:00:00Z'") from None
+
+
+_READ: Names = {
+    "filter": ("filter", _text),
+    "partitions": ("partitions", _at_least(1)),
+    "version": ("version", _number),
+    "versionAsOf": ("version", _number),
+    "timestamp": ("timestamp", _text),
+    "timestampAsOf": ("timestamp", _instant),
+    "readChangeFeed": ("changes", _flag),
+    "startingVersion": ("start", _at_least(0)),
+    "startingTimestamp": ("start", _instant),
+    "endingVersion": ("end", _at_least(0)),
+    "endingTimestamp": ("end", _instant),
+}
+TIMES = tuple(name for name, (_argument, parse) in _READ.items() if parse is _instant)
+"""Options whose time is in the session's time zone, where it has no offset."""
+_WRITE: Names = {
+    "partition_by": ("partition_by", _columns),
+    "replace_where": ("replace_where", _text),
+    "replaceWhere": ("replace_where", _text),
+    "partition_overwrite": ("partition_overwrite", _word),
+    "partitionOverwriteMode": ("partition_overwrite", _word),
+    "schema_mode": ("schema_mode", _word),
+    "mergeSchema": ("schema_mode", _if_true("merge")),
+    "overwriteSchema": ("schema_mode", _if_true("overwrite")),
+    "data_change": ("data_change", _flag),
+    "dataChange": ("data_change", _flag),
+    "sort_by": ("sort_by", _columns),
+    "target_file_size": ("target_file_size", _number),
+    "max_rows_per_file": ("max_rows_per_file", _number),
+    "maxRecordsPerFile": ("max_rows_per_file", _most),
+    "row_group_rows": ("row_group_rows", _number),
+    "compression": ("compression", _codec),
+    "compression_level": ("compression_level", _number),
+    "column_options": ("column_options", _json),
+    "properties": ("properties", _json),
+    "name": ("name", _text),
+    "description": ("description", _text),
+    "user_metadata": ("user_metadata", _text),
+    "userMetadata": ("user_metadata", _text),
+    "commit_info": ("commit_info", _json),
+    "app_id": ("app_id", _text),
+    "txnAppId": ("app_id", _text),
+    "app_version": ("app_version", _number),
+    "txnVersion": ("app_version", _number),
+    "max_attempts": ("max_attempts", _number),
+    "optimize_write": ("optimize_write", _flag),
+    "optimizeWrite": ("optimize_write", _flag),
+}
