@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import FEED, IDS, PROPERTIES, SCHEMA, VECTORS, Changed, Row, label, some_row, table_of
+from changed_rows import FEED, IDS, PROPERTIES, SCHEMA, VECTORS, Changed, label, some_row, table_of
 
 import deltic
 from deltic import InvalidInputError, Table
@@ -133,10 +133,10 @@ def test_conditions_of_every_kind_are_joined(uri: str, on: str, expected: int) -
             deltic.write(uri, pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": pa.array([9, 1, 8], pa.int8())}))
         else:
             before = table.scan().count()
-            rows = [dict(a=1, b="x"), dict(a=2, b="y")]
-            inserted = merge.when_not_matched_insert({"a": "source.a"}).execute().metrics["numTargetRowsInserted"]
+            commit = merge.when_not_matched_insert({"a": "source.a"}).execute()
+            inserted = commit.metrics["numTargetRowsInserted"]
             assert table.scan().count() == before + inserted
-            assert inserted >= len(rows) - expected
+            assert inserted >= 2 - expected
 
 
 @COPIES_AND_VECTORS
@@ -198,7 +198,10 @@ def test_arguments_are_checked(uri: str) -> None:
     table = made(uri)
     for make, told in (
         (lambda: table.merge(NEWS, 3), "on must be a string"),  # type: ignore[arg-type]
-        (lambda: table.merge(NEWS, ON, source_alias="t", target_alias="T").when_matched_delete().execute(), "both calle"),
+        (
+            lambda: table.merge(NEWS, ON, source_alias="t", target_alias="T").when_matched_delete().execute(),
+            "both calle",
+        ),
         (lambda: table.merge(NEWS, ON, source_alias="").when_matched_delete().execute(), "source_alias is empty"),
         (lambda: table.merge(NEWS, ON).when_matched_update("x"), "set must be a dict"),  # type: ignore[arg-type]
         (lambda: table.merge(NEWS, ON).when_not_matched_insert([1]), "values must be a dict"),  # type: ignore[arg-type]
@@ -291,7 +294,7 @@ def test_columns_without_values_get_their_defaults(uri: str) -> None:
         table.merge(source, "source.id = target.id").when_not_matched_insert({"id": "source.id + 100"}),
         table.merge(source, "source.id = target.id").when_matched_update({"twice": "1"}),
     ):
-        with pytest.raises(InvalidInputError, match="small|twice"):
+        with pytest.raises(InvalidInputError, match=r"small|twice"):
             merge.execute()
         assert files_of(uri) == before
 
@@ -427,10 +430,17 @@ def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], part
     for _ in range(7):
         source = {n: some_row(rng, n) for n in rng.sample(sorted(model.rows), min(len(model.rows), rng.randrange(9)))}
         source |= model.new_rows(rng, rng.randrange(4))
-        merge = deltic.Table(model.uri).merge(table_of(source.values()), rng.choice(
-            ["source.n = target.n", "source.n <=> target.n", "target.n = source.n AND source.n >= 0",
-             "source.n >= target.n AND target.n >= source.n"]
-        ))
+        merge = deltic.Table(model.uri).merge(
+            table_of(source.values()),
+            rng.choice(
+                [
+                    "source.n = target.n",
+                    "source.n <=> target.n",
+                    "target.n = source.n AND source.n >= 0",
+                    "source.n >= target.n AND target.n >= source.n",
+                ]
+            ),
+        )
         after, updated = dict(model.rows), set()
         clauses = rng.sample(["delete", "set", "all", "insert", "unmatched", "unmatched delete"], rng.randrange(1, 6))
         if "delete" in clauses:

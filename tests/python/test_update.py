@@ -360,7 +360,11 @@ def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], part
         hit = {n for n, row in model.rows.items() if keep(row)}
         if rng.random() < 0.2:
             commit = deltic.Table(uri).delete(where)
-            after, updated, count = {n: row for n, row in model.rows.items() if n not in hit}, hit - hit, "numDeletedRows"
+            after, updated, count = (
+                {n: row for n, row in model.rows.items() if n not in hit},
+                hit - hit,
+                "numDeletedRows",
+            )
         else:
             commit = deltic.Table(uri).update(set, where)
             after = {n: become(row) if n in hit else row for n, row in model.rows.items()}
