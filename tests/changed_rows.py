@@ -1,6 +1,6 @@
 """A table whose rows change, beside a plain model: rows, the change data feed and row ids after every commit.
 
-Each row has a number of its own in the column `n`, by which a row before a commit and after it are known to be the same.
+Each row has a number of its own in the column `n`, by which it is known before a commit and after it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Assigned: TypeAlias = str | Literal
 
 
 def lit(value: Any) -> Literal:
-    """A value for `Table.update` and `Table.merge`, where a string is SQL: anything that pyarrow makes an array of, None included.
+    """A value for `Table.update` and `Table.merge`, where a string is SQL: anything of which pyarrow makes an array.
 
     >>> import deltic
     >>> deltic.lit("nut")
@@ -75,9 +75,9 @@ class Preview:
     the rows: the columns of the condition, and no others. `files_removed` would go as a whole, unread where the log
     proves that every row matches; `files_marked` would stay and get a deletion vector; `files_rewritten` would be
     written again. `rows`: how many match; None when files that were not read do not say how many rows they have.
-    `rows_inserted`: how many a merge would add. `rows_copied`: how many others would be written again. `bytes_read`: what was read of data files, and what copying
-    would read. `bytes_written`: what would be written, estimated from the sizes of the files and the shares of their
-    rows.
+    `rows_inserted`: how many a merge would add. `rows_copied`: how many others would be written again. `bytes_read`:
+    what was read of data files, and what copying would read. `bytes_written`: what would be written, estimated from the
+    sizes of the files and the shares of their rows.
     """
 
     version: int

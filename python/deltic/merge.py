@@ -1,4 +1,4 @@
-"""MERGE: rows of a source are joined with those of a table, which are updated, deleted and inserted for it (`Merge`)."""
+"""MERGE: rows of a source are joined with those of a table, and rows are updated, deleted and inserted (`Merge`)."""
 
 from __future__ import annotations
 

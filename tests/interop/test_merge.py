@@ -184,11 +184,12 @@ def test_what_delta_spark_refuses_is_refused(spark: SparkSession, uri: str) -> N
             lambda merge: merge.when_not_matched_insert({"id": "t.id"}),
         ),
     ):
-        with pytest.raises(Exception):  # noqa: B017
+        with pytest.raises(Exception, match=r"\S"):
             spark.sql(f"MERGE INTO delta.`{uri}` t USING twice s ON s.id = t.id {sql}")
+        merge = deltic.Table(uri).merge(twice, "s.id = t.id", source_alias="s", target_alias="t")
+        build(merge)
         with pytest.raises(deltic.InvalidInputError):
-            merge = deltic.Table(uri).merge(twice, "s.id = t.id", source_alias="s", target_alias="t")
-            build(merge).execute()
+            merge.execute()
     assert deltic.Table(uri).snapshot().version == 0
     spark.sql(f"MERGE INTO delta.`{uri}` t USING twice s ON s.id = t.id WHEN MATCHED THEN DELETE")
     assert deltic.Table(uri).scan().count() == 1

@@ -16,7 +16,7 @@ from conftest import ROOT
 
 import deltic
 
-MODULES = [f"deltic.{name}" for name in ("errors", "scan", "snapshot", "table", "transaction", "write")]
+MODULES = [f"deltic.{name}" for name in ("dml", "errors", "merge", "scan", "snapshot", "table", "transaction", "write")]
 
 
 @pytest.mark.parametrize("name", ["deltic", *MODULES])
@@ -89,6 +89,17 @@ def test_the_howto_runs(tmp_path: Path) -> None:
     result = run(["page.py"], tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.splitlines() == expected
+
+
+def test_the_page_of_changing_rows_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "changing-rows.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    source, told = printing("\n".join(blocks))
+    (tmp_path / "page.py").write_text(source)
+    result = run(["page.py"], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    # What a loop prints is said once.
+    assert result.stdout.splitlines() == [line for lines in told for line in lines.split(", then ")]
 
 
 @pytest.mark.slow

@@ -133,10 +133,10 @@ def test_conditions_of_every_kind_are_joined(uri: str, on: str, expected: int) -
             deltic.write(uri, pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": pa.array([9, 1, 8], pa.int8())}))
         else:
             before = table.scan().count()
-            rows = [dict(a=1, b="x"), dict(a=2, b="y")]
-            inserted = merge.when_not_matched_insert({"a": "source.a"}).execute().metrics["numTargetRowsInserted"]
+            commit = merge.when_not_matched_insert({"a": "source.a"}).execute()
+            inserted = commit.metrics["numTargetRowsInserted"]
             assert table.scan().count() == before + inserted
-            assert inserted >= len(rows) - expected
+            assert inserted >= 2 - expected
 
 
 @COPIES_AND_VECTORS
@@ -294,7 +294,7 @@ def test_columns_without_values_get_their_defaults(uri: str) -> None:
         table.merge(source, "source.id = target.id").when_not_matched_insert({"id": "source.id + 100"}),
         table.merge(source, "source.id = target.id").when_matched_update({"twice": "1"}),
     ):
-        with pytest.raises(InvalidInputError, match="small|twice"):
+        with pytest.raises(InvalidInputError, match=r"small|twice"):
             merge.execute()
         assert files_of(uri) == before
 

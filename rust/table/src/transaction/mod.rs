@@ -2,6 +2,7 @@
 
 pub mod builder;
 mod driver;
+pub mod row_counts;
 mod vectors;
 
 pub use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};

@@ -76,7 +76,7 @@ pub(super) enum Act {
 
 /// A clause with a condition.
 #[derive(Debug)]
-pub(super) struct When1<T> {
+pub(super) struct Conditional<T> {
     pub(super) condition: Option<BoundExpression>,
     pub(super) then: T,
 }
@@ -84,9 +84,9 @@ pub(super) struct When1<T> {
 /// All clauses, each kind in its order.
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
-    pub(super) matched: Vec<When1<Act>>,
-    pub(super) unmatched: Vec<When1<RowInsert>>,
-    pub(super) unmatched_by_source: Vec<When1<Act>>,
+    pub(super) matched: Vec<Conditional<Act>>,
+    pub(super) unmatched: Vec<Conditional<RowInsert>>,
+    pub(super) unmatched_by_source: Vec<Conditional<Act>>,
     pub(super) updates: Vec<RowUpdate>,
 }
 
@@ -98,10 +98,9 @@ impl Clauses {
         check(&clauses)?;
         let mut all = Self::default();
         for clause in clauses {
-            let (when, words) = (clause.when, clause.when.words());
+            let words = clause.when.words();
             all.push(clause, sides, target, evolves)
                 .map_err(|e| Error::new(e.kind().clone(), format!("{words}: {}", e.message())))?;
-            debug_assert!(!matches!(when, When::NotMatched) || !all.unmatched.is_empty());
         }
         Ok(all)
     }
@@ -118,7 +117,7 @@ impl Clauses {
         match (clause.when, set) {
             (When::NotMatched, Some(set)) => {
                 let insert = RowInsert::new(set, target, &bind)?;
-                self.unmatched.push(When1 { condition, then: insert });
+                self.unmatched.push(Conditional { condition, then: insert });
             }
             (When::NotMatched, None) => return Err(Error::invalid("rows that are not there cannot be deleted")),
             (when, set) => {
@@ -130,7 +129,7 @@ impl Clauses {
                     None => Act::Delete,
                 };
                 let clauses = if when == When::Matched { &mut self.matched } else { &mut self.unmatched_by_source };
-                clauses.push(When1 { condition, then });
+                clauses.push(Conditional { condition, then });
             }
         }
         Ok(())
@@ -138,7 +137,7 @@ impl Clauses {
 
     /// Whether rows may match several times: they are deleted, once.
     pub(super) fn only_deletes(&self) -> bool {
-        matches!(self.matched.as_slice(), [When1 { condition: None, then: Act::Delete }])
+        matches!(self.matched.as_slice(), [Conditional { condition: None, then: Act::Delete }])
     }
 }
 
@@ -199,7 +198,7 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
             // The table numbers rows.
             Some(_) if is_identity(field) && when == When::Matched => {}
             Some(given) => {
-                set.push((quoted(&field.name), NewValue::Parsed(sides.column(true, &given.name))));
+                set.push((field.name.clone(), NewValue::Parsed(sides.column(true, &given.name))));
             }
             None if evolves || fills(field) => {}
             None => {
@@ -211,11 +210,6 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
         }
     }
     Ok(set)
-}
-
-/// A name as a path of one part.
-fn quoted(name: &str) -> String {
-    name.to_owned()
 }
 
 /// Whether the table has values for a column that rows lack.

@@ -6,7 +6,7 @@
 //! Proved by `tests/python/test_merge.py` beside a model.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StructArray, UInt32Array};
@@ -15,15 +15,14 @@ use deltic_protocol::expression::{BoundExpression, Context, evaluate_at};
 use deltic_protocol::row_merge::{JoinKey, Sides};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
-use std::sync::Arc;
 
 use super::super::find::Hits;
-use super::clauses::{Act, Clauses, When1};
+use super::clauses::{Act, Clauses, Conditional};
 use super::keys::Keys;
 use super::source::{Source, sides as beside};
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
-use crate::transaction::builder::MergeCounts;
+use crate::transaction::row_counts::MergeCounts;
 
 /// Pairs that are looked at together.
 const PAIRS: usize = 64 * 1024;
@@ -208,7 +207,7 @@ impl Join {
             }
             joined.matched_source.push(*source);
         }
-        for When1 { condition, then } in &self.clauses.matched {
+        for Conditional { condition, then } in &self.clauses.matched {
             if targets.is_empty() {
                 break;
             }
@@ -247,7 +246,7 @@ impl Join {
     fn judge_unmatched(&self, joined: &mut Joined<'_>) -> Result<()> {
         let unmatched = joined.matches.iter().enumerate().filter(|(_, matches)| !**matches);
         let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
-        for When1 { condition, then } in &self.clauses.unmatched_by_source {
+        for Conditional { condition, then } in &self.clauses.unmatched_by_source {
             let holds = match condition {
                 Some(condition) => {
                     let rows = take(&joined.rows, &UInt32Array::from(left.clone()), None)?;

@@ -2,6 +2,8 @@
 //!
 //! Floats are equal as SQL has it: -0.0 equals 0.0, and NaN equals NaN. NULL equals nothing, unless the key says so.
 
+use std::sync::Arc;
+
 use ahash::RandomState;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
@@ -10,7 +12,6 @@ use arrow_buffer::BooleanBuffer;
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::DataType as ArrowType;
 use hashbrown::HashTable;
-use std::sync::Arc;
 
 use crate::error::Result;
 

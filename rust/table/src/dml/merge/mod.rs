@@ -37,7 +37,8 @@ use crate::error::{Error, Result};
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
 use crate::storage::decode_path;
-use crate::transaction::builder::{Ids, MergeCounts, Transaction, Unsettled};
+use crate::transaction::builder::{Ids, Transaction, Unsettled};
+use crate::transaction::row_counts::MergeCounts;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
 

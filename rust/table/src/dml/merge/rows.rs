@@ -11,7 +11,7 @@ use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::RowUpdate;
 
 use super::super::changed::Become;
-use super::clauses::{Clauses, When1};
+use super::clauses::{Clauses, Conditional};
 use super::join::{NONE, Updates, of_source, true_rows};
 use super::source::{Source, sides as beside};
 use crate::error::{Error, Result};
@@ -118,7 +118,7 @@ pub(super) fn inserted(
     let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
     let all: Vec<usize> = (0..source.schema.fields.len()).collect();
     let mut found = Vec::with_capacity(clauses.unmatched.len());
-    for When1 { condition, then } in &clauses.unmatched {
+    for Conditional { condition, then } in &clauses.unmatched {
         let rows = match condition {
             None => std::mem::take(&mut left),
             Some(condition) => {

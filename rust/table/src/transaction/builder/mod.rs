@@ -53,7 +53,6 @@ pub use options::{
     CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
 use options::{Overwrites, Planned};
-pub use rows::MergeCounts;
 pub(crate) use rows::{RowChanges, Unsettled};
 pub(crate) use whole_files::add_again;
 

@@ -18,7 +18,7 @@ use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 
-use super::rows::{RowCounts, Unsettled};
+use super::rows::Unsettled;
 use super::{Ids, Own, Transaction};
 use crate::error::{Error, Result};
 use crate::scan::plan::read_spec;
@@ -26,6 +26,7 @@ use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
 use crate::storage::Syncing;
 use crate::transaction::TableVectors;
+use crate::transaction::row_counts::RowCounts;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
 
 impl Transaction {

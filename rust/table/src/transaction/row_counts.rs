@@ -1,0 +1,137 @@
+//! Counts of what a commit did to rows, and the names by which history tells of them (`operationMetrics`).
+//!
+//! The names are those of delta-spark, which has others for a merge.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// Counts of what was done to rows, by what delta-spark counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RowCounts {
+    /// When the first step began.
+    pub(crate) begun_ms: Option<i64>,
+    /// Milliseconds that finding rows took.
+    pub(crate) scan_ms: i64,
+    /// Milliseconds that writing took.
+    pub(crate) rewrite_ms: i64,
+    /// Whether rows were to be deleted.
+    pub(crate) deletes: bool,
+    /// Rows that were updated, if any were to be.
+    pub(crate) updated_rows: Option<u64>,
+    /// Rows that were deleted; none if a file that went as a whole does not say how many it had.
+    pub(crate) deleted_rows: Option<u64>,
+    /// Rows that were copied as they are.
+    pub(crate) copied_rows: u64,
+    /// Bytes of files that are gone.
+    pub(crate) removed_bytes: u64,
+    /// Deletion vectors that went with their files.
+    pub(crate) removed_vectors: u64,
+    /// What merges did, if any was to do something.
+    pub(crate) merged: Option<MergeCounts>,
+}
+
+/// Rows that a merge read and changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct MergeCounts {
+    /// Rows of the source.
+    pub source: u64,
+    /// Rows of the source that were inserted.
+    pub inserted: u64,
+    /// Rows of the target that were updated because one of the source matched.
+    pub matched_updated: u64,
+    /// Rows of the target that were deleted because one of the source matched.
+    pub matched_deleted: u64,
+    /// Rows of the target that were updated because none of the source matched.
+    pub unmatched_updated: u64,
+    /// Rows of the target that were deleted because none of the source matched.
+    pub unmatched_deleted: u64,
+}
+
+impl MergeCounts {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            source: self.source.saturating_add(other.source),
+            inserted: self.inserted.saturating_add(other.inserted),
+            matched_updated: self.matched_updated.saturating_add(other.matched_updated),
+            matched_deleted: self.matched_deleted.saturating_add(other.matched_deleted),
+            unmatched_updated: self.unmatched_updated.saturating_add(other.unmatched_updated),
+            unmatched_deleted: self.unmatched_deleted.saturating_add(other.unmatched_deleted),
+        }
+    }
+}
+
+/// Files that a commit removes and adds, and how many of its files get deletion vectors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileCounts {
+    /// Files that are gone.
+    pub(crate) removed: u64,
+    /// Files and bytes with rows that were there.
+    pub(crate) rewritten: (u64, u64),
+    /// Files and bytes with new rows.
+    pub(crate) new: (u64, u64),
+    /// Change files.
+    pub(crate) changes: u64,
+    /// Deletion vectors of files that had none, and of files that had one.
+    pub(crate) vectors: (u64, u64),
+}
+
+impl RowCounts {
+    /// Whether rows were merged, and changed in no other way.
+    pub(crate) fn is_merge(&self) -> bool {
+        self.merged.is_some() && !self.deletes && self.updated_rows.is_none()
+    }
+
+    /// All counts by their names.
+    pub(crate) fn metrics(&self, files: &FileCounts, now_ms: i64, metrics: &mut Map<String, Value>) {
+        let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
+        let ms = |ms: i64| u64::try_from(ms).unwrap_or_default();
+        count("scanTimeMs", ms(self.scan_ms));
+        count("rewriteTimeMs", ms(self.rewrite_ms));
+        count("executionTimeMs", ms(now_ms.saturating_sub(self.begun_ms.unwrap_or(now_ms))));
+        if let Some(merged) = self.merged {
+            self.merge_metrics(merged, files, &mut count);
+        }
+        if self.is_merge() {
+            return;
+        }
+        count("numRemovedFiles", files.removed);
+        count("numRemovedBytes", self.removed_bytes);
+        count("numAddedFiles", files.rewritten.0);
+        count("numAddedBytes", files.rewritten.1);
+        if let Some(deleted) = self.deleted_rows.filter(|_| self.deletes) {
+            count("numDeletedRows", deleted);
+        }
+        if let Some(updated) = self.updated_rows {
+            count("numUpdatedRows", updated);
+        }
+        count("numCopiedRows", self.copied_rows);
+        count("numAddedChangeFiles", files.changes);
+        count("numDeletionVectorsAdded", files.vectors.0);
+        count("numDeletionVectorsUpdated", files.vectors.1);
+        count("numDeletionVectorsRemoved", self.removed_vectors);
+    }
+
+    fn merge_metrics(&self, merged: MergeCounts, files: &FileCounts, count: &mut dyn FnMut(&str, u64)) {
+        let changed = merged.matched_updated.saturating_add(merged.unmatched_updated);
+        count("numSourceRows", merged.source);
+        count("numTargetRowsInserted", merged.inserted);
+        count("numTargetRowsUpdated", changed);
+        count("numTargetRowsMatchedUpdated", merged.matched_updated);
+        count("numTargetRowsNotMatchedBySourceUpdated", merged.unmatched_updated);
+        count("numTargetRowsDeleted", merged.matched_deleted.saturating_add(merged.unmatched_deleted));
+        count("numTargetRowsMatchedDeleted", merged.matched_deleted);
+        count("numTargetRowsNotMatchedBySourceDeleted", merged.unmatched_deleted);
+        count("numTargetRowsCopied", self.copied_rows);
+        count("numTargetFilesAdded", files.rewritten.0.saturating_add(files.new.0));
+        count("numTargetBytesAdded", files.rewritten.1.saturating_add(files.new.1));
+        count("numTargetFilesRemoved", files.removed);
+        count("numTargetBytesRemoved", self.removed_bytes);
+        count("numTargetChangeFilesAdded", files.changes);
+        count("numTargetDeletionVectorsAdded", files.vectors.0);
+        count("numTargetDeletionVectorsUpdated", files.vectors.1);
+        count("numTargetDeletionVectorsRemoved", self.removed_vectors);
+        count("numOutputRows", merged.inserted.saturating_add(changed).saturating_add(self.copied_rows));
+    }
+}
