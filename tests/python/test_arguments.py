@@ -160,6 +160,15 @@ def in_parts(table: T) -> deltic.Table:
     return deltic.Table(parts)
 
 
+def of_two(table: T) -> T:
+    table.add_columns(pa.field("b", pa.int64()))
+    return table
+
+
+def merging(table: T, **options: Any) -> deltic.Merge[deltic.Commit]:
+    return table.merge(**{"source": ROW, "on": "source.a = target.a", **options})
+
+
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
@@ -269,6 +278,77 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "max_tasks": 2,
             "dry_run": True,
         },
+    ),
+    "Table.update": (
+        lambda t, a: t.update(**{"set": {"a": "a + 1"}, "app_id": "u", "app_version": 1, **a}),
+        {
+            "set": {"a": "2"},
+            "where": "a = 1",
+            "isolation": "Serializable",
+            "user_metadata": "by hand",
+            "app_id": "u",
+            "app_version": 7,
+            "max_attempts": 3,
+        },
+    ),
+    "Table.update_preview": (
+        lambda t, a: t.update_preview(**{"set": {"a": "a + 1"}, **a}),
+        {"set": {"a": "2"}, "where": "a = 1"},
+    ),
+    "Transaction.update": (
+        lambda t, a: committed(t, lambda tx: tx.update(**{"set": {"a": "a + 1"}, **a})),
+        {"set": {"a": "2"}, "where": "a = 1"},
+    ),
+    "Table.merge": (
+        lambda t, a: merging(t, **{"app_id": "m", "app_version": 1, **a}).when_matched_delete().execute(),
+        {
+            "on": "source.a = target.a",
+            "source_alias": "source",
+            "target_alias": "target",
+            "isolation": "Serializable",
+            "user_metadata": "by hand",
+            "app_id": "m",
+            "app_version": 7,
+            "max_attempts": 3,
+        },
+    ),
+    "Transaction.merge": (
+        lambda t, a: committed(
+            t, lambda tx: tx.merge(**{"source": ROW, "on": "source.a = target.a", **a}).when_matched_delete().execute()
+        ),
+        {"on": "source.a = target.a", "source_alias": "source", "target_alias": "target"},
+    ),
+    "Merge.when_matched_update": (
+        lambda t, a: merging(t).when_matched_update(**{"set": {"a": "2"}, **a}).execute(),
+        {"set": {"a": "3"}, "condition": "target.a = 1"},
+    ),
+    "Merge.when_matched_update_all": (
+        lambda t, a: merging(of_two(t), source=pa.table({"a": [1], "b": [2]})).when_matched_update_all(**a).execute(),
+        {"condition": "target.a = 1", "except_columns": ["a"]},
+    ),
+    "Merge.when_matched_delete": (
+        lambda t, a: merging(t).when_matched_delete(**a).execute(),
+        {"condition": "target.a = 1"},
+    ),
+    "Merge.when_not_matched_insert": (
+        lambda t, a: merging(t).when_not_matched_insert(**{"values": {"a": "source.a"}, **a}).execute(),
+        {"values": {"a": "3"}, "condition": "source.a = 1"},
+    ),
+    "Merge.when_not_matched_insert_all": (
+        lambda t, a: merging(t).when_not_matched_insert_all(**a).execute(),
+        {"condition": "source.a = 1", "except_columns": ["a"]},
+    ),
+    "Merge.when_not_matched_by_source_update": (
+        lambda t, a: merging(t).when_not_matched_by_source_update(**{"set": {"a": "2"}, **a}).execute(),
+        {"set": {"a": "3"}, "condition": "target.a = 1"},
+    ),
+    "Merge.when_not_matched_by_source_delete": (
+        lambda t, a: merging(t).when_not_matched_by_source_delete(**a).execute(),
+        {"condition": "target.a = 1"},
+    ),
+    "Table.vacuum": (
+        lambda t, a: t.vacuum(**{"retention": 0, "force": True, **a}),
+        {"force": True, "dry_run": True},
     ),
     "Table.drop_feature": (
         lambda t, a: without_feature(t, lambda: t.drop_feature(**{"name": "domainMetadata", **a})),
