@@ -19,21 +19,24 @@ from deltic.errors import InvalidInputError
 __all__ = ["of_batches", "of_rows"]
 
 
-def of_batches(data: Iterable[Any]) -> pa.RecordBatchReader:
+Rows = Callable[[Any], pa.RecordBatchReader | pa.Table]
+"""What makes Arrow of one item."""
+
+
+def of_batches(data: Iterable[Any], rows: Rows) -> pa.RecordBatchReader:
     """A stream of batches or tables, all with the columns of the first."""
     found = iter(data)
     first = next(found, None)
     if first is None:
         told = "the data has no batch, and nothing else says which columns it has; pass a table without rows"
         raise InvalidInputError(told)
-    head = _batches(first, 0)
-    schema = head[0].schema if head else first.schema
-    return pa.RecordBatchReader.from_batches(schema, chain(head, _rest(found, schema)))
+    schema, head = _batches(first, 0, rows)
+    return pa.RecordBatchReader.from_batches(schema, chain(head, _rest(found, schema, rows)))
 
 
-def _rest(found: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rest(found: Iterator[Any], schema: pa.Schema, rows: Rows) -> Iterator[pa.RecordBatch]:
     for at, item in enumerate(found, 1):
-        for batch in _batches(item, at):
+        for batch in _batches(item, at, rows)[1]:
             if not batch.schema.equals(schema):
                 given, wanted = _columns(batch.schema), _columns(schema)
                 told = f"item {at} (the first is 0) of the data has the columns {given}, and the first has {wanted}"
@@ -41,13 +44,13 @@ def _rest(found: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def _batches(item: Any, at: int) -> list[pa.RecordBatch]:
+def _batches(item: Any, at: int, rows: Rows) -> tuple[pa.Schema, list[pa.RecordBatch]]:
     if isinstance(item, pa.RecordBatch):
-        return [item]
-    if hasattr(item, "__arrow_c_stream__"):
-        return [*pa.table(item).to_batches()]
-    if hasattr(item, "__arrow_c_array__"):
-        return [pa.record_batch(item)]
+        return item.schema, [item]
+    if hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__"):
+        made = rows(item)
+        table = made if isinstance(made, pa.Table) else made.read_all()
+        return table.schema, table.to_batches()
     told = f"item {at} (the first is 0) of the data is {a(type(item).__name__)}"
     is_row = isinstance(item, Mapping)
     how = "make a list of the rows" if is_row else "pass batches or tables of Arrow, or a list of dicts"
@@ -97,7 +100,9 @@ def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | No
 
 def _map(values: list[Any]) -> pa.Array:
     """Mappings, or lists of pairs, as maps; a mapping by itself would be a struct."""
-    pairs = [None if value is None else list(dict(value).items()) for value in values]
+    pairs = [
+        None if value is None else list(value.items() if isinstance(value, Mapping) else value) for value in values
+    ]
     offsets = [0]
     for found in pairs:
         offsets.append(offsets[-1] + len(found or ()))

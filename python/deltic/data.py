@@ -79,7 +79,7 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
     if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
         return of_rows(data, known)
     if isinstance(data, list | tuple | Iterator):
-        return of_batches(data)
+        return of_batches(data, lambda item: _rows(item, known))
     _refuse(data)
 
 

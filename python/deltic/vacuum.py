@@ -85,6 +85,9 @@ def inventory_of(inventory: Any) -> pa.Table | None:
     types = {"path": pa.string(), "length": pa.int64(), "modificationTime": pa.int64()}
     try:
         files = files.filter(pc.invert(pc.cast(files["isDir"], pa.bool_())))
+        if pa.types.is_timestamp(files.schema.field("modificationTime").type):
+            times = pc.cast(files["modificationTime"], pa.timestamp("ms"), safe=False)
+            files = files.set_column(files.column_names.index("modificationTime"), "modificationTime", times)
         return pa.table({name: pc.cast(files[name], to) for name, to in types.items()})
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"the inventory does not fit: {error}") from error

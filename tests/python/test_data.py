@@ -219,3 +219,27 @@ def test_a_generator_that_raises_midway_leaves_the_table_alone(uri: str) -> None
     with pytest.raises(deltic.InvalidInputError, match="the source is gone"):
         deltic.write(uri, batches())
     assert deltic.Table(uri).snapshot().version == 0
+
+
+def test_lists_of_pairs_are_maps_with_all_of_them(uri: str) -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    deltic.write(uri, pa.table({"id": [1], "m": pa.array([[("a", 1)]], kind)}))
+    deltic.write(uri, [{"id": 2, "m": [("k", 1), ("k", 2)]}, {"id": 3, "m": {"x": 9}}])
+    assert deltic.Table(uri).scan().to_arrow().sort_by("id")["m"].to_pylist() == [
+        [("a", 1)],
+        [("k", 1), ("k", 2)],
+        [("x", 9)],
+    ]
+
+
+def test_frames_in_a_list_are_judged_as_frames(uri: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    frame = pandas.DataFrame({"a": [1, 2, 3]})
+    with pytest.raises(deltic.InvalidInputError, match="index"):
+        deltic.write(uri, [frame[frame.a > 1]])
+    with pytest.raises(deltic.InvalidInputError, match="labelled 0"):
+        deltic.write(uri, [pandas.DataFrame([[1, 2]])])
+    deltic.write(uri, [frame, frame])
+    deltic.write(uri, [polars.DataFrame({"a": []}, schema={"a": polars.Int64}), polars.DataFrame({"a": [7]})])
+    assert deltic.Table(uri).scan().count() == 7

@@ -127,6 +127,70 @@ def test_absolute_paths_into_the_table_are_kept(table: deltic.Table) -> None:
         assert rows(deltic.Table(place)) == [{"id": 2}]
 
 
+def commit(table: deltic.Table, version: int, *actions: dict[str, Any]) -> None:
+    lines = [json.dumps(action) + "\n" for action in ({"commitInfo": {"timestamp": 0, "operation": "x"}}, *actions)]
+    (Path(table.uri) / "_delta_log" / f"{version:020}.json").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("prefix", ["file:", "file://", "FILE:", "", "/"])
+@pytest.mark.parametrize("what", ["remove", "cdc", "vector"])
+def test_a_log_does_not_have_files_elsewhere_deleted(uri: str, tmp_path: Path, prefix: str, what: str) -> None:
+    deltic.write(uri, pa.table({"id": [1]}))
+    table = deltic.Table(uri)
+    victim = tmp_path / "precious"
+    victim.write_bytes(b"mine")
+    path = f"{prefix}{victim}"
+    vector = {"storageType": "p", "pathOrInlineDv": path, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
+    removed = {"path": "gone.parquet", "deletionTimestamp": 1, "dataChange": True}
+    commit(
+        table,
+        1,
+        {
+            "remove": {"remove": {**removed, "path": path}},
+            "cdc": {"cdc": {"path": path, "partitionValues": {}, "size": 1, "dataChange": False}},
+            "vector": {"remove": {**removed, "deletionVector": vector}},
+        }[what],
+    )
+    deltic.write(uri, pa.table({"id": [2]}))
+    time.sleep(0.01)
+    table.vacuum(0, mode="lite", force=True)
+    assert victim.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("folder", ["file:", "s3:", "memory:", "http:"])
+def test_a_folder_that_reads_as_a_place_elsewhere_is_left_alone(
+    table: deltic.Table, tmp_path: Path, folder: str
+) -> None:
+    victim = tmp_path / "precious.parquet"
+    victim.write_bytes(b"mine")
+    left = orphan(table, f"{folder}{victim}")
+    os.utime(victim, (0, 0))
+    assert table.vacuum(0, force=True).files_deleted == 2
+    assert victim.read_bytes() == b"mine"
+    assert left.replace("//", "/") in files(table)
+
+
+def test_files_behind_links_inside_the_table_stay(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2], "p": ["a", "b"]}), partition_by="p")
+    table = deltic.Table(uri)
+    (Path(uri) / "p=a").rename(Path(uri) / "stash")
+    (Path(uri) / "p=a").symlink_to("stash")
+    age(table, *files(table))
+    table.vacuum(0, force=True)
+    assert [row["id"] for row in rows(table)] == [1, 2]
+
+
+def test_a_file_that_is_added_again_before_it_begins_stays(table: deltic.Table) -> None:
+    """As by a restore between the look at the table and the start."""
+    log = Path(table.uri) / "_delta_log"
+    first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    stale = deltic.Table(table.uri)
+    stale.snapshot()
+    commit(table, 3, *(line for line in first if "add" in line))
+    stale.vacuum(0, force=True)
+    assert [row["id"] for row in rows(table)] == [0, 2]
+
+
 def test_deletion_vectors_and_change_files_stay(uri: str) -> None:
     properties = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     deltic.write(uri, pa.table({"id": range(10)}), properties=properties)
@@ -196,11 +260,31 @@ def test_an_inventory_stands_for_the_listing(table: deltic.Table) -> None:
     for wrong, told in {
         "none": pa.table({"path": ["a"]}),
         "elsewhere": inventory.set_column(0, "path", [["/etc/passwd"] * len(paths)]),
+        "scheme": inventory.set_column(0, "path", [["file:/etc/passwd"] * len(paths)]),
+        "dots": inventory.set_column(0, "path", [["../other/a.parquet"] * len(paths)]),
+        "slashes": inventory.set_column(0, "path", [[f"{table.uri}//etc/../../x"] * len(paths)]),
+        "nothing": inventory.set_column(0, "path", [[""] * len(paths)]),
     }.items():
         with pytest.raises(deltic.InvalidInputError, match=r"lacks the column|not below the table"):
             table.vacuum(inventory=told)
         assert wrong
     assert files(table) == known | {"c.parquet"}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_an_inventory_have_units(table: deltic.Table, unit: str) -> None:
+    old, young = orphan(table, "old.parquet"), orphan(table, "young.parquet")
+    times = pa.array([int(time.time()) - 30 * DAY, int(time.time())], pa.timestamp("s")).cast(pa.timestamp(unit))
+    listed = {"path": [old, young], "length": [1, 1], "isDir": [False, False], "modificationTime": times}
+    assert table.vacuum(inventory=pa.table(listed)).files_deleted == 1
+    assert young in files(table)
+
+
+def test_what_a_lite_vacuum_is_told_of_another_log_is_nothing(table: deltic.Table) -> None:
+    info = Path(table.uri) / "_delta_log" / "_last_vacuum_info"
+    info.write_text('{"latestCommitVersionOutsideOfRetentionWindow":99}')
+    time.sleep(0.01)
+    assert table.vacuum(0, mode="lite", force=True).files_deleted == 2
 
 
 def test_files_that_cannot_be_deleted_are_told_and_the_rest_goes(table: deltic.Table) -> None:

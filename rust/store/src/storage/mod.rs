@@ -134,6 +134,18 @@ impl Storage {
         })
     }
 
+    /// Where a literal reference leads below the root, normalised; none if it is the root or leads anywhere else, or nowhere.
+    pub fn below_root(&self, reference: &str) -> Option<String> {
+        let root = self.inner.location.root.trim_end_matches('/');
+        let key = match (self.inner.location.resolve(reference).ok()?, &self.inner.backend) {
+            (Target::Local(key), Backend::Local(_)) | (Target::Here(key), Backend::Remote(_)) => key,
+            _ => return None,
+        };
+        let below =
+            if root.is_empty() { key.trim_start_matches('/') } else { key.strip_prefix(root)?.strip_prefix('/')? };
+        (!below.is_empty()).then(|| below.to_owned())
+    }
+
     /// The root, normalised: absolute, without a trailing slash, user info, query or secret.
     pub fn location(&self) -> &str {
         &self.inner.location.text

@@ -26,22 +26,15 @@ pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_recursive("")
 }
 
-/// The files of a list. Their paths are relative to the table, or the table's with a name behind it.
+/// The files of a list, whose paths are relative to the table or absolute.
+///
+/// # Errors
+/// `Invalid` for a file that is not below the table.
 pub(super) fn told(storage: &Storage, files: Vec<FileMeta>) -> Listing {
-    let root = format!("{}/", storage.location().trim_end_matches('/'));
-    let below = move |mut file: FileMeta| {
-        let plain = file.path.strip_prefix("file://").or(file.path.strip_prefix("file:")).unwrap_or(&file.path);
-        let root = root.strip_prefix("file://").unwrap_or(&root);
-        let relative = plain.strip_prefix(root).or_else(|| file.path.strip_prefix(root)).map(str::to_owned);
-        match relative {
-            Some(path) => file.path = path,
-            None if file.path.starts_with('/') || file.path.contains("://") => {
-                let message = "the inventory has a file that is not below the table";
-                return Err(Error::invalid(message).in_file(file.path));
-            }
-            None => {}
-        }
-        Ok(file)
+    let storage = storage.clone();
+    let below = move |file: FileMeta| match storage.below_root(&file.path) {
+        Some(path) => Ok(FileMeta { path, ..file }),
+        None => Err(Error::invalid("the inventory has a file that is not below the table").in_file(file.path)),
     };
     stream::iter(files.into_iter().map(below)).boxed()
 }
@@ -53,7 +46,8 @@ pub(super) fn told(storage: &Storage, files: Vec<FileMeta>) -> Listing {
 pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<Listing> {
     let storage = snapshot.storage();
     let Some(until) = until else { return Ok(stream::empty().boxed()) };
-    let first = last::read(storage).await?.map_or(0, |version| version.saturating_add(1));
+    let known = last::read(storage).await?.filter(|version| *version <= snapshot.version());
+    let first = known.map_or(0, |version| version.saturating_add(1));
     if first > until {
         return Ok(stream::empty().boxed());
     }
@@ -67,21 +61,26 @@ pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<L
              removed; run a full vacuum once"
         )));
     }
+    let storage = storage.clone();
     let read = move |file: LogFile| {
-        let log = log.clone();
-        async move { removed_by(&file, &log.read(&file.file_name).await?) }
+        let (log, storage) = (log.clone(), storage.clone());
+        async move { removed_by(&storage, &file, &log.read(&file.file_name).await?) }
     };
     let read = stream::iter(files).map(read).buffered(CONCURRENT_READS);
     Ok(read.map_ok(|found| stream::iter(found.into_iter().map(Ok))).try_flatten().boxed())
 }
 
 /// What one commit removed or recorded. The time of modification is not known, and before that of the commit.
-fn removed_by(file: &LogFile, bytes: &bytes::Bytes) -> Result<Vec<FileMeta>> {
+fn removed_by(storage: &Storage, file: &LogFile, bytes: &bytes::Bytes) -> Result<Vec<FileMeta>> {
     let actions = parse_file(file, bytes, Wanted::All)?;
     let removes = AddBatch::new(actions.adds.origin, actions.remove_rows)?;
     let sizes = removes.size();
     let mut found = Vec::with_capacity(removes.len());
-    let mut push = |path: String, size: u64| found.push(FileMeta { path, size, modified_ms: i64::MIN });
+    let mut push = |path: String, size: u64| {
+        // What is elsewhere belongs to another table.
+        let below = storage.below_root(&path);
+        found.extend(below.map(|path| FileMeta { path, size, modified_ms: i64::MIN }));
+    };
     for row in 0..removes.len() {
         let size = sizes.map_or(0, |sizes| sizes.value(row));
         push(decode_path(removes.path().value(row))?, u64::try_from(size).unwrap_or_default());
@@ -92,8 +91,6 @@ fn removed_by(file: &LogFile, bytes: &bytes::Bytes) -> Result<Vec<FileMeta>> {
     for change in actions.cdc {
         push(decode_path(&change.path)?, u64::try_from(change.size).unwrap_or_default());
     }
-    // What is elsewhere belongs to another table.
-    found.retain(|file| !file.path.starts_with('/') && !file.path.contains("://"));
     Ok(found)
 }
 

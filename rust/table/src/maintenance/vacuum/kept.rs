@@ -27,7 +27,7 @@ const CONCURRENT_READS: usize = 16;
 pub(super) struct Kept {
     storage: Storage,
     places: Fingerprints,
-    /// Names of files with absolute paths: a folder may be reached by several.
+    /// Their names, where a folder may be reached by several paths: on disks, and where a path is absolute.
     names: Fingerprints,
 }
 
@@ -64,7 +64,11 @@ impl Kept {
         let commits = commits(log.list(first).await?);
         let mut read = std::pin::pin!(stream::iter(commits).map(read).buffered(CONCURRENT_READS));
         while let Some(actions) = read.try_next().await? {
-            self.add_all(&AddBatch::new(actions.adds.origin, actions.remove_rows)?)?;
+            let origin = actions.adds.origin;
+            if matches!(origin, Origin::Commit(version) if version > snapshot.version()) {
+                self.add_all(&actions.adds)?;
+            }
+            self.add_all(&AddBatch::new(origin, actions.remove_rows)?)?;
             for change in actions.cdc {
                 self.add(&change.path)?;
             }
@@ -88,17 +92,19 @@ impl Kept {
     }
 
     fn add_literal(&mut self, path: &str) -> Result<()> {
-        let is_absolute = path.starts_with('/') || path.contains(':');
-        if is_absolute {
+        let below = self.storage.below_root(path);
+        if self.storage.is_local() || below.is_none() || path.contains(':') {
             insert(&mut self.names, name(path));
         }
-        insert(&mut self.places, self.storage.place_of(path)?.as_str());
+        if let Some(place) = below {
+            insert(&mut self.places, place.as_str());
+        }
         Ok(())
     }
 
-    /// Whether a file that was found is one of them.
-    pub(super) fn contains(&self, path: &str) -> Result<bool> {
-        Ok(self.places.contains(&self.storage.place_of(path)?.as_str()) || self.names.contains(&name(path)))
+    /// Whether a file below the root is one of them.
+    pub(super) fn contains(&self, place: &str) -> bool {
+        self.places.contains(&place) || self.names.contains(&name(place))
     }
 }
 

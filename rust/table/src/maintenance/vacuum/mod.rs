@@ -89,8 +89,9 @@ pub async fn vacuum(
 ) -> Result<Vacuumed> {
     let place = |e: Error| e.in_table(storage.location());
     let snapshot = Snapshot::open(storage, None).await?;
-    let plan = Plan::new(&snapshot, &options, retry.now_ms()).await.map_err(place)?;
+    let lengths = Retention::new(&snapshot, &options).map_err(place)?;
     if options.dry_run {
+        let plan = Plan::new(&snapshot, &lengths, retry.now_ms()).await.map_err(place)?;
         return plan.find(options.search).await.map_err(place);
     }
     let told = |operation: &str, parameters: Value, metrics: Value| TransactionOptions {
@@ -102,12 +103,15 @@ pub async fn vacuum(
     };
     let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
     let begins = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
-        "defaultRetentionMillis": plan.default_retention_ms});
+        "defaultRetentionMillis": lengths.default_ms});
     let tell = async |options: TransactionOptions| {
         let transaction = Transaction::begin(storage, Known::default(), options, ids).await?;
         transaction.commit(committer, retry).await.map(drop)
     };
     tell(told("VACUUM START", begins, json!({}))).await?;
+    // Whoever committed before sees that it begins; what they added is kept.
+    let snapshot = snapshot.refresh().await?;
+    let plan = Plan::new(&snapshot, &lengths, retry.now_ms()).await.map_err(place)?;
     let is_listing = !matches!(options.search, Search::Inventory(_));
     let (mut done, ended) = plan.delete(options.search).await;
     let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
@@ -130,11 +134,38 @@ fn members(value: Value) -> Map<String, Value> {
     }
 }
 
+/// How long files are kept, in milliseconds.
+struct Retention {
+    chosen_ms: i64,
+    default_ms: i64,
+}
+
+impl Retention {
+    fn new(snapshot: &Snapshot, options: &VacuumOptions) -> Result<Self> {
+        feature::check_writable(snapshot.protocol(), snapshot.metadata(), &snapshot.shape().schema)?;
+        let default_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
+        let chosen_ms = options.retention_ms.unwrap_or(default_ms);
+        if chosen_ms < 0 {
+            return Err(Error::invalid("the retention is negative"));
+        }
+        if chosen_ms < default_ms && !options.force {
+            let hours = |ms: i64| ms / HOUR_MS;
+            return Err(Error::invalid(format!(
+                "a retention of {} hours is shorter than the {} hours of the table (`delta.deletedFileRetentionDuration`): \
+                 readers of older versions and writers that have not committed yet may need the files. If there are none, \
+                 write force=True",
+                hours(chosen_ms),
+                hours(default_ms)
+            )));
+        }
+        Ok(Self { chosen_ms, default_ms })
+    }
+}
+
 /// What a vacuum goes by.
 struct Plan<'a> {
     snapshot: &'a Snapshot,
     retention_ms: i64,
-    default_retention_ms: i64,
     /// Files that were changed since stay.
     cutoff_ms: i64,
     /// The version that was current then; none if the log does not say.
@@ -150,31 +181,15 @@ struct Done {
 }
 
 impl<'a> Plan<'a> {
-    async fn new(snapshot: &'a Snapshot, options: &VacuumOptions, now_ms: i64) -> Result<Self> {
-        feature::check_writable(snapshot.protocol(), snapshot.metadata(), &snapshot.shape().schema)?;
-        let default_retention_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
-        let retention_ms = options.retention_ms.unwrap_or(default_retention_ms);
-        if retention_ms < 0 {
-            return Err(Error::invalid("the retention is negative"));
-        }
-        if retention_ms < default_retention_ms && !options.force {
-            let hours = |ms: i64| ms / HOUR_MS;
-            return Err(Error::invalid(format!(
-                "a retention of {} hours is shorter than the {} hours of the table (`delta.deletedFileRetentionDuration`): \
-                 readers of older versions and writers that have not committed yet may need the files. If there are none, \
-                 write force=True",
-                hours(retention_ms),
-                hours(default_retention_ms)
-            )));
-        }
-        let cutoff_ms = now_ms.saturating_sub(retention_ms);
+    async fn new(snapshot: &'a Snapshot, retention: &Retention, now_ms: i64) -> Result<Self> {
+        let cutoff_ms = now_ms.saturating_sub(retention.chosen_ms);
         let cutoff_version = match Timeline::load(snapshot.storage()).await?.until(cutoff_ms).await {
             Ok(version) => Some(version),
             Err(e) if e.is_version_not_found() => None,
             Err(e) => return Err(e),
         };
         let kept = Kept::of(snapshot, cutoff_ms, cutoff_version).await?;
-        Ok(Self { snapshot, retention_ms, default_retention_ms, cutoff_ms, cutoff_version, kept })
+        Ok(Self { snapshot, retention_ms: retention.chosen_ms, cutoff_ms, cutoff_version, kept })
     }
 
     async fn listing(&self, search: Search) -> Result<Listing> {
@@ -187,9 +202,11 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether a file that was found may go.
-    fn is_dispensable(&self, file: &FileMeta, folders: &Folders) -> Result<bool> {
+    fn is_dispensable(&self, file: &FileMeta, folders: &Folders) -> bool {
         let is_old = file.modified_ms < self.cutoff_ms;
-        Ok(is_old && folders.may_hold_data(&file.path) && !self.kept.contains(&file.path)?)
+        // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
+        let is_itself = self.snapshot.storage().below_root(&file.path).is_some_and(|place| place == file.path);
+        is_old && is_itself && folders.may_hold_data(&file.path) && !self.kept.contains(&file.path)
     }
 
     /// Finds what would be deleted.
@@ -200,7 +217,7 @@ impl<'a> Plan<'a> {
         let mut listing = self.listing(search).await?;
         while let Some(file) = listing.try_next().await? {
             found.files_seen += 1;
-            if self.is_dispensable(&file, &folders)? && seen.insert(&file.path) {
+            if self.is_dispensable(&file, &folders) && seen.insert(&file.path) {
                 found.files_deleted += 1;
                 found.bytes_deleted = found.bytes_deleted.saturating_add(file.size);
                 found.found.push(file);
@@ -230,7 +247,7 @@ impl<'a> Plan<'a> {
                     done.folders += 1;
                     storage.delete_unfinished(&folder, self.cutoff_ms).await?;
                 }
-                if self.is_dispensable(&file, &folders)? {
+                if self.is_dispensable(&file, &folders) {
                     going.push(file);
                 }
             }
