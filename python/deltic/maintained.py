@@ -154,8 +154,8 @@ class Maintained:
         >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
         >>> for mode in ("append", "overwrite"):
         ...     _ = deltic.write(table, pa.table({"id": [1, 2]}), mode=mode)
-        >>> print(table.vacuum(0, force=True))
-        1 of 8 files deleted (1.0 KB)
+        >>> table.vacuum(0, force=True).files_deleted
+        1
         """
         if mode not in ("full", "lite"):
             raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')

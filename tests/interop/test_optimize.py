@@ -198,7 +198,8 @@ def test_type_widening_and_identity_columns(spark: SparkSession, uri: str) -> No
 
     widened = Shared(spark, uri + "-wide")
     widened.sql(
-        "CREATE TABLE @ (id INT, day DATE) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')",
+        "CREATE TABLE @ (id INT, day DATE) USING delta TBLPROPERTIES "
+        "('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')",
         "INSERT INTO @ VALUES (1, DATE '2024-01-01')",
         "ALTER TABLE @ ALTER COLUMN id TYPE BIGINT",
         "ALTER TABLE @ ALTER COLUMN day TYPE TIMESTAMP_NTZ",

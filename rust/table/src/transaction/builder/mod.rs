@@ -83,8 +83,7 @@ pub struct Transaction {
     holds_to: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
-    /// What it counts, if it puts rows of the base into other files and does nothing else. Whoever wrote those keeps them
-    /// where another writer is in the way.
+    /// What it counts, if it only puts rows of the base into other files, which outlive a conflict.
     rearranged: Option<Map<String, Value>>,
     removed: Actions,
     /// Files of the base that are added again, and nothing else.
