@@ -24,7 +24,7 @@ use futures::TryStreamExt;
 
 use super::rewrite::refuse_column;
 use crate::error::{Error, Result};
-use crate::parallel::{all_of, worker_count};
+use crate::parallel::{all_of, in_parallel, worker_count};
 use crate::scan::count::{count_rows, covered};
 use crate::scan::plan::{ScanPlan, task};
 use crate::scan::read::{ReadOptions, Reader};
@@ -292,7 +292,7 @@ async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
     let (storage, spec) = (storage.clone(), Arc::new(spec));
     let touch = move |candidate| {
-        touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone())
+        in_parallel(touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone()))
     };
     let touched = all_of(candidates.into_iter().map(touch), workers).await?;
     Ok(touched.into_iter().flatten().collect())
