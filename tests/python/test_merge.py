@@ -274,6 +274,31 @@ def test_sources_of_every_kind(uri: str) -> None:
     assert [row[2] for row in stock(table)] == [10, 25, 35, 40, 50]
 
 
+@pytest.mark.parametrize("partition_by", [None, ["p"]], ids=["whole", "parts"])
+def test_columns_of_null_alone_and_mapped_columns_evolve(uri: str, partition_by: list[str] | None) -> None:
+    rows = pa.table({"p": ["a", "b"], "k": [1, 2], "st": [{"x": 1}, None]})
+    deltic.write(uri, rows, partition_by=partition_by, properties=PROPERTIES[-1])
+    table = Table(uri)
+    source = pa.table(
+        {"k": [2, 3], "p": [None, None], "st": [{"x": 5, "y": "q"}, None], "new": [1.5, 2.5], "never": [None, None]}
+    )
+    merge = table.merge(source, "source.k = target.k").with_schema_evolution()
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert table.snapshot().schema.names == ["p", "k", "st", "new"]
+    assert stock(table) == [
+        ("a", 1, {"x": 1, "y": None}, None),
+        (None, 2, {"x": 5, "y": "q"}, 1.5),
+        (None, 3, None, 2.5),
+    ]
+    changes = table.changes(1, 1).to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["k"], row["new"]) for row in changes) == [
+        ("insert", 3, 2.5),
+        ("update_postimage", 2, 1.5),
+        ("update_preimage", 2, None),
+    ]
+    assert table.check(files=True).ok
+
+
 def test_columns_without_values_get_their_defaults(uri: str) -> None:
     fields = [
         pa.field("id", pa.int64()),

@@ -141,7 +141,10 @@ fn bounded_column(target: &Typed) -> Option<Name> {
 /// The filter of the target that a term is.
 fn filter_of(term: &Expression, sides: &Sides) -> Option<String> {
     let columns = term.columns();
-    if columns.is_empty() || columns.iter().any(|name| name.0.first() == Some(&sides.source_alias)) {
+    if columns.is_empty()
+        || !term.is_deterministic()
+        || columns.iter().any(|name| name.0.first() == Some(&sides.source_alias))
+    {
         return None;
     }
     let filter = term.clone().rename(&|name| name.0.get(1..).map(|path| Name(path.to_vec())));

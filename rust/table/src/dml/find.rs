@@ -23,7 +23,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
-use crate::parallel::{all_of, worker_count};
+use crate::parallel::{all_of, in_parallel, worker_count};
 use crate::rewrite::refuse_column;
 use crate::scan::count::{count_rows, covered};
 use crate::scan::plan::{ScanPlan, task};
@@ -292,7 +292,7 @@ async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
     let (storage, spec) = (storage.clone(), Arc::new(spec));
     let touch = move |candidate| {
-        touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone())
+        in_parallel(touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone()))
     };
     let touched = all_of(candidates.into_iter().map(touch), workers).await?;
     Ok(touched.into_iter().flatten().collect())

@@ -67,7 +67,6 @@ struct Joined<'a> {
     rows: ArrayRef,
     matches: Vec<bool>,
     chosen: HashMap<u32, (Act, u32)>,
-    matched_source: Vec<u32>,
     task: &'a FileTask,
     positions: &'a [i64],
 }
@@ -156,7 +155,7 @@ impl Join {
         let rows: ArrayRef =
             Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
         let matches = vec![false; batch.num_rows()];
-        let mut joined = Joined { rows, matches, chosen: HashMap::new(), matched_source: Vec::new(), task, positions };
+        let mut joined = Joined { rows, matches, chosen: HashMap::new(), task, positions };
         self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.judge(&mut joined, targets, sources))?;
         if !self.clauses.unmatched_by_source.is_empty() {
             self.judge_unmatched(&mut joined)?;
@@ -201,12 +200,8 @@ impl Join {
             let holds = self.holds(condition, joined, &targets, &sources)?;
             (targets, sources) = kept(&holds, &targets, &sources);
         }
-        for (target, source) in targets.iter().zip(&sources) {
-            if let Some(matches) = joined.matches.get_mut(*target as usize) {
-                *matches = true;
-            }
-            joined.matched_source.push(*source);
-        }
+        mark(&mut joined.matches, &targets);
+        mark(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner).matched, &sources);
         for Conditional { condition, then } in &self.clauses.matched {
             if targets.is_empty() {
                 break;
@@ -272,11 +267,6 @@ impl Join {
         let mut hits = Hits::default();
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = &mut *outcome;
-        for source in &joined.matched_source {
-            if let Some(matched) = outcome.matched.get_mut(*source as usize) {
-                *matched = true;
-            }
-        }
         let stays = |row: usize| u32::try_from(row).is_ok_and(|row| !joined.chosen.contains_key(&row));
         if joined.matches.iter().enumerate().any(|(row, matches)| *matches && stays(row)) {
             outcome.unchanged.insert(joined.task.path.clone());
@@ -326,6 +316,15 @@ impl Join {
             shown.push(format!("{} is {value}", key.name()));
         }
         Ok(if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) })
+    }
+}
+
+/// Marks some rows.
+fn mark(all: &mut [bool], rows: &[u32]) {
+    for row in rows {
+        if let Some(is_marked) = all.get_mut(*row as usize) {
+            *is_marked = true;
+        }
     }
 }
 

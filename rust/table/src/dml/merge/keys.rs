@@ -57,7 +57,7 @@ impl Keys {
                     }
                 }
                 None => {
-                    drop(heads.insert_unique(hash, number, |other| hasher.hash_one(rows.row(*other as usize).data())))
+                    heads.insert_unique(hash, number, |other| hasher.hash_one(rows.row(*other as usize).data()));
                 }
             }
         }

@@ -159,7 +159,7 @@ impl Inserted {
         chunks.into_iter().map(move |rows| {
             let on = beside(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
             let number = |row: usize| rows.get(row).map_or(0, |row| u64::from(*row));
-            Ok(self.insert.rows(&on, &number)?)
+            self.insert.rows(&on, &number)
         })
     }
 }

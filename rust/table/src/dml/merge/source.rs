@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, StructArray};
 use arrow_cast::cast;
-use arrow_schema::{Field, Fields, Schema, SchemaRef};
+use arrow_schema::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::interleave::interleave;
 use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema, to_arrow_type};
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use crate::error::{Error, Result};
 use crate::write::conform::Conformer;
@@ -32,24 +32,27 @@ impl Source {
     /// `Invalid` for columns and values that no table has, and for more rows than are merged at once.
     pub(super) fn new(rows: &SchemaRef, batches: &[RecordBatch]) -> Result<Self> {
         check_extensions(rows)?;
-        let schema = from_rows_schema(rows)?;
-        let stored: Vec<_> = schema.fields.iter().filter(|field| !is_void(&field.data_type)).cloned().collect();
-        let conformer = match stored.is_empty() {
+        // Columns of NULL alone are of no type that a table has.
+        let typed: Vec<usize> = (0..rows.fields().len()).filter(|at| !rows.field(*at).data_type().is_null()).collect();
+        let stored = from_rows_schema(&rows.project(&typed)?)?;
+        let conformer = match stored.fields.is_empty() {
             true => None,
-            false => Some(Conformer::new(&StructType::new(stored), ColumnMapping::None)?),
+            false => Some(Conformer::new(&stored, ColumnMapping::None)?),
         };
+        let mut stored = stored.fields.into_iter();
+        let void = |field: &FieldRef| StructField::new(field.name(), DataType::Primitive(PrimitiveType::Void), true);
+        let of = |field: &FieldRef| if field.data_type().is_null() { Some(void(field)) } else { stored.next() };
+        let schema = StructType::new(rows.fields().iter().filter_map(of).collect());
         let (mut columns, mut starts, mut count) = (Vec::with_capacity(batches.len()), vec![0], 0_u64);
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
-            columns.push(columns_of(&schema, conformer.as_ref(), batch, count)?);
+            columns.push(columns_of(&schema, conformer.as_ref(), (batch, &typed), count)?);
             count = count.saturating_add(batch.num_rows() as u64);
             let next = u32::try_from(count).ok().filter(|next| *next < u32::MAX);
             starts.push(next.ok_or_else(|| {
                 Error::invalid(format!("the source has more than {} rows; merge it in parts", u32::MAX - 1))
             })?);
         }
-        let arrow = |field: &deltic_protocol::schema::StructField| {
-            Field::new(&field.name, to_arrow_type(&field.data_type), true)
-        };
+        let arrow = |field: &StructField| Field::new(&field.name, to_arrow_type(&field.data_type), true);
         let fields: Fields = schema.fields.iter().map(arrow).collect();
         Ok(Self { schema, fields, batches: columns, starts })
     }
@@ -96,10 +99,11 @@ fn is_void(data_type: &DataType) -> bool {
 fn columns_of(
     schema: &StructType,
     conformer: Option<&Conformer>,
-    batch: &RecordBatch,
+    (batch, typed): (&RecordBatch, &[usize]),
     first: u64,
 ) -> Result<Vec<ArrayRef>> {
-    let conformed = conformer.map(|conformer| conformer.conform_from(batch, first)).transpose();
+    let given = batch.project(typed)?;
+    let conformed = conformer.map(|conformer| conformer.conform_from(&given, first)).transpose();
     let conformed = conformed.map_err(|e| Error::new(e.kind().clone(), format!("the source: {}", e.message())))?;
     let mut stored = conformed.iter().flat_map(RecordBatch::columns);
     let mut columns = Vec::with_capacity(schema.fields.len());
