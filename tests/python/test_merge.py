@@ -510,3 +510,69 @@ def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], part
             model.check(after, updated)
         else:
             assert after == model.rows or not (gone or came or updated)
+
+
+def feed_of(table: Table, version: int) -> list[tuple[object, ...]]:
+    changes = table.changes(version, version).to_arrow().to_pylist()
+    return sorted((row["_change_type"], row["id"], row["left"]) for row in changes)
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("last", ["update some", "update the rest", "merge"])
+def test_the_feed_tells_of_every_step_of_a_transaction(uri: str, vectors: str, last: str) -> None:
+    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
+    deltic.write(uri, pa.table({"id": [1, 2, 3], "left": [10, 20, 30]}), properties=properties)
+    table = Table(uri)
+
+    def change() -> int:
+        with table.transaction() as tx:
+            tx.delete("id = 1")
+            if last == "update some":
+                tx.update({"left": "0"}, "id = 2")
+            elif last == "update the rest":
+                tx.update({"left": "0"}, "id >= 2")
+            else:
+                source = pa.table({"id": [2], "left": [0]})
+                tx.merge(source, "source.id = target.id").when_matched_update_all().execute()
+        assert tx.committed is not None
+        return tx.committed.version
+
+    if vectors == "false":
+        # Their rows would stand in files that are gone.
+        with pytest.raises(deltic.DelticError):
+            change()
+        return
+    changed = [(2, 20), (3, 30)] if last == "update the rest" else [(2, 20)]
+    expected = [("delete", 1, 10)]
+    for id, left in changed:
+        expected += [("update_postimage", id, 0), ("update_preimage", id, left)]
+    assert feed_of(table, change()) == sorted(expected)
+
+
+def test_a_narrower_key_rules_out_no_file(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": pa.array([1, 1000], pa.int64()), "v": pa.array([0, 0], pa.int64())}))
+    source = pa.table({"k": pa.array([None], pa.int8()), "w": pa.array([7], pa.int64())})
+    merge = Table(uri).merge(source, "TRY_CAST(target.id AS TINYINT) <=> source.k")
+    merge = merge.when_matched_update({"v": "source.w"}).when_not_matched_insert({"id": "-1", "v": "source.w"})
+    merge.execute()
+    assert Table(uri).scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": 0}, {"id": 1000, "v": 7}]
+
+
+def test_a_condition_means_the_same_whatever_clauses_there_are(uri: str) -> None:
+    deltic.write(uri, pa.table({"k": [1], "f": [2**53 + 1]}))
+    on = "source.k = target.k AND target.f = 9007199254740992e0"
+    merge = Table(uri).merge(pa.table({"k": [1], "f": [5]}), on).when_not_matched_insert_all()
+    assert merge.execute().metrics["numTargetRowsInserted"] == 0
+
+
+def test_fields_of_structs_are_not_lost(uri: str) -> None:
+    struct = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    deltic.write(uri, pa.table({"id": [1], "s": pa.array([{"a": 1, "b": 2}], struct)}))
+    source = pa.table({"id": [1], "s": pa.array([{"a": 10}], pa.struct([("a", pa.int64())]))})
+    merge = Table(uri).merge(source, "source.id = target.id")
+    with pytest.raises(InvalidInputError, match=r"cannot be stored in the column `s`"):
+        merge.when_matched_update_all().execute()
+    with pytest.raises(InvalidInputError, match=r"cannot be stored in the column `s`"):
+        Table(uri).merge(source, "source.id = target.id").when_matched_update({"s": "source.s"}).execute()
+    Table(uri).merge(source, "source.id = target.id").when_matched_update({"s.a": "source.s.a"}).execute()
+    assert Table(uri).scan().to_arrow()["s"].to_pylist() == [{"a": 10, "b": 2}]

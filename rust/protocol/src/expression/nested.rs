@@ -17,15 +17,15 @@ use crate::schema::{DataType, StructType};
 /// What stores values that are not nested.
 pub(super) type Store<'a> = &'a dyn Fn(&ArrayRef, &DataType, &DataType) -> Evaluated;
 
-/// Whether nested values of one type are stored in another, if `fits` says so of what is inside.
+/// Whether nested values of one type are stored in another, if `inside` says so of what is inside. A struct has a value for
+/// every field: what it does not speak of would be lost.
 pub(super) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &DataType) -> bool) -> bool {
     match (from, to) {
         (DataType::Struct(from), DataType::Struct(to)) => {
             let has_place = from.fields.iter().all(|field| to.index_of(&field.name).is_some());
             has_place
-                && to.fields.iter().all(|field| match from.field(&field.name) {
-                    Some(given) => inside(&given.data_type, &field.data_type),
-                    None => field.nullable,
+                && to.fields.iter().all(|field| {
+                    from.field(&field.name).is_some_and(|given| inside(&given.data_type, &field.data_type))
                 })
         }
         (DataType::Array(from), DataType::Array(to)) => inside(&from.element, &to.element),

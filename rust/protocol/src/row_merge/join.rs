@@ -66,7 +66,7 @@ impl JoinCondition {
             let bound = sides.bind_condition(term.clone(), Seen::Both)?;
             if let Some(key) = key_of(&term, &bound, sides) {
                 keys.push(key);
-            } else if let Some(filter) = filter_of(&term, sides) {
+            } else if let Some(filter) = filter_of(&term, sides).filter(|_| !casts_columns(&bound.root)) {
                 target_only.push(filter);
                 target_only_bound.push(bound);
             } else {
@@ -119,15 +119,17 @@ fn key_of(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<J
 
 /// The column that is compared as it is, or as a wider whole number.
 fn bounded_column(target: &Typed) -> Option<Name> {
-    let is_whole = |of: &DataType| {
-        matches!(
-            of.as_primitive(),
-            Some(PrimitiveType::Byte | PrimitiveType::Short | PrimitiveType::Integer | PrimitiveType::Long)
-        )
+    let width = |of: &DataType| match of.as_primitive() {
+        Some(PrimitiveType::Byte) => Some(1),
+        Some(PrimitiveType::Short) => Some(2),
+        Some(PrimitiveType::Integer) => Some(4),
+        Some(PrimitiveType::Long) => Some(8),
+        _ => None,
     };
     let column = match &*target.node {
         Node::Column(column) => column,
-        Node::Cast { operand, .. } if is_whole(&operand.data_type) && is_whole(&target.data_type) => {
+        // A narrower one has no value for some, by TRY_CAST, or is an error.
+        Node::Cast { operand, is_try: false } if width(&operand.data_type)? <= width(&target.data_type)? => {
             match &*operand.node {
                 Node::Column(column) => column,
                 _ => return None,
@@ -136,6 +138,16 @@ fn bounded_column(target: &Typed) -> Option<Name> {
         _ => return None,
     };
     column.path.get(1..).map(|path| Name(path.to_vec()))
+}
+
+/// Whether columns are compared as another type: a filter would fit the literal to the column instead.
+fn casts_columns(typed: &Typed) -> bool {
+    matches!(&*typed.node, Node::Cast { operand, .. } if has_columns(operand))
+        || typed.parts().into_iter().any(casts_columns)
+}
+
+fn has_columns(typed: &Typed) -> bool {
+    matches!(&*typed.node, Node::Column(_)) || typed.parts().into_iter().any(has_columns)
 }
 
 /// The filter of the target that a term is.

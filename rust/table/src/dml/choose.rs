@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
+use deltic_protocol::deletion_vector::DeletionVector;
 
 use super::changed::{Part, Updating};
 use super::find::{Covered, Found, Touched};
@@ -214,15 +215,20 @@ impl Chosen {
     pub(super) fn apply(self, tx: &mut Transaction, replaced: Replaced, now_ms: i64) -> Result<()> {
         let mut removes = self.covered.removes;
         let mut spoken_of = Vec::new();
-        for add in self.copied.into_iter().filter_map(|touched| touched.add) {
-            spoken_of.push((add.path.clone(), None));
+        for Touched { add, stored, .. } in self.copied {
+            let Some(add) = add else { continue };
+            // Rows that an earlier step marked are in none of the change files of this one.
+            let earlier = tx.marked_rows(&add.path);
+            let all = earlier.is_empty();
+            spoken_of.push((add.path.clone(), (!all).then(|| DeletionVector::first(stored).minus(&earlier))));
             removes.push(Action::Remove(add.removed(now_ms)))?;
         }
         tx.remove_files(removes)?;
         tx.discard(|file| self.own_gone.contains(&file.add.path));
         for Touched { add, rows, changed, before, stored, task } in self.marked {
             if !changed.is_empty() {
-                spoken_of.push((task.path, Some(before.union(&changed))));
+                let gone_at_base = before.minus(&tx.marked_rows(&task.path));
+                spoken_of.push((task.path, Some(gone_at_base.union(&changed))));
             }
             tx.mark(MarkedFile { add: add.ok_or_else(unknown)?, stored, before, rows, vector: None });
         }

@@ -146,6 +146,11 @@ impl Transaction {
         spoken_of.into_iter().for_each(|(path, rows)| self.rows.speak_of(&path, rows));
     }
 
+    /// The rows of a file of the base that steps took out of it, while it stays.
+    pub(crate) fn marked_rows(&self, path: &str) -> DeletionVector {
+        self.rows.marked.get(path).map(|marked| marked.rows.clone()).unwrap_or_default()
+    }
+
     /// Counts what a step did.
     pub(crate) fn count_rows(&mut self, count: impl FnOnce(&mut RowCounts)) {
         count(self.rows.counts());
