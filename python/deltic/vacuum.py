@@ -34,7 +34,7 @@ class VacuumResult:
     files_seen: int
     files_deleted: int
     bytes_deleted: int
-    files: pa.Table | None = field(default=None, repr=False, compare=False)
+    files: pa.Table | None = field(repr=False, compare=False)
 
     @classmethod
     def parse(cls, text: str, files: Any) -> VacuumResult:

@@ -245,7 +245,9 @@ impl<'a> Plan<'a> {
                 done.vacuumed.files_seen += 1;
                 if let Some(folder) = folders.enter(&file.path) {
                     done.folders += 1;
-                    storage.delete_unfinished(&folder, self.cutoff_ms).await?;
+                    if folder.is_empty() || storage.below_root(&folder).is_some_and(|place| place == folder) {
+                        storage.delete_unfinished(&folder, self.cutoff_ms).await?;
+                    }
                 }
                 if self.is_dispensable(&file, &folders) {
                     going.push(file);
