@@ -1,4 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files
+and `vacuum` deletes old ones.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -190,6 +191,30 @@ def _optimize(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _vacuum(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).vacuum(
+        arguments.retention,
+        mode="lite" if arguments.lite else "full",
+        dry_run=arguments.dry_run,
+        force=arguments.force,
+    )
+    paths = [] if result.files is None else result.files["path"].to_pylist()
+    if arguments.json:
+        told = {
+            "retention_hours": result.retention.total_seconds() / 3600,
+            "dry_run": result.dry_run,
+            "files_seen": result.files_seen,
+            "files_deleted": result.files_deleted,
+            "bytes_deleted": result.bytes_deleted,
+        }
+        _json({**told, "files": paths} if result.dry_run else told)
+        return 0
+    for path in paths:
+        _line(path)
+    _line(str(result))
+    return 0
+
+
 def _columns(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -208,7 +233,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize writes.",
+        description="Look at a Delta table, and keep it healthy. Only optimize and vacuum write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -260,6 +285,11 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    vacuum = command("vacuum", _vacuum, "delete files that no version within the retention needs", of_version=False)
+    vacuum.add_argument("--retention", type=float, metavar="HOURS", help="a week, or what the table says, if not given")
+    vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
+    vacuum.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
+    vacuum.add_argument("--dry-run", action="store_true", help="list the files, and delete none")
     return parser
 
 
@@ -281,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check or optimize")
+            parser.error("a command is needed: show, files, history, plan, check, optimize or vacuum")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

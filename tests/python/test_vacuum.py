@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import deltic
+from deltic.cli import main
 
 DAY = 24 * 60 * 60
 
@@ -207,6 +208,24 @@ def test_deletion_vectors_and_change_files_stay(uri: str) -> None:
     assert rows(table, middle) == [{"id": n} for n in range(10) if n not in (3, 4)]
     table.vacuum(0, force=True)
     assert rows(table) == expected
+
+
+def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    forced = ["vacuum", table.uri, "--retention", "0", "--force"]
+    before = files(table)
+    assert main([*forced, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["dry_run"], told["files_deleted"], len(told["files"])) == (True, 2, 2)
+    assert main([*forced, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == told["files"]
+    assert files(table) == before
+    assert main(["vacuum", table.uri, "--retention", "1"]) == 1
+    assert "shorter than the 168 hours" in capsys.readouterr().err
+    assert main(forced) == 0
+    assert "files deleted (" in capsys.readouterr().out
+    assert len(files(table)) == 1
+    assert main(["vacuum", table.uri, "--lite", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files_deleted"] == 0
 
 
 def test_a_short_retention_is_refused(table: deltic.Table) -> None:

@@ -5,9 +5,23 @@
 deltic that imports pyspark.
 """
 
+from deltic.spark.delta_table import DeltaMergeBuilder, DeltaTable
 from deltic.spark.install import install, uninstall
 from deltic.spark.read import read
+from deltic.spark.rows import delete, merge, update
 from deltic.spark.source import DelticDataSource, register
 from deltic.spark.write import write
 
-__all__ = ["DelticDataSource", "install", "read", "register", "uninstall", "write"]
+__all__ = [
+    "DeltaMergeBuilder",
+    "DeltaTable",
+    "DelticDataSource",
+    "delete",
+    "install",
+    "merge",
+    "read",
+    "register",
+    "uninstall",
+    "update",
+    "write",
+]

@@ -88,10 +88,11 @@ pub async fn vacuum(
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Vacuumed> {
     let place = |e: Error| e.in_table(storage.location());
+    let now_ms = retry.now_ms();
     let snapshot = Snapshot::open(storage, None).await?;
     let lengths = Retention::new(&snapshot, &options).map_err(place)?;
     if options.dry_run {
-        let plan = Plan::new(&snapshot, &lengths, retry.now_ms()).await.map_err(place)?;
+        let plan = Plan::new(&snapshot, &lengths, now_ms).await.map_err(place)?;
         return plan.find(options.search).await.map_err(place);
     }
     let told = |operation: &str, parameters: Value, metrics: Value| TransactionOptions {
@@ -111,7 +112,7 @@ pub async fn vacuum(
     tell(told("VACUUM START", begins, json!({}))).await?;
     // Whoever committed before sees that it begins; what they added is kept.
     let snapshot = snapshot.refresh().await?;
-    let plan = Plan::new(&snapshot, &lengths, retry.now_ms()).await.map_err(place)?;
+    let plan = Plan::new(&snapshot, &lengths, now_ms).await.map_err(place)?;
     let is_listing = !matches!(options.search, Search::Inventory(_));
     let (mut done, ended) = plan.delete(options.search).await;
     let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };

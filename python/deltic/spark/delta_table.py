@@ -1,0 +1,304 @@
+"""`DeltaTable`: a table under the names that delta-spark's class of that name has.
+
+Conditions and values are SQL strings, which are evaluated by deltic on the driver; see `deltic.spark.merge`. What
+delta-spark gives back as a DataFrame is one here too, with the same columns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.merge import Merge
+from deltic.spark.location import shared
+from deltic.spark.read import read
+from deltic.spark.rows import source_rows
+from deltic.table import Table
+from deltic.transaction import Commit
+
+__all__ = ["DeltaMergeBuilder", "DeltaTable"]
+
+_TEXTS = MapType(StringType(), StringType())
+_HISTORY = StructType(
+    [
+        StructField("version", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("userId", StringType()),
+        StructField("userName", StringType()),
+        StructField("operation", StringType()),
+        StructField("operationParameters", _TEXTS),
+        StructField("clusterId", StringType()),
+        StructField("readVersion", LongType()),
+        StructField("isolationLevel", StringType()),
+        StructField("isBlindAppend", BooleanType()),
+        StructField("operationMetrics", _TEXTS),
+        StructField("userMetadata", StringType()),
+        StructField("engineInfo", StringType()),
+    ]
+)
+_DETAIL = StructType(
+    [
+        StructField("format", StringType()),
+        StructField("id", StringType()),
+        StructField("name", StringType()),
+        StructField("description", StringType()),
+        StructField("location", StringType()),
+        StructField("createdAt", TimestampType()),
+        StructField("lastModified", TimestampType()),
+        StructField("partitionColumns", ArrayType(StringType())),
+        StructField("clusteringColumns", ArrayType(StringType())),
+        StructField("numFiles", LongType()),
+        StructField("sizeInBytes", LongType()),
+        StructField("properties", _TEXTS),
+        StructField("minReaderVersion", IntegerType()),
+        StructField("minWriterVersion", IntegerType()),
+        StructField("tableFeatures", ArrayType(StringType())),
+    ]
+)
+_AFFECTED = "num_affected_rows"
+
+
+class DeltaTable:
+    """A table for those who know delta-spark's `DeltaTable`. Made by `forPath`.
+
+    >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
+    >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")
+    >>> table.update("id = 2", {"v": "upper(v)"}).first()["num_affected_rows"]
+    1
+    >>> news = spark.createDataFrame([(2, "x"), (3, "y")], "id long, v string").alias("s")
+    >>> merge = table.alias("t").merge(news, "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll()
+    >>> row = merge.execute().first()
+    >>> row["num_deleted_rows"], row["num_inserted_rows"]
+    (1, 1)
+    >>> sorted(table.toDF().collect())
+    [Row(id=1, v='a'), Row(id=3, v='y')]
+    """
+
+    def __init__(self, spark: SparkSession, table: Table, name: str = "target") -> None:
+        """Keep what is needed; use `forPath`."""
+        self._spark = spark
+        self._table = table
+        self._name = name
+
+    @classmethod
+    def forPath(
+        cls, sparkSession: SparkSession, path: str | os.PathLike[str], storageOptions: Mapping[str, str] | None = None
+    ) -> DeltaTable:
+        """Return the table at a path or URL. `storageOptions`: the store's settings, as for `deltic.Table`.
+
+        Raises `TableNotFoundError` where there is none.
+        """
+        table = shared(path, storageOptions)
+        table.snapshot()
+        return cls(sparkSession, table)
+
+    @classmethod
+    def isDeltaTable(
+        cls,
+        sparkSession: SparkSession,
+        identifier: str | os.PathLike[str],
+        storageOptions: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Whether there is a table at a path or URL."""
+        return shared(identifier, storageOptions).exists()
+
+    def toDF(self) -> DataFrame:
+        """Return the rows of the newest version."""
+        frame = read(self._spark, self._table)
+        return frame if self._name == "target" else frame.alias(self._name)
+
+    def alias(self, aliasName: str) -> DeltaTable:
+        """Return the table under a name for conditions."""
+        return DeltaTable(self._spark, self._table, _text(aliasName, "aliasName"))
+
+    def delete(self, condition: str | None = None) -> DataFrame:
+        """Delete the rows that make `condition` TRUE, all without it; the result has `num_affected_rows`."""
+        done = self._table.delete(None if condition is None else _text(condition, "condition"))
+        return self._counted({_AFFECTED: done.metrics.get("numDeletedRows", -1)})
+
+    def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> DataFrame:
+        """Set columns, to SQL, of the rows that make `condition` TRUE; the result has `num_affected_rows`."""
+        where = None if condition is None else _text(condition, "condition")
+        done = self._table.update(_assigned(set, "set"), where)
+        return self._counted({_AFFECTED: done.metrics["numUpdatedRows"]})
+
+    def merge(self, source: DataFrame, condition: str) -> DeltaMergeBuilder:
+        """Begin a merge; the sides are called in SQL as `alias` of the table and of the DataFrame say."""
+        name = _alias_of(source) or "source"
+        merge = self._table.merge(source_rows(source), _text(condition, "condition"), name, self._name)
+        return DeltaMergeBuilder(self, merge)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Return the commits, newest first, as `DESCRIBE HISTORY`."""
+        rows = []
+        for entry in self._table.history(limit):
+            known = {name: entry.get(name) for name in _HISTORY.names}
+            known["timestamp"] = _instant(entry.get("timestamp"))
+            for name in ("operationParameters", "operationMetrics"):
+                known[name] = {key: _plain(value) for key, value in (entry.get(name) or {}).items()}
+            rows.append(tuple(known.values()))
+        return self._spark.createDataFrame(rows, _HISTORY)
+
+    def detail(self) -> DataFrame:
+        """Return what the table is, as `DESCRIBE DETAIL`."""
+        told = self._table.detail()
+        row = (
+            told.format,
+            told.id,
+            told.name,
+            told.description,
+            told.location,
+            told.created_at,
+            told.last_modified,
+            told.partition_columns,
+            told.clustering_columns,
+            told.num_files,
+            told.size_in_bytes,
+            told.properties,
+            told.min_reader_version,
+            told.min_writer_version,
+            told.table_features,
+        )
+        return self._spark.createDataFrame([row], _DETAIL)
+
+    def vacuum(self, retentionHours: float | None = None) -> DataFrame:
+        """Delete files that no version within the retention needs (`deltic.Table.vacuum`); the result is empty."""
+        self._table.vacuum(None if retentionHours is None else timedelta(hours=retentionHours))
+        return self._spark.createDataFrame([], StructType([]))
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """Add a feature to the protocol."""
+        self._table.add_feature(featureName)
+
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
+        """Drop a feature from the protocol (`deltic.Table.drop_feature`)."""
+        self._table.drop_feature(featureName, bool(truncateHistory))
+
+    def _counted(self, counts: Mapping[str, int]) -> DataFrame:
+        schema = StructType([StructField(name, LongType()) for name in counts])
+        return self._spark.createDataFrame([tuple(counts.values())], schema)
+
+
+class DeltaMergeBuilder:
+    """A merge that is being put together. Made by `DeltaTable.merge`; the clauses are those of `deltic.Merge`."""
+
+    def __init__(self, table: DeltaTable, merge: Merge[Commit]) -> None:
+        """Keep what is needed; use `DeltaTable.merge`."""
+        self._table = table
+        self._merge = merge
+
+    def whenMatchedUpdate(
+        self, condition: str | None = None, set: Mapping[str, str] | None = None
+    ) -> DeltaMergeBuilder:
+        """Update matched rows."""
+        self._merge.when_matched_update(_assigned(set, "set"), _condition(condition))
+        return self
+
+    def whenMatchedUpdateAll(self, condition: str | None = None) -> DeltaMergeBuilder:
+        """Update every column of matched rows to that of the source."""
+        self._merge.when_matched_update_all(_condition(condition))
+        return self
+
+    def whenMatchedDelete(self, condition: str | None = None) -> DeltaMergeBuilder:
+        """Delete matched rows."""
+        self._merge.when_matched_delete(_condition(condition))
+        return self
+
+    def whenNotMatchedInsert(
+        self, condition: str | None = None, values: Mapping[str, str] | None = None
+    ) -> DeltaMergeBuilder:
+        """Insert rows of the source that match none."""
+        self._merge.when_not_matched_insert(_assigned(values, "values"), _condition(condition))
+        return self
+
+    def whenNotMatchedInsertAll(self, condition: str | None = None) -> DeltaMergeBuilder:
+        """Insert rows of the source that match none, with all columns."""
+        self._merge.when_not_matched_insert_all(_condition(condition))
+        return self
+
+    def whenNotMatchedBySourceUpdate(
+        self, condition: str | None = None, set: Mapping[str, str] | None = None
+    ) -> DeltaMergeBuilder:
+        """Update rows of the table that no row of the source matches."""
+        self._merge.when_not_matched_by_source_update(_assigned(set, "set"), _condition(condition))
+        return self
+
+    def whenNotMatchedBySourceDelete(self, condition: str | None = None) -> DeltaMergeBuilder:
+        """Delete rows of the table that no row of the source matches."""
+        self._merge.when_not_matched_by_source_delete(_condition(condition))
+        return self
+
+    def withSchemaEvolution(self) -> DeltaMergeBuilder:
+        """Give the table the columns that the source has besides."""
+        self._merge.with_schema_evolution()
+        return self
+
+    def execute(self) -> DataFrame:
+        """Merge, as one commit; the result has the numbers of rows that were affected, updated, deleted, inserted."""
+        done = self._merge.execute().metrics
+        updated, deleted = done.get("numTargetRowsUpdated", 0), done.get("numTargetRowsDeleted", 0)
+        inserted = done.get("numTargetRowsInserted", 0)
+        return self._table._counted(
+            {
+                _AFFECTED: updated + deleted + inserted,
+                "num_updated_rows": updated,
+                "num_deleted_rows": deleted,
+                "num_inserted_rows": inserted,
+            }
+        )
+
+
+def _text(given: Any, argument: str) -> str:
+    if isinstance(given, Column):
+        raise UnsupportedFeatureError(
+            f"{argument} is a Column, which only Spark evaluates: write it as a string of SQL"
+        )
+    if not isinstance(given, str):
+        raise InvalidInputError(f"{argument} must be a string of SQL, not {type(given).__name__}")
+    return given
+
+
+def _condition(given: Any) -> str | None:
+    return None if given is None else _text(given, "condition")
+
+
+def _assigned(given: Mapping[str, str] | None, argument: str) -> dict[str, str]:
+    if not given:
+        raise InvalidInputError(f"{argument} is needed: a dict of columns and SQL")
+    return {column: _text(value, f"{argument}[{column!r}]") for column, value in given.items()}
+
+
+def _alias_of(frame: DataFrame) -> str | None:
+    """What `DataFrame.alias` called it."""
+    plan = getattr(frame, "_plan", None)
+    if plan is not None:
+        return getattr(plan, "_alias", None)
+    analysed = frame._jdf.queryExecution().analyzed()
+    named = analysed.getClass().getSimpleName() == "SubqueryAlias"
+    return str(analysed.alias()) if named else None
+
+
+def _plain(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def _instant(milliseconds: int | None) -> Any:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

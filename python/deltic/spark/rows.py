@@ -1,0 +1,120 @@
+"""Changing rows of a table from Spark, by the driver.
+
+Spark computes the source of a merge, whose rows are collected to the driver; everything else is done in Rust there,
+with the threads of the driver's machine. `deltic.Table.delete`, `update` and `merge` say how.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from deltic.dml import Assigned
+from deltic.errors import InvalidInputError
+from deltic.merge import Merge
+from deltic.spark.location import shared
+from deltic.spark.types import to_arrow
+from deltic.table import Table
+from deltic.transaction import Commit
+
+__all__ = ["delete", "merge", "source_rows", "update"]
+
+
+def delete(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | Table,
+    where: str | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **commit_options: Any,
+) -> Commit:
+    """Delete the rows that make `where` TRUE, all without it, as one commit: see `deltic.Table.delete`.
+
+    `uri`: a location, or a `deltic.Table`. The driver does the work; `spark` is taken as by `read`.
+
+    >>> _ = deltic.spark.write(spark.createDataFrame([(1,), (2,)], "id long"), uri + "_rows")
+    >>> deltic.spark.delete(spark, uri + "_rows", "id = 1").metrics["numDeletedRows"]
+    1
+    """
+    _check(spark)
+    return shared(uri, storage_options).delete(where, **commit_options)
+
+
+def update(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | Table,
+    set: Mapping[str, Assigned],
+    where: str | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **commit_options: Any,
+) -> Commit:
+    """Set columns of the rows that make `where` TRUE, of all rows without it: see `deltic.Table.update`.
+
+    `uri`: a location, or a `deltic.Table`. The driver does the work; `spark` is taken as by `read`.
+
+    >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_set")
+    >>> deltic.spark.update(spark, uri + "_set", {"v": "upper(v)"}, "id = 2").metrics["numUpdatedRows"]
+    1
+    """
+    _check(spark)
+    return shared(uri, storage_options).update(set, where, **commit_options)
+
+
+def merge(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | Table,
+    source: DataFrame,
+    on: str,
+    source_alias: str = "source",
+    target_alias: str = "target",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **commit_options: Any,
+) -> Merge[Commit]:
+    """Begin a merge of a DataFrame into a table: see `deltic.Table.merge`.
+
+    `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is executed or previewed, once,
+    and its rows are collected to the driver, which must have memory for them; the driver does the rest.
+
+    >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_merged")
+    >>> news = spark.createDataFrame([(2, "B"), (3, "C")], "id long, v string")
+    >>> merge = deltic.spark.merge(spark, uri + "_merged", news, "source.id = target.id")
+    >>> metrics = merge.when_matched_update_all().when_not_matched_insert_all().execute().metrics
+    >>> metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]
+    (1, 1)
+    """
+    _check(spark)
+    table = shared(uri, storage_options)
+    return table.merge(source_rows(source), on, source_alias, target_alias, **commit_options)
+
+
+class _Collected:
+    """Rows that Spark computes when they are asked for."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        rows: pa.Table = self._frame.toArrow()
+        return rows.__arrow_c_stream__(requested_schema)
+
+
+def source_rows(source: DataFrame) -> Any:
+    """The rows of a DataFrame as data for the core, computed when they are read.
+
+    Raises what `write` raises for columns of types that deltic does not write.
+    """
+    if not hasattr(source, "toArrow"):
+        raise InvalidInputError(f"source must be a Spark DataFrame, not {type(source).__name__}")
+    to_arrow(source.schema, voids=True)
+    return _Collected(source)
+
+
+def _check(spark: Any) -> None:
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidInputError(f"spark must be a SparkSession, not {type(spark).__name__}")
