@@ -86,7 +86,7 @@ fn parts_are_the_whole() {
         ("s.id = t.id OR s.name = t.name", 0, 0, 1),
         ("t.id = s.id AND t.id <> 4", 1, 1, 0),
         ("t.st.x = s.id * 10", 1, 0, 0),
-        ("t.id = t_only AND s.id = s.id", 0, 1, 1),
+        ("t.id = t_only AND s.id = s.id", 0, 0, 2),
         ("NULL", 0, 0, 1),
         ("TRUE", 0, 0, 1),
     ] {
