@@ -44,13 +44,13 @@ from deltic.errors import (
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
-from deltic.merge import Merge
+from deltic.merge_builder import Merge
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 from deltic.tasks import read_task_group
 from deltic.transaction import Commit, Transaction, TransactionScan
-from deltic.vacuum import VacuumResult
+from deltic.vacuum_result import VacuumResult
 from deltic.write import create, write
 
 try:

@@ -15,7 +15,7 @@ from deltic.arguments import condition, flag, names, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
 from deltic.transaction import Commit
-from deltic.vacuum import VacuumMode, VacuumResult, inventory_of, milliseconds
+from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of, milliseconds
 
 __all__ = ["Maintained"]
 

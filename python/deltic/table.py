@@ -38,7 +38,7 @@ from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.maintained import Maintained
-from deltic.merge import Merge, MergeStep, metrics_of, operation_parameters
+from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.transaction import Commit, Transaction

@@ -22,7 +22,7 @@ from deltic.data import stream
 from deltic.detail import Detail
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
-from deltic.merge import Merge, MergeStep, metrics_of
+from deltic.merge_builder import Merge, MergeStep, metrics_of
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
 

@@ -71,9 +71,9 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "dml", "maintenance", "vacuum", "write_options"},
+    {"scan", "check", "detail", "dml", "maintenance", "vacuum_result", "write_options"},
     {"snapshot", "data"},
-    {"alter", "merge"},
+    {"alter", "merge_builder"},
     {"transaction"},
     {"maintained"},
     {"table"},

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.merge import Merge
+from deltic.merge_builder import Merge
 from deltic.spark.location import shared
 from deltic.spark.read import read
 from deltic.spark.rows import source_rows

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from deltic.dml import Assigned
 from deltic.errors import InvalidInputError
-from deltic.merge import Merge
+from deltic.merge_builder import Merge
 from deltic.spark.location import shared
 from deltic.spark.types import to_arrow
 from deltic.table import Table
