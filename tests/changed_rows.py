@@ -26,6 +26,9 @@ PROPERTIES: list[dict[str, str]] = [
     for chosen in itertools.combinations([VECTORS, FEED, IDS, MAPPED], n)
 ]
 
+FEW = [PROPERTIES[0], PROPERTIES[2], PROPERTIES[6], PROPERTIES[9], PROPERTIES[-1]]
+"""No feature, all of them, and each with and without each other, for tests whose every step costs seconds."""
+
 SCHEMA = pa.schema(
     [
         ("n", pa.int64()),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import FEED, PROPERTIES, VECTORS, Changed, key, label, same, some_row, table_of
+from changed_rows import FEED, FEW, VECTORS, Changed, key, label, same, some_row, table_of
 
 import deltic
 
@@ -75,7 +75,7 @@ COUNTS = [
 
 
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
-@pytest.mark.parametrize("properties", PROPERTIES, ids=label)
+@pytest.mark.parametrize("properties", FEW, ids=label)
 def test_both_merge_alike(spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool) -> None:
     rng = random.Random(f"{properties} {partitioned}")
     ours = Changed.create(uri, properties, partitioned)

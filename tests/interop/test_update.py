@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import FEED, IDS, PROPERTIES, VECTORS, Changed, key, label, same
+from changed_rows import FEED, FEW, IDS, VECTORS, Changed, key, label, same
 
 import deltic
 
@@ -47,7 +47,7 @@ def feed(rows: list[dict[str, Any]]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
-@pytest.mark.parametrize("properties", PROPERTIES, ids=label)
+@pytest.mark.parametrize("properties", FEW, ids=label)
 def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool) -> None:
     rng = random.Random(f"{properties} {partitioned}")
     ours = Changed.create(uri, properties, partitioned)
