@@ -16,7 +16,9 @@ from conftest import ROOT
 
 import deltic
 
-MODULES = [f"deltic.{name}" for name in ("dml", "errors", "merge_builder", "scan", "snapshot", "table", "transaction", "write")]
+MODULES = [
+    f"deltic.{name}" for name in ("dml", "errors", "merge_builder", "scan", "snapshot", "table", "transaction", "write")
+]
 
 
 @pytest.mark.parametrize("name", ["deltic", *MODULES])
