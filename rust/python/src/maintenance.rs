@@ -1,14 +1,13 @@
 //! Maintenance of a table: OPTIMIZE. Options and results are JSON text.
 
 use deltic_entry::entry;
-use deltic_protocol::error::Error;
 use deltic_table::maintenance::{OptimizeOptions, Optimized};
 use pyo3::prelude::*;
 
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
-use crate::table::Table;
+use crate::table::{Table, json_text};
 use crate::transaction::{parse_options, run_to_end};
 
 /// Writes files of a table again, or says what that would do; what was done, as JSON text.
@@ -29,5 +28,5 @@ pub(crate) fn optimize(
         let optimize = table.0.optimize(&options, (&clock, Clock::now), &clock);
         run_to_end(py, optimize, &clock, |optimized: &Optimized| optimized.versions.last().copied())?
     };
-    Ok(serde_json::to_string(&optimized).map_err(|e| Error::internal("the result has no JSON form").caused_by(e))?)
+    json_text(&optimized)
 }

@@ -302,8 +302,8 @@ fn read_options(batch_size: Option<NonZeroUsize>) -> ReadOptions {
     options
 }
 
-/// JSON text of an action.
-fn json_text(action: &impl serde::Serialize) -> Result<String> {
-    let text = serde_json::to_string(action);
-    Ok(text.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))?)
+/// The JSON string of a value.
+pub(crate) fn json_text(value: &impl serde::Serialize) -> Result<String> {
+    let text = serde_json::to_string(value);
+    Ok(text.map_err(|e| Error::internal("a value has no JSON form").caused_by(e))?)
 }

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::errors::{Failure, Result, barrier};
 use crate::row_changes::{all_rows, assignments, request_of};
 use crate::runtime::{Runtime, run};
-use crate::table::{Snapshot, Table, read_tasks};
+use crate::table::{Snapshot, Table, json_text, read_tasks};
 
 /// What is said of a commit: JSON text, and its lines if they were asked for.
 type Landed<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -185,7 +185,7 @@ impl Transaction {
     #[pyo3(signature = (filter = None))]
     fn delete_preview(&self, py: Python<'_>, filter: Option<String>) -> Result<String> {
         let preview = self.with(|builder| run(py, builder.delete_preview(filter.as_deref(), Clock::now)))?;
-        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+        json_text(&preview)
     }
 
     /// Sets columns of rows; how many rows. `set`: columns, and for each an expression, or none where `values` has a value.
@@ -212,7 +212,7 @@ impl Transaction {
     ) -> Result<String> {
         let set = assignments(py, set, values)?;
         let preview = self.with(|builder| run(py, builder.update_preview(set, filter.as_deref(), Clock::now)))?;
-        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+        json_text(&preview)
     }
 
     /// Merges rows, in memory; what was done, as JSON text. `request`: JSON of what is asked. `values`: as for
@@ -227,7 +227,7 @@ impl Transaction {
         let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
         let world = Clock::default();
         let counts = self.with(|builder| run(py, builder.merge(source, request, (&world, Clock::now))))?;
-        Ok(serde_json::to_string(&counts).map_err(|e| Error::internal("counts have no JSON form").caused_by(e))?)
+        json_text(&counts)
     }
 
     /// What merging rows would do, as JSON text.
@@ -241,7 +241,7 @@ impl Transaction {
         let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
         let world = Clock::default();
         let preview = self.with(|builder| run(py, builder.merge_preview(source, request, (&world, Clock::now))))?;
-        Ok(serde_json::to_string(&preview).map_err(|e| Error::internal("a preview has no JSON form").caused_by(e))?)
+        json_text(&preview)
     }
 
     fn remove_where(&self, py: Python<'_>, filter: &str) -> Result<u64> {

@@ -9,6 +9,7 @@ use super::choose::choose;
 use super::find::{Fate, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
+use crate::transaction::row_counts::StepCounts;
 use crate::write::writer::Clock;
 
 impl Transaction {
@@ -46,19 +47,14 @@ impl Transaction {
         let chosen = choose(self, &mut found, begun_ms)?;
         let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock))).await?;
         let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
-        let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
+        let (copied_rows, removed) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;
-        let ended_ms = clock();
+        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
         self.count_rows(|counts| {
-            counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
-            counts.scan_ms += found_ms - begun_ms;
-            counts.rewrite_ms += ended_ms - found_ms;
+            counts.add(step);
             counts.deletes = true;
             counts.deleted_rows = counts.deleted_rows.zip(deleted).map(|(all, more)| all.saturating_add(more));
-            counts.copied_rows += copied;
-            counts.removed_bytes += bytes;
-            counts.removed_vectors += vectors;
         });
         Ok(deleted)
     }

@@ -22,6 +22,7 @@ use super::find::{Fate, find};
 use super::preview::Preview;
 use crate::error::{Error, Result};
 use crate::transaction::builder::Transaction;
+use crate::transaction::row_counts::StepCounts;
 use crate::write::conform::Conformer;
 use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
@@ -50,18 +51,13 @@ impl Transaction {
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
         let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock))).await?;
-        let (updated, copied, (bytes, vectors)) = (chosen.rows, chosen.copied_rows(), chosen.gone());
+        let (updated, copied_rows, removed) = (chosen.rows, chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;
-        let ended_ms = clock();
+        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
         self.count_rows(|counts| {
-            counts.begun_ms = counts.begun_ms.or(Some(begun_ms));
-            counts.scan_ms += found_ms - begun_ms;
-            counts.rewrite_ms += ended_ms - found_ms;
+            counts.add(step);
             counts.updated_rows = Some(counts.updated_rows.unwrap_or_default().saturating_add(updated));
-            counts.copied_rows += copied;
-            counts.removed_bytes += bytes;
-            counts.removed_vectors += vectors;
         });
         Ok(updated)
     }

@@ -30,6 +30,30 @@ pub(crate) struct RowCounts {
     pub(crate) merged: Option<MergeCounts>,
 }
 
+/// What every step that changes rows counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepCounts {
+    /// When it began, had found the rows, and ended.
+    pub(crate) times_ms: [i64; 3],
+    /// Rows that were copied as they are.
+    pub(crate) copied_rows: u64,
+    /// Bytes of files that are gone, and deletion vectors that went with them.
+    pub(crate) removed: (u64, u64),
+}
+
+impl RowCounts {
+    /// Counts a step.
+    pub(crate) fn add(&mut self, step: StepCounts) {
+        let [begun, found, ended] = step.times_ms;
+        self.begun_ms = self.begun_ms.or(Some(begun));
+        self.scan_ms += found - begun;
+        self.rewrite_ms += ended - found;
+        self.copied_rows += step.copied_rows;
+        self.removed_bytes += step.removed.0;
+        self.removed_vectors += step.removed.1;
+    }
+}
+
 /// Rows that a merge read and changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MergeCounts {

@@ -22,8 +22,10 @@ use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
+use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -214,7 +216,9 @@ impl Encoder {
         let end = || {
             let mut group = self.file.next_row_group()?;
             for column in columns {
-                column.close()?.append_to_row_group(&mut group)?;
+                let mut chunk = column.close()?;
+                drop_bounds_beside_nan(chunk.close_mut())?;
+                chunk.append_to_row_group(&mut group)?;
             }
             group.close().map(drop)
         };
@@ -246,6 +250,23 @@ impl Encoder {
         let rest = self.file.into_inner().map_err(failed)?;
         Ok(Encoded { rest: Bytes::from(rest), stats: self.stats.finish(), rows: self.stats.rows() })
     }
+}
+
+/// Drops the bounds of a chunk that holds NaN, which they leave out: to Spark NaN is greater than every number, and it would
+/// skip the chunk.
+fn drop_bounds_beside_nan(closed: &mut ColumnCloseResult) -> Result<(), ParquetError> {
+    let Some(statistics) = closed.metadata.statistics().filter(|of| of.nan_count_opt() != Some(0)) else {
+        return Ok(());
+    };
+    let (distinct, nulls) = (statistics.distinct_count_opt(), statistics.null_count_opt());
+    let statistics = match statistics {
+        Statistics::Float(_) => Statistics::float(None, None, distinct, nulls, false),
+        Statistics::Double(_) => Statistics::double(None, None, distinct, nulls, false),
+        _ => return Ok(()),
+    };
+    closed.metadata = closed.metadata.clone().into_builder().set_statistics(statistics).build()?;
+    closed.column_index = None;
+    Ok(())
 }
 
 /// Encodes one column after the other until none is left.

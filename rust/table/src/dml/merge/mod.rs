@@ -38,7 +38,7 @@ use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
 use crate::storage::decode_path;
 use crate::transaction::builder::{Ids, Transaction, Unsettled};
-use crate::transaction::row_counts::MergeCounts;
+use crate::transaction::row_counts::{MergeCounts, StepCounts};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
 
@@ -225,19 +225,14 @@ impl Transaction {
                 return Err(error);
             }
         };
-        let (copied, (bytes, vectors)) = (chosen.copied_rows(), chosen.gone());
+        let (copied_rows, removed) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;
         new.into_iter().for_each(|written| self.append_soon(written));
-        let ended_ms = clock();
+        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
         self.count_rows(|all| {
-            all.begun_ms = all.begun_ms.or(Some(begun_ms));
-            all.scan_ms += found_ms - begun_ms;
-            all.rewrite_ms += ended_ms - found_ms;
+            all.add(step);
             all.merged = Some(all.merged.unwrap_or_default().and(counts));
-            all.copied_rows += copied;
-            all.removed_bytes += bytes;
-            all.removed_vectors += vectors;
         });
         Ok(counts)
     }

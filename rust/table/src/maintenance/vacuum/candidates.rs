@@ -1,20 +1,22 @@
 //! Files that a vacuum looks at: those below the table, those that commits removed, or those of a list.
 
+use std::collections::HashMap;
+
+use arrow_array::Array;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::action::json::Wanted;
+use deltic_protocol::action::json::CommitBatch;
 use deltic_protocol::log::name::LOG_DIR;
-use deltic_protocol::log::segment::LogFile;
+use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::kept::{commits, vector_file};
+use super::kept::vector_file;
 use super::last;
 use crate::error::{Error, Result};
-use crate::log::{LogSource, parse_file};
+use crate::history::commits;
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage, decode_path};
 
-/// Commits read at once.
-const CONCURRENT_READS: usize = 16;
 /// The folder of change files, which are data although its name begins as that of a hidden one.
 const CHANGES_DIR: &str = "_change_data";
 
@@ -52,7 +54,7 @@ pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<L
         return Ok(stream::empty().boxed());
     }
     let log = LogSource::of(storage);
-    let mut files: Vec<LogFile> = commits(log.list(first).await?).collect();
+    let mut files = commits(&log.list(first).await?);
     files.retain(|file| file.name.version() <= until);
     let wanted = until.saturating_sub(first).saturating_add(1);
     if files.len() as u64 != wanted {
@@ -62,34 +64,32 @@ pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<L
         )));
     }
     let storage = storage.clone();
-    let read = move |file: LogFile| {
-        let (log, storage) = (log.clone(), storage.clone());
-        async move { removed_by(&storage, &file, &log.read(&file.file_name).await?) }
+    let found = move |batch: CommitBatch| {
+        let found = removed_by(&storage, batch).map(|found| stream::iter(found.into_iter().map(Ok)));
+        ready(found)
     };
-    let read = stream::iter(files).map(read).buffered(CONCURRENT_READS);
-    Ok(read.map_ok(|found| stream::iter(found.into_iter().map(Ok))).try_flatten().boxed())
+    Ok(log.load_whole(files, HashMap::new()).and_then(found).try_flatten().boxed())
 }
 
-/// What one commit removed or recorded. The time of modification is not known, and before that of the commit.
-fn removed_by(storage: &Storage, file: &LogFile, bytes: &bytes::Bytes) -> Result<Vec<FileMeta>> {
-    let actions = parse_file(file, bytes, Wanted::All)?;
-    let removes = AddBatch::new(actions.adds.origin, actions.remove_rows)?;
-    let sizes = removes.size();
+/// What commits removed or recorded below the table. The time of modification is not known, and before that of the commit.
+fn removed_by(storage: &Storage, batch: CommitBatch) -> Result<Vec<FileMeta>> {
+    let removes = AddBatch::new(batch.adds.origin, batch.remove_rows)?;
     let mut found = Vec::with_capacity(removes.len());
-    let mut push = |path: String, size: u64| {
+    let mut push = |path: String, size: i64| {
         // What is elsewhere belongs to another table.
         let below = storage.below_root(&path);
+        let size = u64::try_from(size).unwrap_or_default();
         found.extend(below.map(|path| FileMeta { path, size, modified_ms: i64::MIN }));
     };
     for row in 0..removes.len() {
-        let size = sizes.map_or(0, |sizes| sizes.value(row));
-        push(decode_path(removes.path().value(row))?, u64::try_from(size).unwrap_or_default());
+        let size = removes.size().filter(|sizes| sizes.is_valid(row)).map_or(0, |sizes| sizes.value(row));
+        push(decode_path(removes.path().value(row))?, size);
         if let Some(path) = vector_file(&removes, row)? {
             push(path, 0);
         }
     }
-    for change in actions.cdc {
-        push(decode_path(&change.path)?, u64::try_from(change.size).unwrap_or_default());
+    for change in batch.commits.iter().flat_map(|commit| &commit.cdc) {
+        push(decode_path(&change.path)?, change.size);
     }
     Ok(found)
 }

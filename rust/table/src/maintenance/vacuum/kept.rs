@@ -3,25 +3,21 @@
 //! These are the files of the newest version, those with young tombstones, and whatever a commit within the retention
 //! removed or recorded, since tombstones have the time of the writer that made them, and checkpoints may lack them.
 
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::action::json::Wanted;
 use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
-use deltic_protocol::log::name::LogName;
-use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::replay::paths::Fingerprints;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint_writer::young_tombstones;
 use crate::error::{Error, Result};
-use crate::log::{LogSource, parse_file};
+use crate::history::commits;
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
-
-/// Commits read at once.
-const CONCURRENT_READS: usize = 16;
 
 /// Files that stay, by the places that their paths mean.
 pub(super) struct Kept {
@@ -51,26 +47,22 @@ impl Kept {
         Ok(kept)
     }
 
+    /// What commits after `cutoff_version` removed or recorded, and what those after the snapshot added.
     async fn add_commits(&mut self, snapshot: &Snapshot, cutoff_version: Option<u64>) -> Result<()> {
         let log = LogSource::of(snapshot.storage());
         let first = cutoff_version.map_or(0, |version| version.saturating_add(1));
-        let read = |file: LogFile| {
-            let log = log.clone();
-            async move {
-                let bytes = log.read(&file.file_name).await?;
-                parse_file(&file, &bytes, Wanted::All)
-            }
-        };
-        let commits = commits(log.list(first).await?);
-        let mut read = std::pin::pin!(stream::iter(commits).map(read).buffered(CONCURRENT_READS));
-        while let Some(actions) = read.try_next().await? {
-            let origin = actions.adds.origin;
-            if matches!(origin, Origin::Commit(version) if version > snapshot.version()) {
-                self.add_all(&actions.adds)?;
-            }
-            self.add_all(&AddBatch::new(origin, actions.remove_rows)?)?;
-            for change in actions.cdc {
-                self.add(&change.path)?;
+        let mut seen = commits(&log.list(first).await?);
+        let later = seen.split_off(seen.partition_point(|file| file.name.version() <= snapshot.version()));
+        for (files, is_later) in [(seen, false), (later, true)] {
+            let mut read = std::pin::pin!(log.load_whole(files, HashMap::new()));
+            while let Some(batch) = read.try_next().await? {
+                if is_later {
+                    self.add_all(&batch.adds)?;
+                }
+                self.add_all(&AddBatch::new(batch.adds.origin, batch.remove_rows)?)?;
+                for change in batch.commits.iter().flat_map(|commit| &commit.cdc) {
+                    self.add(&change.path)?;
+                }
             }
         }
         Ok(())
@@ -114,11 +106,6 @@ fn insert(set: &mut Fingerprints, member: impl Hash) {
 
 fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// The commits among files of a log.
-pub(super) fn commits(files: Vec<LogFile>) -> impl Iterator<Item = LogFile> {
-    files.into_iter().filter(|file| matches!(file.name, LogName::Commit { .. }))
 }
 
 /// The file that holds the deletion vector of a row, if it is in one.
