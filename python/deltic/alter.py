@@ -100,8 +100,8 @@ def field(
             a long.
 
     Raises `InvalidInputError` for an argument of another kind, and for more than one of `default`, `generated` and
-    `identity`. deltic makes no tables with defaults or generated columns yet: `create` refuses them
-    (`UnsupportedFeatureError`), other clients take such a field's metadata.
+    `identity`. A default or a generation expression that deltic does not evaluate is refused by `create`
+    (`UnsupportedFeatureError`).
 
     >>> import deltic, pyarrow as pa
     >>> deltic.field("zip", "string", comment="with the country's letters").metadata
@@ -247,8 +247,8 @@ class Alterable(Generic[Done]):
                 sides of the point; date to timestamp_ntz. Data files are not rewritten (PROTOCOL.md: "Type Widening").
             nullable: True lets it hold nulls. It cannot become False: rows that are there may have some.
             comment: What it holds; `""` takes the comment away.
-            default: SQL of the value that rows get from now on which leave it out; None takes it away. deltic does
-                not fill in defaults yet, so that giving one is refused (`UnsupportedFeatureError`).
+            default: SQL of the value that rows get from now on which leave it out; None takes it away. It
+                needs the feature `allowColumnDefaults` (`add_feature`).
             position: `"first"`, or `"after x"` for behind the column `x` of the same struct.
 
         Raises `InvalidInputError` when there is no such column or it cannot be altered so.
@@ -290,7 +290,8 @@ class Alterable(Generic[Done]):
         """Set table properties; the features that they need are added to the protocol.
 
         Names that do not begin with `delta.` are free. Raises `InvalidInputError` for a property that does not exist or
-        cannot have the value, and for constraints, which deltic does not add yet (PROTOCOL.md: "Table Properties").
+        cannot have the value, and for constraints, for which there is `add_constraint` (PROTOCOL.md: "Table
+        Properties").
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -351,8 +352,8 @@ class Alterable(Generic[Done]):
         """Lay out files by some columns from now on; None for no more.
 
         `columns`: paths of up to four columns of numbers, strings, dates or timestamps. Files that are there stay as
-        they are: those that are added have statistics of the columns, and a job that optimises the table moves rows by
-        them. The features `clustering` and `domainMetadata` are added to the protocol.
+        they are: those that are added have statistics of the columns, and `Table.optimize` rewrites files in their
+        order. The features `clustering` and `domainMetadata` are added to the protocol.
 
         Raises `InvalidInputError` for a table with partitions, and for a column that is not there, is inside an array
         or a map, or has no statistics (PROTOCOL.md: "Clustered Table").

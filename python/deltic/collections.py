@@ -8,6 +8,7 @@ no column, so that the table says what becomes of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from itertools import chain
 from typing import Any
 
@@ -89,6 +90,7 @@ def _type_of(name: str, schema: pa.Schema | None) -> pa.DataType | None:
 
 def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | None) -> pa.Array:
     values = [row.get(name) for row in data]
+    _check_times(values, name)
     try:
         return _map(values) if kind is not None and pa.types.is_map(kind) else pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -96,6 +98,36 @@ def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | No
             return _decimals(values, name, kind)
         told = f"the values of `{name}` in the data have no type in common: {error}"
         raise InvalidInputError(told) from error
+
+
+def _check_times(values: list[Any], name: str) -> None:
+    """Refuse times of several kinds in one place: Arrow would make days, or times of one zone, of all of them."""
+    kinds: dict[tuple[str, ...], dict[str, Any]] = {}
+    for path, value in _within(values, (name,)):
+        if isinstance(value, datetime):
+            kind = "times without an offset" if value.tzinfo is None else "times with an offset"
+        elif isinstance(value, date):
+            kind = "dates"
+        else:
+            continue
+        kinds.setdefault(path, {}).setdefault(kind, value)
+    for path, found in kinds.items():
+        if len(found) > 1:
+            (first, one), (second, other) = list(found.items())[:2]
+            told = f"the values of `{'.'.join(path)}` in the data are {first} ({one}) and {second} ({other})"
+            raise InvalidInputError(f"{told}; make all of them the same")
+
+
+def _within(values: Iterable[Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The values with the path of the field that they are of; those inside lists and mappings in their place."""
+    for value in values:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                yield from _within([inner], (*path, str(key)))
+        elif isinstance(value, list | tuple):
+            yield from _within(value, path)
+        else:
+            yield path, value
 
 
 def _map(values: list[Any]) -> pa.Array:

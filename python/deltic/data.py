@@ -192,7 +192,7 @@ def refuse_geometries(fields: Iterable[pa.Field], inside: str = "") -> None:
     for child in fields:
         for mark in ("geometry", "geography") if child.name == "wkb" else ():
             if (child.metadata or {}).get(mark.encode()) == b"true":
-                told = f"`{inside or child.name}` is a {mark} of Spark, which deltic does not write"
+                told = f"`{inside or child.name}` is a {mark} in the Arrow form of Spark, which deltic does not take"
                 raise UnsupportedFeatureError(f"{told}: make it binary, with ST_AsBinary()", features=["geospatial"])
         if pa.types.is_nested(child.type):
             children = [child.type.field(at) for at in range(child.type.num_fields)]

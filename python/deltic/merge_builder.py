@@ -31,7 +31,7 @@ class Merge(Generic[T]):
     """A merge that is being put together: say what becomes of rows, then `execute`. Made by `Table.merge`.
 
     Clauses are tried in the order in which they were added, those for matched rows apart from the others; the first
-    whose condition is TRUE counts, and only the last of its kind may have none. Conditions and values are SQL over the
+    whose condition is TRUE applies, and only the last of its kind may have none. Conditions and values are SQL over the
     columns of both sides, `"source.price > target.price"`; a column that one side alone has needs no alias. Values are
     also written `deltic.lit(value)`. Names of columns are matched whatever their case.
     """
@@ -58,7 +58,7 @@ class Merge(Generic[T]):
 
     def when_matched_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
         """Update rows of the table that a row of the source matches: see `Table.update` for `set`."""
-        return self._add("matched", condition, set=self._assigned(set))
+        return self._add("matched", condition, assigned=(set, "set"))
 
     def when_matched_update_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
@@ -75,7 +75,7 @@ class Merge(Generic[T]):
 
     def when_not_matched_insert(self, values: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
         """Insert rows of the source that match none, with these columns; others get their defaults, or NULL."""
-        return self._add("not matched", condition, set=self._assigned(values, "values"))
+        return self._add("not matched", condition, assigned=(values, "values"))
 
     def when_not_matched_insert_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
@@ -85,14 +85,14 @@ class Merge(Generic[T]):
 
     def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
         """Update rows of the table that no row of the source matches. All files may have to be read for it."""
-        return self._add("not matched by source", condition, set=self._assigned(set))
+        return self._add("not matched by source", condition, assigned=(set, "set"))
 
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[T]:
         """Delete rows of the table that no row of the source matches. All files may have to be read for it."""
         return self._add("not matched by source", condition)
 
     def with_schema_evolution(self) -> Merge[T]:
-        """Give the table the columns that the source has besides.
+        """Add the columns that only the source has to the table.
 
         Those are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those that are
         set to the column of the source of the same name, `{"note": "source.note"}`.
@@ -110,13 +110,14 @@ class Merge(Generic[T]):
         Raises `InvalidInputError` when a row of the table would be changed by several rows of the source (naming its
         key), for expressions and values that do not fit, and on a table where rows may only be added
         (`delta.appendOnly`) unless it only inserts; `CommitConflictError` when another writer has changed the rows in
-        question meanwhile; whatever reading the source raises. The table is as it was then.
+        question meanwhile; whatever reading the source raises. The table is as it was then, and the merge can be
+        executed again.
         """
         if self._executed:
             raise InvalidInputError("the merge was executed already; make another with Table.merge")
-        step = self._step()
-        self._executed = True
-        return self._execute(step)
+        done = self._execute(self._step())
+        self._executed, self._rows = True, None
+        return done
 
     def __repr__(self) -> str:
         kinds = [f"{clause['when']} {_action(clause)}" for clause in self._clauses]
@@ -126,17 +127,15 @@ class Merge(Generic[T]):
         self,
         when: When,
         where: str | None,
-        set: list[tuple[str, str | None]] | None = None,
+        assigned: tuple[Mapping[str, Assigned], str] | None = None,
         excepted: list[str] | None = None,
     ) -> Merge[T]:
-        clause = {"when": when, "condition": condition(where, "condition"), "set": set, "except": excepted}
-        self._clauses.append(clause)
+        where = condition(where, "condition")
+        columns, values = (None, None) if assigned is None else assignments(*assigned)
+        # A clause that is refused leaves nothing behind: values are matched to clauses by their order.
+        self._clauses.append({"when": when, "condition": where, "set": columns, "except": excepted})
+        self._values += [] if values is None else [column.combine_chunks() for column in values.columns]
         return self
-
-    def _assigned(self, given: Mapping[str, Assigned], argument: str = "set") -> list[tuple[str, str | None]]:
-        columns, values = assignments(given, argument)
-        self._values += [column.combine_chunks() for column in values.columns]
-        return columns
 
     def _excepted(self, given: Sequence[str] | None) -> list[str]:
         return names(given, "except_columns") or []

@@ -38,7 +38,7 @@ class Commit:
 
     `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when
     nothing was committed: the application's transaction was in the table already (`version` is then one that has it),
-    a table was there that `mode="ignore"` leaves alone, or no row was to be deleted. `num_added_files`: data files
+    a table was there that `mode="ignore"` leaves alone, or no row was to be changed. `num_added_files`: data files
     added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
     """
 

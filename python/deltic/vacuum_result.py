@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltic.display import size
 from deltic.errors import InvalidInputError
 
-__all__ = ["VacuumMode", "VacuumResult"]
+__all__ = ["VacuumMode", "VacuumResult", "inventory_of", "milliseconds"]
 
 VacuumMode: TypeAlias = Literal["full", "lite"]
 
@@ -79,15 +79,21 @@ def inventory_of(inventory: Any) -> pa.Table | None:
             "modificationTime"
         )
     files = pa.table(inventory)
+    twice = [name for name in files.column_names if files.column_names.count(name) > 1]
+    if twice:
+        raise InvalidInputError(f"the inventory has the column {twice[0]!r} twice")
     missing = [name for name in ("path", "length", "isDir", "modificationTime") if name not in files.column_names]
     if missing:
         raise InvalidInputError(f"the inventory lacks the column {missing[0]!r}")
     types = {"path": pa.string(), "length": pa.int64(), "modificationTime": pa.int64()}
     try:
-        files = files.filter(pc.invert(pc.cast(files["isDir"], pa.bool_())))
+        is_folder = pc.cast(files["isDir"], pa.bool_())
+        if is_folder.null_count:
+            raise InvalidInputError("the inventory has rows whose isDir is null")
+        files = files.filter(pc.invert(is_folder))
         if pa.types.is_timestamp(files.schema.field("modificationTime").type):
             times = pc.cast(files["modificationTime"], pa.timestamp("ms"), safe=False)
             files = files.set_column(files.column_names.index("modificationTime"), "modificationTime", times)
         return pa.table({name: pc.cast(files[name], to) for name, to in types.items()})
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise InvalidInputError(f"the inventory does not fit: {error}") from error

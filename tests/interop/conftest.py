@@ -55,8 +55,12 @@ FILTERS = [
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session with delta-spark for all modules of this suite."""
-    made = session(tmp_path_factory.mktemp("warehouse"), {})
+    """One session with delta-spark for all modules. Its VACUUM deletes what was removed a moment ago, in one task."""
+    settings = {
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+    }
+    made = session(tmp_path_factory.mktemp("warehouse"), settings)
     yield made
     made.stop()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -201,27 +201,14 @@ class DeltaSpark:
         return found
 
 
-@pytest.fixture
-def lenient(spark: SparkSession) -> Iterator[SparkSession]:
-    settings = {
-        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in settings:
-        spark.conf.unset(name)
-
-
 @pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
-def test_delta_spark_continues_what_deltic_began(lenient: SparkSession, tmp_path: Path, vectors: bool) -> None:
+def test_delta_spark_continues_what_deltic_began(spark: SparkSession, tmp_path: Path, vectors: bool) -> None:
     """Each of the two takes half of the steps, in an order of its own."""
     walk = Walk(str(tmp_path / "tafel é 100% 日本"), random.Random(7))
     walk.model = walk.fresh(40)
     properties = {"delta.enableDeletionVectors": str(vectors).lower()}
     deltic.write(walk.uri, table_of(walk.model), partition_by=["teilé"], properties=properties)
-    theirs = DeltaSpark(lenient, walk, tmp_path)
+    theirs = DeltaSpark(spark, walk, tmp_path)
     ours = [walk.append, walk.append, walk.erase, walk.erase, walk.remove, walk.checkpoint]
     steps = [theirs.insert, theirs.delete, theirs.merge, theirs.update, theirs.restore, theirs.optimize, *ours]
     walk.rng.shuffle(steps)

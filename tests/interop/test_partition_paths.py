@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -28,20 +27,6 @@ ODD = [
 
 NAMES = ["p", "é", "日本", "a%b", "x:y", "#?", "..", "it's", '"', "[]^`~|<>", "+&@!$", "k" * 200]
 """Names of partition columns that every client takes without column mapping."""
-
-
-@pytest.fixture(scope="module")
-def spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session of the suite, as one that lets VACUUM delete what was removed a moment ago, and lists in one task."""
-    settings = {
-        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in settings:
-        spark.conf.unset(name)
 
 
 def odd_values(first: int = 0) -> pa.Table:

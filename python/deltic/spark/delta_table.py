@@ -1,14 +1,16 @@
 """`DeltaTable`: a table under the names that delta-spark's class of that name has.
 
 Conditions and values are SQL strings, which are evaluated by deltic on the driver; see `deltic.spark.merge`. What
-delta-spark gives back as a DataFrame is one here too, with the same columns.
+delta-spark gives back as a DataFrame is one here too; `history` and `detail` have the columns that a table without a
+catalog has.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,7 +92,7 @@ class DeltaTable:
     [Row(id=1, v='a'), Row(id=3, v='y')]
     """
 
-    def __init__(self, spark: SparkSession, table: Table, name: str = "target") -> None:
+    def __init__(self, spark: SparkSession, table: Table, name: str | None = None) -> None:
         """Keep what is needed; use `forPath`."""
         self._spark = spark
         self._table = table
@@ -121,7 +123,7 @@ class DeltaTable:
     def toDF(self) -> DataFrame:
         """Return the rows of the newest version."""
         frame = read(self._spark, self._table)
-        return frame if self._name == "target" else frame.alias(self._name)
+        return frame if self._name is None else frame.alias(self._name)
 
     def alias(self, aliasName: str) -> DeltaTable:
         """Return the table under a name for conditions."""
@@ -141,7 +143,7 @@ class DeltaTable:
     def merge(self, source: DataFrame, condition: str) -> DeltaMergeBuilder:
         """Begin a merge; the sides are called in SQL as `alias` of the table and of the DataFrame say."""
         name = _alias_of(source) or "source"
-        merge = self._table.merge(source_rows(source), _text(condition, "condition"), name, self._name)
+        merge = self._table.merge(source_rows(source), _text(condition, "condition"), name, self._name or "target")
         return DeltaMergeBuilder(self, merge)
 
     def history(self, limit: int | None = None) -> DataFrame:
@@ -179,7 +181,7 @@ class DeltaTable:
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
         """Delete files that no version within the retention needs (`deltic.Table.vacuum`); the result is empty."""
-        self._table.vacuum(None if retentionHours is None else timedelta(hours=retentionHours))
+        self._table.vacuum(retentionHours)
         return self._spark.createDataFrame([], StructType([]))
 
     def addFeatureSupport(self, featureName: str) -> None:
@@ -188,7 +190,7 @@ class DeltaTable:
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Drop a feature from the protocol (`deltic.Table.drop_feature`)."""
-        self._table.drop_feature(featureName, bool(truncateHistory))
+        self._table.drop_feature(featureName, False if truncateHistory is None else truncateHistory)
 
     def _counted(self, counts: Mapping[str, int]) -> DataFrame:
         schema = StructType([StructField(name, LongType()) for name in counts])
@@ -297,7 +299,7 @@ def _alias_of(frame: DataFrame) -> str | None:
 def _plain(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if value is None or isinstance(value, str) else str(value)
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _instant(milliseconds: int | None) -> Any:

@@ -15,7 +15,6 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray, UInt64Array, new_null_array,
 };
 use arrow_buffer::NullBuffer;
-use arrow_cast::cast;
 use arrow_schema::Fields;
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
@@ -24,7 +23,7 @@ use crate::constraint::{Rules, Source};
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
 use crate::expression::{Assignment, BoundExpression, Context, Expression, Name, parse_value};
-use crate::schema::arrow::to_arrow_type;
+use crate::schema::arrow::{cast_strictly, to_arrow_type};
 use crate::schema::identity::is_identity;
 use crate::schema::path;
 use crate::schema::{DataType, StructField, StructType};
@@ -208,7 +207,7 @@ impl RowUpdate {
         for (column, field) in columns.iter_mut().zip(old.schema_ref().fields()) {
             if column.data_type() != field.data_type() {
                 // The same type, but what is said of fields inside it.
-                *column = cast(column, field.data_type())?;
+                *column = cast_strictly(column, field.data_type())?;
             }
         }
         let batch = |columns| {
@@ -254,10 +253,13 @@ fn default_of(rules: &Rules, at: &[usize], field: &StructField) -> Result<ArrayR
     }
 }
 
-/// Strings, but NULL where they are empty.
+/// Values of a partition column: empty strings and empty binary are NULL there.
 fn filled_or_null(values: ArrayRef) -> Result<ArrayRef> {
-    let Some(strings) = values.as_string_opt::<i32>() else { return Ok(values) };
-    let is_empty = BooleanArray::from_unary(strings, str::is_empty);
+    let is_empty = match (values.as_string_opt::<i32>(), values.as_binary_opt::<i32>()) {
+        (Some(strings), _) => BooleanArray::from_unary(strings, str::is_empty),
+        (None, Some(bytes)) => BooleanArray::from_unary(bytes, <[u8]>::is_empty),
+        (None, None) => return Ok(values),
+    };
     Ok(nullif(&values, &is_empty)?)
 }
 

@@ -111,7 +111,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let modes = (old.column_mapping_mode()?, new.column_mapping_mode()?);
     if modes.0 != modes.1 && modes != (ColumnMapping::None, ColumnMapping::Name) {
         let hint = match modes.1 {
-            ColumnMapping::None => "dropping the feature `columnMapping` needs another client, such as delta-spark",
+            ColumnMapping::None => "call `Table.drop_feature(\"columnMapping\")`",
             _ => "a table that has files can only go from none to name",
         };
         let (from, to) = (modes.0.as_str(), modes.1.as_str());

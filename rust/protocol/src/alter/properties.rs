@@ -33,8 +33,7 @@ fn set_in(metadata: &mut Metadata, properties: &BTreeMap<String, String>) -> Res
     check_settable(properties)?;
     if let Some(key) = properties.keys().find(|key| constraint_name(key).is_some()) {
         let message = format!(
-            "`{key}` is a constraint, and deltic does not add constraints to a table yet: another client can, such as \
-             delta-spark"
+            "`{key}` is a constraint, which the rows of the table have to satisfy first: add it with `Table.add_constraint`"
         );
         return Err(Error::invalid(message));
     }
@@ -55,7 +54,7 @@ fn unset_in(metadata: &mut Metadata, keys: &[String]) -> Result<()> {
         let maps = Properties::of(metadata).column_mapping_mode()? != ColumnMapping::None;
         if key == "delta.columnMapping.mode" && maps {
             let message = "`delta.columnMapping.mode` cannot be unset: data files have the columns under their physical \
-                           names; dropping the feature `columnMapping` needs another client, such as delta-spark";
+                           names; call `Table.drop_feature(\"columnMapping\")`";
             return Err(Error::invalid(message));
         }
         if is_instruction(key) || metadata.configuration.remove(key).is_none() {

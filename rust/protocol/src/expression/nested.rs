@@ -1,13 +1,14 @@
 //! Nested values stored in another nested type: fields are paired by name, whatever their case, in any order.
 //!
-//! A field that is not given is NULL where it may be. One that there is no place for is for the types to refuse.
+//! A field that is not given, and one that there is no place for, are for the types to refuse.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, ListArray, MapArray, StructArray, new_null_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, MapArray, StructArray};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::DataType as ArrowType;
+use arrow_select::nullif::nullif;
 
 use super::kernel::{Evaluated, Trouble, unexpected};
 use crate::error::{Error, Result};
@@ -40,11 +41,14 @@ pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: S
         (DataType::Struct(from), DataType::Struct(to), ArrowType::Struct(fields)) => {
             let given = values.as_struct_opt().ok_or_else(|| unexpected(values))?;
             let mut columns = Vec::with_capacity(fields.len());
-            for (field, wanted) in to.fields.iter().zip(&fields) {
-                let column = match child(from, given, &field.name) {
-                    Some((column, data_type)) => store(column, data_type, &field.data_type)?,
-                    None => new_null_array(wanted.data_type(), given.len()),
+            for field in &to.fields {
+                let (column, data_type) = child(from, given, &field.name).ok_or_else(|| unexpected(values))?;
+                // What stands below a NULL struct is no value.
+                let column = match given.nulls() {
+                    Some(nulls) => nullif(column, &BooleanArray::new(!nulls.inner(), None)).map_err(Error::from)?,
+                    None => Arc::clone(column),
                 };
+                let column = store(&column, data_type, &field.data_type)?;
                 if !field.nullable {
                     check_present(&column, given, &field.name)?;
                 }

@@ -7,7 +7,7 @@ use arrow_schema::SchemaRef;
 
 use crate::error::{Error, Result};
 use crate::row_update::{Bind, Computed, NewValue, Target, find, first_null, in_key};
-use crate::schema::arrow::{to_arrow_type, to_rows_schema};
+use crate::schema::arrow::{cast_strictly, to_arrow_type, to_rows_schema};
 use crate::schema::identity::is_identity;
 use crate::schema::{StructField, StructType};
 
@@ -86,7 +86,7 @@ impl RowInsert {
                 )));
             }
             if values.data_type() != wanted.data_type() {
-                values = arrow_cast::cast(&values, wanted.data_type())?;
+                values = cast_strictly(&values, wanted.data_type())?;
             }
             columns.push(values);
         }

@@ -15,6 +15,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use serde_json::{Map, Value};
 
@@ -107,6 +109,14 @@ fn user_metadata(metadata: &Map<String, Value>) -> Map<String, Value> {
 /// The fields of [`to_arrow_schema`].
 pub fn to_arrow_fields(schema: &StructType) -> Fields {
     schema.fields.iter().map(to_arrow_field).collect()
+}
+
+/// The values in another Arrow type. A value that does not fit is an error, not null.
+///
+/// # Errors
+/// Those of Arrow's cast.
+pub fn cast_strictly(values: &dyn Array, to: &ArrowType) -> Result<ArrayRef> {
+    Ok(cast_with_options(values, to, &CastOptions { safe: false, ..CastOptions::default() })?)
 }
 
 /// One field with its name, nullability and column metadata.

@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
-use arrow_buffer::BooleanBuffer;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array,
+};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave;
@@ -156,19 +158,23 @@ fn numbered(read: &ReadSpec) -> Result<ReadSpec> {
 impl Pass {
     fn split(&self, batch: &RecordBatch) -> Result<Split> {
         let (positions, numbers) = (numbers(batch, ROW_INDEX)?, numbers(batch, FILE_NUMBER)?);
-        let file = |row: usize| self.files.get(usize::try_from(numbers.value(row)).unwrap_or(usize::MAX));
+        let unknown = || Error::internal("rows of a file that was not asked for were read");
+        let file = |row: usize| usize::try_from(numbers.value(row)).ok().and_then(|at| self.files.get(at));
         let position = |row: usize| positions.value(row).cast_unsigned();
-        let is_changed = BooleanBuffer::collect_bool(batch.num_rows(), |row| match file(row) {
-            Some((_, Some(rows))) => rows.contains(position(row)),
-            Some((_, None)) => true,
-            None => false,
-        });
+        let mut is_changed = BooleanBufferBuilder::new(batch.num_rows());
+        let mut places = Vec::new();
+        for row in 0..batch.num_rows() {
+            let (path, rows) = file(row).ok_or_else(unknown)?;
+            let changes = rows.as_ref().is_none_or(|rows| rows.contains(position(row)));
+            is_changed.append(changes);
+            if changes {
+                places.push((path.as_str(), position(row)));
+            }
+        }
+        let is_changed = is_changed.finish();
         let rows = batch.project(&(0..batch.num_columns().saturating_sub(2)).collect::<Vec<_>>())?;
         let mask = BooleanArray::new(is_changed.clone(), None);
         let old = filter_record_batch(&rows.project(&(0..self.width).collect::<Vec<_>>())?, &mask)?;
-        let changed = is_changed.set_indices();
-        let places: Vec<(&str, u64)> =
-            changed.map(|row| (file(row).map_or("", |(path, _)| path.as_str()), position(row))).collect();
         let new = match places.first() {
             None => old.clone(),
             Some((path, _)) => self.updating.rows.changed(&old, &places).map_err(|e| e.in_file(*path))?,
@@ -222,5 +228,6 @@ impl Pass {
 
 fn numbers<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int64Array> {
     let column = batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<Int64Type>());
+    let column = column.filter(|column| column.null_count() == 0);
     column.ok_or_else(|| Error::internal(format!("the column {name} was not read")))
 }

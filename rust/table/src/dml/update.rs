@@ -13,8 +13,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{Field, Schema};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find as find_column};
+use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{StructField, StructType, arrow::to_rows_schema};
+use deltic_protocol::schema::{StructField, StructType};
 
 use super::changed::Updating;
 use super::choose::choose;
@@ -123,5 +124,5 @@ pub(super) fn stored(schema: &StructType, key: &str, value: ArrayRef) -> Result<
     let conformed =
         conformed.map_err(|e| Error::new(e.kind().clone(), format!("cannot set `{key}`: {}", e.message())))?;
     let column = conformed.columns().first().ok_or_else(|| Error::internal("a value was lost"))?;
-    Ok(arrow_cast::cast(column, &to)?)
+    cast_strictly(column, &to)
 }

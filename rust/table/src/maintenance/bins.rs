@@ -12,7 +12,7 @@ use super::options::Limits;
 use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
 use super::ranges::Sampler;
 use super::sort::in_order;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::rewrite::{Copying, Written};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{FileTask, ReadSpec};
@@ -89,7 +89,15 @@ impl Rewriting {
         let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
         let bytes = self.limits.sort_bytes / self.tasks;
         let ordered = in_order(all, Arc::new(ranges), (rows, bytes)).await?;
-        copying.write(&self.storage, ordered, self.clock).await
+        let written = copying.write(&self.storage, ordered, self.clock).await?;
+        let stored: u64 = written.0.iter().map(|file| file.rows).sum();
+        if stored != rows {
+            let mut unclaimed = Unclaimed::new(self.storage.clone());
+            unclaimed.hold(&written.0)?;
+            unclaimed.delete().await;
+            return Err(Error::internal(format!("{rows} rows were to be sorted, and {stored} were written")));
+        }
+        Ok(written)
     }
 
     fn copying(&self, change: impl FnOnce(WriteSpec) -> WriteSpec) -> Copying {

@@ -103,20 +103,24 @@ pub(super) async fn in_order(
         );
     }
     let (sender, receiver) = mpsc::channel(AHEAD);
-    tokio::task::spawn_blocking(move || {
+    let emitting = tokio::task::spawn_blocking(move || {
         let parts = match spilling {
             None => Ok(vec![Part::Gathered(gathered)]),
             Some(spilling) => spilling.finish(),
         };
-        let mut hand_out =
-            |batch| sender.blocking_send(Ok(batch)).map_err(|_| Error::internal("nobody takes the rows"));
-        let handed = parts.and_then(|parts| parts.into_iter().try_for_each(|part| part.emit(bytes, &mut hand_out)));
-        if let Err(error) = handed {
-            // If nobody takes the error, nobody wants the rows.
-            let _ = sender.blocking_send(Err(error));
-        }
+        let mut emit =
+            |batch| sender.blocking_send(batch).map_err(|_| Error::internal("the rows are not read to the end"));
+        parts?.into_iter().try_for_each(|part| part.emit(bytes, &mut emit))
     });
-    Ok(stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|batch| (batch, receiver)) }))
+    // The worker is joined when it has no more rows, so that its failure is no early end.
+    Ok(stream::try_unfold((receiver, Some(emitting)), |(mut receiver, emitting)| async move {
+        if let Some(batch) = receiver.recv().await {
+            return Ok(Some((batch, (receiver, emitting))));
+        }
+        let Some(emitting) = emitting else { return Ok(None) };
+        emitting.await.map_err(|e| Error::internal("sorting rows failed").caused_by(e))??;
+        Ok(None)
+    }))
 }
 
 /// How many parts there are to be, each of which memory may hold: twice as many as fit it exactly.
@@ -225,29 +229,29 @@ impl Spilled {
 
 impl Part {
     /// Hands out its rows in order.
-    fn emit(self, bytes: usize, hand_out: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+    fn emit(self, bytes: usize, emit: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
         let spilled = match self {
-            Self::Gathered(pieces) => return emit_sorted(&pieces, hand_out),
+            Self::Gathered(pieces) => return emit_sorted(&pieces, emit),
             Self::Spilled(spilled) => spilled,
         };
         let (least, greatest) = spilled.places;
         if least >= greatest {
-            return spilled.pieces()?.try_for_each(|piece| hand_out(piece?.batch));
+            return spilled.pieces()?.try_for_each(|piece| emit(piece?.batch));
         }
         if spilled.bytes <= bytes {
             let pieces = spilled.pieces()?.collect::<Result<Vec<_>>>()?;
-            return emit_sorted(&pieces, hand_out);
+            return emit_sorted(&pieces, emit);
         }
         let width = (greatest - least) / PARTS_OF_A_PART;
         let cuts =
             (1..PARTS_OF_A_PART).map(|part| least + width.max(1).saturating_mul(part)).filter(|cut| *cut <= greatest);
         let mut spilling = Spilling::new(cuts.collect());
         spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
-        spilling.finish()?.into_iter().try_for_each(|part| part.emit(bytes, hand_out))
+        spilling.finish()?.into_iter().try_for_each(|part| part.emit(bytes, emit))
     }
 }
 
-fn emit_sorted(pieces: &[Piece], hand_out: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+fn emit_sorted(pieces: &[Piece], emit: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
     let rows = pieces.iter().map(|piece| piece.places.len()).sum();
     let mut order: Vec<(u64, u32, u32)> = Vec::with_capacity(rows);
     for (number, piece) in (0_u32..).zip(pieces) {
@@ -257,7 +261,7 @@ fn emit_sorted(pieces: &[Piece], hand_out: &mut dyn FnMut(RecordBatch) -> Result
     let batches: Vec<&RecordBatch> = pieces.iter().map(|piece| &piece.batch).collect();
     for rows in order.chunks(BATCH_ROWS) {
         let rows: Vec<(usize, usize)> = rows.iter().map(|(_, piece, row)| (*piece as usize, *row as usize)).collect();
-        hand_out(interleave_record_batch(&batches, &rows)?)?;
+        emit(interleave_record_batch(&batches, &rows)?)?;
     }
     Ok(())
 }

@@ -197,8 +197,8 @@ impl PartitionColumn {
     }
 }
 
-/// Values that are one partition become equal.
-fn normalise(array: &ArrayRef) -> Result<ArrayRef> {
+/// The values as they will be read: those that are one partition are equal, and empty strings are null.
+pub(in crate::write) fn normalise(array: &ArrayRef) -> Result<ArrayRef> {
     // Adding zero turns -0.0 into 0.0.
     Ok(match array.data_type() {
         ArrowType::Float32 => {

@@ -101,7 +101,7 @@ impl Setup {
         Ok(Self {
             conformer,
             lengths,
-            rules: RowRules::new(&columns, spec.rules.as_ref())?,
+            rules: RowRules::new(&columns, spec.rules.as_ref(), &spec.partition_columns)?,
             condition,
             splitter,
             format,

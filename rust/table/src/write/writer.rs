@@ -261,11 +261,11 @@ impl DataWriter {
             };
             let rows = setup.conformer.conform_from(&piece, first)?;
             setup.lengths.check(&rows, first)?;
-            if let Some(rules) = &setup.rules {
-                rules.check(&rows, &computed, first)?;
-            }
-            if let Some(condition) = &setup.condition {
-                condition.check(&setup.splitter.normalised(&rows)?, first)?;
+            if setup.rules.is_some() || setup.condition.is_some() {
+                // Conditions are about what will be read: an empty string in a partition column is NULL.
+                let stored = setup.splitter.normalised(&rows)?;
+                setup.rules.as_ref().map_or(Ok(()), |rules| rules.check(&stored, &computed, first))?;
+                setup.condition.as_ref().map_or(Ok(()), |condition| condition.check(&stored, first))?;
             }
             setup.splitter.split(&rows)
         };

@@ -5,10 +5,9 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, StructArray};
-use arrow_cast::cast;
 use arrow_schema::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::interleave::interleave;
-use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema, to_arrow_type};
+use deltic_protocol::schema::arrow::{cast_strictly, check_extensions, from_rows_schema, to_arrow_type};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
@@ -112,7 +111,7 @@ fn columns_of(
             true => Arc::new(NullArray::new(batch.num_rows())) as ArrayRef,
             false => {
                 let column = stored.next().ok_or_else(|| Error::internal("the source lost a column"))?;
-                cast(column, &to_arrow_type(&field.data_type))?
+                cast_strictly(column, &to_arrow_type(&field.data_type))?
             }
         });
     }

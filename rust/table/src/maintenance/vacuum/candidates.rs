@@ -6,6 +6,7 @@ use arrow_array::Array;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::json::CommitBatch;
 use deltic_protocol::log::name::LOG_DIR;
+use deltic_protocol::replay::paths::Fingerprints;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
@@ -38,7 +39,13 @@ pub(super) fn told(storage: &Storage, files: Vec<FileMeta>) -> Listing {
         Some(path) => Ok(FileMeta { path, ..file }),
         None => Err(Error::invalid("the inventory has a file that is not below the table").in_file(file.path)),
     };
-    stream::iter(files.into_iter().map(below)).boxed()
+    once(stream::iter(files.into_iter().map(below)).boxed())
+}
+
+/// Each file once: several removes name one file of deletion vectors.
+fn once(files: Listing) -> Listing {
+    let mut seen = Fingerprints::default();
+    files.try_filter(move |file| ready(seen.insert(&file.path))).boxed()
 }
 
 /// Files that commits up to a version removed or recorded, as far as the last vacuum has not looked at them.
@@ -68,7 +75,7 @@ pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<L
         let found = removed_by(&storage, batch).map(|found| stream::iter(found.into_iter().map(Ok)));
         ready(found)
     };
-    Ok(log.load_whole(files, HashMap::new()).and_then(found).try_flatten().boxed())
+    Ok(once(log.load_whole(files, HashMap::new()).and_then(found).try_flatten().boxed()))
 }
 
 /// What commits removed or recorded below the table. The time of modification is not known, and before that of the commit.

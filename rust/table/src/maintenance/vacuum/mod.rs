@@ -12,7 +12,6 @@
 
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
-use deltic_protocol::replay::paths::PathSet;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Map, Value, json};
 
@@ -214,11 +213,10 @@ impl<'a> Plan<'a> {
     async fn find(&self, search: Search) -> Result<Vacuumed> {
         let folders = Folders::of(self.snapshot);
         let mut found = Vacuumed { retention_ms: self.retention_ms, ..Vacuumed::default() };
-        let mut seen = PathSet::default();
         let mut listing = self.listing(search).await?;
         while let Some(file) = listing.try_next().await? {
             found.files_seen += 1;
-            if self.is_dispensable(&file, &folders) && seen.insert(&file.path) {
+            if self.is_dispensable(&file, &folders) {
                 found.files_deleted += 1;
                 found.bytes_deleted = found.bytes_deleted.saturating_add(file.size);
                 found.found.push(file);

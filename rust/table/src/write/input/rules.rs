@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, RecordBatchOptions, StructArray};
-use arrow_schema::{Field, FieldRef, Schema};
+use arrow_schema::{Field, FieldRef, Fields, Schema};
 use deltic_protocol::constraint::{Rules, Source};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::expression::Context;
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conform::Conformer;
 use super::identity::is_given;
+use crate::write::partition::normalise;
 
 /// Rows that are checked at a time, so that what expressions compute stays small.
 const ROWS_AT_ONCE: usize = 64 * 1024;
@@ -47,6 +48,7 @@ pub struct RowRules {
     sources: Option<Conformer>,
     /// Positions of the columns that conditions read.
     read: Vec<usize>,
+    partition_columns: Vec<String>,
 }
 
 impl RowRules {
@@ -54,7 +56,7 @@ impl RowRules {
     ///
     /// # Errors
     /// `Invalid` or `Unsupported`, naming the constraint or the column, for a rule that deltic does not follow.
-    pub fn new(schema: &StructType, rules: Option<&WriteRules>) -> Result<Option<Self>> {
+    pub fn new(schema: &StructType, rules: Option<&WriteRules>, partition_columns: &[String]) -> Result<Option<Self>> {
         let Some(WriteRules { constraints, now }) = rules else { return Ok(None) };
         let rules = Rules::of(schema, constraints, *now)?;
         if rules.is_empty() {
@@ -67,7 +69,14 @@ impl RowRules {
             true => Some(Conformer::new(&StructType::new(depended), ColumnMapping::None)?),
             false => None,
         };
-        Ok(Some(Self { read: rules.columns(), rules, schema: schema.clone(), now: *now, sources }))
+        Ok(Some(Self {
+            read: rules.columns(),
+            rules,
+            schema: schema.clone(),
+            now: *now,
+            sources,
+            partition_columns: partition_columns.to_vec(),
+        }))
     }
 
     /// The rows with the columns that the table defines and the data does not have, and the positions of these columns.
@@ -112,7 +121,16 @@ impl RowRules {
             names.any(|column| is_given(&column.name, &[Arc::clone(field)].into()))
         };
         let kept: Vec<usize> = fields.iter().enumerate().filter(|(_, f)| is_source(f)).map(|(at, _)| at).collect();
-        conformer.conform_from(&batch.project(&kept)?, first_row)
+        let sources = conformer.conform_from(&batch.project(&kept)?, first_row)?;
+        let mut columns = sources.columns().to_vec();
+        for (field, column) in sources.schema_ref().fields().iter().zip(&mut columns) {
+            if self.partition_columns.contains(field.name()) {
+                *column = normalise(column)?;
+            }
+        }
+        let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
+        let schema = Schema::new(sources.schema_ref().fields().iter().map(nullable).collect::<Fields>());
+        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)?)
     }
 
     fn with(&self, batch: RecordBatch, added: Vec<(usize, ArrayRef)>) -> Result<RecordBatch> {

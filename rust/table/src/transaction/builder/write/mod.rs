@@ -303,7 +303,7 @@ fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<
     check_mapped(&shape.schema, shape.mapping)?;
     let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
     let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
-    let rules = RowRules::new(&shape.schema, spec.rules.as_ref())?;
+    let rules = RowRules::new(&shape.schema, spec.rules.as_ref(), &shape.partition_columns)?;
     if let Some(rules) = &rules {
         (none, _) = rules.fill(none, 0)?;
     }
