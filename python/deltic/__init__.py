@@ -22,6 +22,7 @@ from typing import NoReturn as _NoReturn
 
 from deltic.alter import field
 from deltic.check import Check, Finding
+from deltic.conversion import ConvertResult, convert
 from deltic.detail import Detail
 from deltic.dml import Literal, Preview, lit
 from deltic.errors import (
@@ -73,6 +74,7 @@ __all__ = [
     "ConcurrentDeleteDeleteError",
     "ConcurrentDeleteReadError",
     "ConcurrentTransactionError",
+    "ConvertResult",
     "CorruptTableError",
     "DelticError",
     "Detail",
@@ -96,6 +98,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "VacuumResult",
     "VersionNotFoundError",
+    "convert",
     "create",
     "field",
     "lit",

@@ -1,5 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files
-and `vacuum` deletes old ones.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files,
+`vacuum` deletes old ones and `convert` makes a table of Parquet files.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import whole
+from deltic.conversion import convert
 from deltic.display import printable, size
 from deltic.errors import DelticError, InvalidInputError
 from deltic.snapshot import Snapshot
@@ -215,6 +216,25 @@ def _vacuum(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _convert(arguments: argparse.Namespace) -> int:
+    result = convert(
+        _table(arguments),
+        partition_schema=dict(arguments.partition) or None,
+        collect_statistics=not arguments.no_statistics,
+        properties=dict(arguments.property) or None,
+        dry_run=arguments.dry_run,
+    )
+    if arguments.json:
+        counts = {"files": result.num_files, "rows": result.num_rows, "bytes": result.num_bytes}
+        _json({"version": result.version, **counts, "columns": {c.name: str(c.type) for c in result.schema}})
+        return 0
+    if arguments.dry_run:
+        for column in result.schema:
+            _line(f"{column.name}  {column.type}")
+    _line(str(result))
+    return 0
+
+
 def _columns(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -233,7 +253,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize and vacuum write.",
+        description="Look at a Delta table, and keep it healthy. Only optimize, vacuum and convert write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -290,6 +310,22 @@ def _parser() -> argparse.ArgumentParser:
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
     vacuum.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
     vacuum.add_argument("--dry-run", action="store_true", help="list the files, and delete none")
+    converting = command("convert", _convert, "make a table of the Parquet files in a folder", of_version=False)
+    converting.add_argument(
+        "--partition",
+        metavar="COLUMN=TYPE",
+        type=_setting,
+        action="append",
+        default=[],
+        help="a column of folders such as day=2013-01-01, and its type, such as day=date; once for each, in order",
+    )
+    converting.add_argument(
+        "--property", metavar="KEY=VALUE", type=_setting, action="append", default=[], help="a property of the table"
+    )
+    converting.add_argument(
+        "--no-statistics", action="store_true", help="take only the number of rows from the footers"
+    )
+    converting.add_argument("--dry-run", action="store_true", help="say what would be converted, and write nothing")
     return parser
 
 

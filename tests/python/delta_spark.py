@@ -40,7 +40,7 @@ EXCLUDES = ",".join(
     )
 )
 # Compile quickly rather than well; the small cache for code that comes with this would fill up.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+JAVA_OPTIONS = os.environ.get("JOPT", "-XX:TieredStopAtLevel=1") + " -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 # Each commit compares the checksums before and after it with the state, and fails where they differ.
 VALIDATING = {
     "spark.databricks.delta.incremental.commit.verify": "true",

@@ -15,6 +15,7 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
+use crate::convert::{self, ConvertOptions, Converted};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
@@ -199,6 +200,19 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Makes a table of the Parquet files that are there.
+    ///
+    /// # Errors
+    /// As [`convert::convert`].
+    pub async fn convert(&self, options: ConvertOptions, by: (&dyn Ids, &dyn RetryPolicy)) -> Result<Converted> {
+        self.forget();
+        let converted = convert::convert(&self.storage, options, by).await;
+        converted.map_err(|error| match is_created_meanwhile(&error) {
+            true => Error::table_exists().in_table(self.storage.location()).caused_by(error),
+            false => error,
+        })
     }
 
     /// Commits a transaction on this table. What the commit leaves is known from then on, and nothing is if it fails.

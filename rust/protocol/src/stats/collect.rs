@@ -135,6 +135,15 @@ impl StatsCollector {
         Ok(())
     }
 
+    /// Takes in rows that are not at hand, of which `known` says what somebody found out, by the path of each leaf.
+    ///
+    /// # Errors
+    /// Those of `known`; `Internal` if the values are of another type than the column.
+    pub fn update_known(&mut self, rows: u64, known: &dyn Fn(&[&str]) -> Result<KnownColumn>) -> Result<()> {
+        self.rows = self.rows.saturating_add(rows);
+        self.columns.iter_mut().try_for_each(|column| column.update_known(&mut Vec::new(), self.prefix_length, known))
+    }
+
     /// Rows taken in so far.
     pub fn rows(&self) -> u64 {
         self.rows
@@ -150,6 +159,15 @@ impl StatsCollector {
         out.push_str(r#","tightBounds":true}"#);
         out
     }
+}
+
+/// What somebody found out of a column.
+#[derive(Debug, Default)]
+pub struct KnownColumn {
+    /// Values of which one is at most, and one at least, what any row has; none if that is not known.
+    pub extremes: Option<ArrayRef>,
+    /// How many rows are null.
+    pub nulls: Option<u64>,
 }
 
 /// Decides leaf by leaf, in schema order, which ones are indexed: so many of the first, and those that are named.
@@ -173,7 +191,7 @@ impl Selection<'_> {
                 | DataType::Map(_)
                 | DataType::Variant
                 | DataType::Foreign(_) => {
-                    self.takes_leaf(path).then(|| ColumnKind::Leaf { nulls: 0, bounds: Bounds::of(field) })
+                    self.takes_leaf(path).then(|| ColumnKind::Leaf { nulls: Some(0), bounds: Bounds::of(field) })
                 }
             };
             path.pop();
@@ -223,7 +241,11 @@ struct Column {
 #[derive(Debug)]
 enum ColumnKind {
     Struct(Vec<Column>),
-    Leaf { nulls: u64, bounds: Bounds },
+    /// `nulls`: none where somebody did not count them.
+    Leaf {
+        nulls: Option<u64>,
+        bounds: Bounds,
+    },
 }
 
 impl Column {
@@ -231,7 +253,7 @@ impl Column {
         match &mut self.kind {
             ColumnKind::Leaf { nulls, bounds } => {
                 let null_count = array.logical_null_count();
-                *nulls += null_count as u64;
+                *nulls = nulls.map(|nulls| nulls.saturating_add(null_count as u64));
                 if null_count < array.len() {
                     bounds.update(array, prefix_length).ok_or_else(|| foreign(&self.name, array.data_type()))?;
                 }
@@ -252,6 +274,38 @@ impl Column {
                 Ok(())
             }
         }
+    }
+}
+
+impl Column {
+    fn update_known<'a>(
+        &'a mut self,
+        path: &mut Vec<&'a str>,
+        prefix_length: usize,
+        known: &dyn Fn(&[&str]) -> Result<KnownColumn>,
+    ) -> Result<()> {
+        path.push(&self.name);
+        match &mut self.kind {
+            ColumnKind::Struct(columns) => {
+                for column in columns {
+                    column.update_known(path, prefix_length, known)?;
+                }
+            }
+            ColumnKind::Leaf { nulls, bounds } => {
+                let known = known(path)?;
+                *nulls = nulls.zip(known.nulls).map(|(nulls, more)| nulls.saturating_add(more));
+                match &known.extremes {
+                    None => *bounds = Bounds::None,
+                    Some(values) if values.logical_null_count() < values.len() => {
+                        bounds.update(values, prefix_length).ok_or_else(|| foreign(&self.name, values.data_type()))?;
+                    }
+                    // All rows are null.
+                    Some(_) => {}
+                }
+            }
+        }
+        path.pop();
+        Ok(())
     }
 }
 
@@ -490,7 +544,7 @@ fn print_columns(columns: &[Column], part: Part, prefix_length: usize, out: &mut
                 let text = match part {
                     Part::Min => bounds.print(prefix_length).map(|(min, _)| min),
                     Part::Max => bounds.print(prefix_length).map(|(_, max)| max),
-                    Part::Nulls => Some(nulls.to_string()),
+                    Part::Nulls => nulls.map(|nulls| nulls.to_string()),
                 };
                 out.push_str(text.as_deref().unwrap_or_default());
                 text.is_some()

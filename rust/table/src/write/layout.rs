@@ -61,7 +61,7 @@ impl DataPath {
             (_, Some(directories)) => format!("{directories}{name}"),
             (_, None) => name.to_owned(),
         };
-        let log = utf8_percent_encode(&key, NOT_IN_URI).to_string();
+        let log = log_path(&key);
         Self { key, log }
     }
 
@@ -73,6 +73,11 @@ impl DataPath {
             None => self,
         }
     }
+}
+
+/// A file's path as `add.path` says it.
+pub fn log_path(key: &str) -> String {
+    utf8_percent_encode(key, NOT_IN_URI).to_string()
 }
 
 /// A name that no other file has, in the form Spark gives its files of a kind.

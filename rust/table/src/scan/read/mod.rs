@@ -6,14 +6,14 @@
 //!
 //! Proved by `read::nothing_is_requested_before_the_first_poll` and the other cases of `tests/rust/table/read.rs`.
 
-mod adapt;
+pub(crate) mod adapt;
 mod batch_rows;
 mod cast;
-mod decode;
-mod fetch;
+pub(crate) mod decode;
+pub(crate) mod fetch;
 mod file_columns;
 mod open;
-mod row_groups;
+pub(crate) mod row_groups;
 mod unit;
 
 use std::collections::BTreeSet;

@@ -86,7 +86,7 @@ pub struct Transaction {
     /// What it counts, if it only puts rows of the base into other files, which outlive a conflict.
     rearranged: Option<Map<String, Value>>,
     removed: Actions,
-    /// Files of the base that are added again, and nothing else.
+    /// Files that nobody wrote for this transaction, and nothing else: those of the base again, or those before the table.
     re_added: Option<Actions>,
     added: Added,
     /// What is done to rows of files that stay.
@@ -343,6 +343,13 @@ impl Transaction {
     pub(crate) fn re_add(&mut self, files: Actions) {
         self.read.extend(ReadSet::Files(PathSet::default()));
         self.re_added = Some(files);
+    }
+
+    /// Adds files that were there before the table. They stay where they are whatever becomes of the commit. `metrics`:
+    /// what it counts.
+    pub(crate) fn add_existing(&mut self, files: Actions, metrics: Map<String, Value>) {
+        self.re_added = Some(files);
+        self.options.metrics = metrics;
     }
 
     /// Names the operation, and gives it its parameters.

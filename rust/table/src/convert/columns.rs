@@ -1,0 +1,71 @@
+//! The columns of one file beside those of the others.
+
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::schema::{ArrayType, DataType, MapType, StructField, StructType};
+use std::sync::Arc;
+
+/// Refuses a file with a column of another type, or in another spelling, than the files before it have.
+///
+/// # Errors
+/// `Invalid`, naming the column and both types.
+pub(super) fn check_same_types(table: &StructType, file: &StructType) -> Result<()> {
+    check_fields(table, file, "")
+}
+
+fn check_fields(table: &StructType, file: &StructType, above: &str) -> Result<()> {
+    for field in &file.fields {
+        let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
+        let known = table.fields.iter().find(|known| known.name.eq_ignore_ascii_case(&field.name));
+        let Some(known) = known.or_else(|| table.field(&field.name)) else { continue };
+        if known.name != field.name {
+            return Err(Error::invalid(format!(
+                "the column `{path}` is spelled `{}` in other files; write the files again with one spelling",
+                known.name
+            )));
+        }
+        check_type(&known.data_type, &field.data_type, &path)?;
+    }
+    Ok(())
+}
+
+fn check_type(table: &DataType, file: &DataType, path: &str) -> Result<()> {
+    match (table, file) {
+        (DataType::Struct(table), DataType::Struct(file)) => check_fields(table, file, path),
+        (DataType::Array(table), DataType::Array(file)) => {
+            check_type(&table.element, &file.element, &format!("{path}.element"))
+        }
+        (DataType::Map(table), DataType::Map(file)) => {
+            check_type(&table.key, &file.key, &format!("{path}.key"))?;
+            check_type(&table.value, &file.value, &format!("{path}.value"))
+        }
+        (table, file) if table == file => Ok(()),
+        (table, file) => Err(Error::invalid(format!(
+            "the column `{path}` is a {file} here and a {table} in other files; write the files again with one type"
+        ))),
+    }
+}
+
+/// The same columns, in which anything may be null: what one file has everywhere may be missing in the next.
+pub(super) fn nullable(schema: &StructType) -> StructType {
+    let field = |field: &StructField| StructField {
+        nullable: true,
+        data_type: nullable_type(&field.data_type),
+        ..field.clone()
+    };
+    StructType::new(schema.fields.iter().map(field).collect())
+}
+
+fn nullable_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Struct(inner) => DataType::Struct(Arc::new(nullable(inner))),
+        DataType::Array(array) => {
+            DataType::Array(Arc::new(ArrayType { element: nullable_type(&array.element), contains_null: true }))
+        }
+        DataType::Map(map) => DataType::Map(Arc::new(MapType {
+            key: nullable_type(&map.key),
+            value: nullable_type(&map.value),
+            value_contains_null: true,
+        })),
+        other => other.clone(),
+    }
+}
