@@ -247,11 +247,12 @@ class Alterable(Generic[Done]):
                 sides of the point; date to timestamp_ntz. Data files are not rewritten (PROTOCOL.md: "Type Widening").
             nullable: True lets it hold nulls. It cannot become False: rows that are there may have some.
             comment: What it holds; `""` takes the comment away.
-            default: SQL of the value that rows get from now on which leave it out; None takes it away. It
-                needs the feature `allowColumnDefaults` (`add_feature`).
+            default: SQL of the value that rows get from now on which leave it out; None takes it away. The feature
+                `allowColumnDefaults` is added to the protocol (PROTOCOL.md: "Default Columns").
             position: `"first"`, or `"after x"` for behind the column `x` of the same struct.
 
-        Raises `InvalidInputError` when there is no such column or it cannot be altered so.
+        Raises `InvalidInputError` when there is no such column or it cannot be altered so, and
+        `UnsupportedFeatureError` for a default that deltic does not evaluate.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
