@@ -1,4 +1,4 @@
-"""Values that UPDATE and MERGE give to columns are stored or refused, never NULL; what a merge keeps after a failure."""
+"""Values that UPDATE and MERGE give to columns are stored or refused, never NULL; a merge after a failure goes on."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from log_files import Log, add, field
+from pages import python_of
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -172,6 +173,13 @@ def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
         deltic.spark.uninstall(spark)
     assert result.failed == 0
     assert result.attempted > 0
+
+
+def test_the_page_of_spark_prints_what_it_says(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    source, told = python_of("spark.md")
+    exec(compile(source, "spark.md", "exec"), {"__name__": "page"})
+    assert spark.getActiveSession() is spark
+    assert capsys.readouterr().out.splitlines() == told
 
 
 OLD = """values (1, date'0001-01-01', timestamp'0001-01-01 00:00:00'),
