@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import flag, names, optional_string, properties_of, string, whole
+from deltic.arguments import flag, optional_string, properties_of, several, string, whole
 from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
 
@@ -377,8 +377,3 @@ class Alterable(Generic[Done]):
         """
         feature = string(name, "name")
         return self._step(lambda core: core.add_feature(feature))
-
-
-def several(given: str | Sequence[str], argument: str) -> list[str]:
-    """One name or several."""
-    return [string(given, argument)] if isinstance(given, str) else names(given, argument) or []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import VECTORS
+from changed_rows import COPIES_AND_VECTORS
 
 import deltic
 from deltic import InvalidInputError, Table
@@ -66,7 +66,7 @@ def changes(table: Table, value: pa.Array) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+@COPIES_AND_VECTORS
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", UNFIT)
 def test_a_value_that_does_not_fit_is_refused_and_nothing_is_committed(

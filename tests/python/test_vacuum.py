@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from changed_rows import files_of
 from sample import log_actions
 
 import deltic
@@ -21,10 +22,7 @@ DAY = 24 * 60 * 60
 
 
 def files(table: deltic.Table) -> set[str]:
-    """Everything below the table but its log."""
-    root = Path(table.uri)
-    found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-    return {path for path in found if not path.startswith("_delta_log/")}
+    return files_of(table.uri)
 
 
 def rows(table: deltic.Table, version: int | None = None) -> list[dict[str, Any]]:
