@@ -18,7 +18,6 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
-    VarcharType,
 )
 
 import deltic
@@ -93,11 +92,12 @@ def test_schema_evolution(table: DeltaTable, news: DataFrame) -> None:
 def test_columns_come_with_their_metadata(spark: SparkSession, uri: str) -> None:
     """Comments and lengths, as those of a DataFrame that makes a table; the rows are the same."""
     deltic.spark.write(spark.range(2), uri)
+    length = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
     inner = StructType([StructField("at", TimestampType(), False, {"comment": "when"})])
     schema = StructType(
         [
             StructField("id", LongType(), False),
-            StructField("code", VarcharType(3), True, {"comment": "of a country", "mine": 1}),
+            StructField("code", StringType(), True, {"comment": "of a country", "mine": 1, **length}),
             StructField("seen", ArrayType(inner, False), True),
             StructField("of", MapType(StringType(), DecimalType(5, 2)), True),
         ]
